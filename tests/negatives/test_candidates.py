@@ -10,8 +10,9 @@ from listed import listed_rows
 
 from tandem.config.candidates import Denoising
 from tandem.errors import UserError
-from tandem.negatives.candidates import Report, judge_warnings, run, subset
+from tandem.negatives.candidates import run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
+from tandem.negatives.report import Report, judge_warnings
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import writing

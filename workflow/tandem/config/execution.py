@@ -33,7 +33,7 @@ class Training(Section):
 class ExecutionSettings(Training):
     """The configuration's `execution` block."""
 
-    shards: int = Field(1, ge=1, description="jobs that share encoding, searching, and scoring by cross-encoders")
+    shards: int = Field(1, ge=1, description="jobs that share the work of a stage")
     engine: Literal["auto", "faiss", "torch"] = Field("auto", description="of exact search; auto: torch on CUDA")
     search_memory: int | None = Field(None, ge=16, description="MiB that an exact search may hold; null: 2,048")
     threads: int | None = Field(None, ge=1, description="CPU threads of a job; null: all cores, one job at a time")

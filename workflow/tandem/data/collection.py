@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.data.tables import rows, stream, streaming
+from tandem.data.tables import ROWS, rows, stream, streaming
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
@@ -38,11 +38,21 @@ class Collection:
         self.passages: int = pq.read_metadata(artifact.path(CORPUS)).num_rows
 
     def batches(
-        self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text")
+        self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text"), span: range | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The corpus as record batches of at most `rows` passages, with the named columns, in row order."""
+        """The corpus, or its rows `span`, as record batches of at most `rows` passages, in row order.
+
+        Reading begins with the row group of the first row.
+        """
+        span = range(self.passages) if span is None else span
+        groups = range(span.start // ROWS, -(-span.stop // ROWS))
+        at = groups.start * ROWS
         with streaming(self.artifact.path(CORPUS)) as file:
-            yield from file.iter_batches(batch_size=rows, columns=list(columns))
+            for batch in file.iter_batches(batch_size=rows, row_groups=list(groups), columns=list(columns)):
+                first, stop = max(span.start - at, 0), min(span.stop - at, batch.num_rows)
+                if first < stop:
+                    yield batch.slice(first, stop - first)
+                at += batch.num_rows
 
     def doc_ids(self) -> pa.ChunkedArray:
         """Ids of all passages in row order: about 16 bytes a passage in Arrow."""

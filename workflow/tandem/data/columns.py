@@ -114,6 +114,10 @@ class Block:
         scores[at] = lowered(scores[at], lists[at])
         return Block(self.queries, passages, scores)
 
+    def table(self) -> pa.Table:
+        """The lines as a table of `SCHEMA`."""
+        return pa.table([self.queries, self.passages, self.scores], schema=SCHEMA)
+
     def lists(self) -> Iterator[RankedRows]:
         """The list of each query."""
         starts = np.flatnonzero(np.diff(self.queries.astype(np.int64), prepend=-1))

@@ -76,13 +76,20 @@ def write_rows(job: Job[Any], draft: Draft, lists: Iterable[RankedRows], order: 
     with column_writer(path, SCHEMA, ("passage", "score")) as writer:
         for part in _parts(lists):
             block = Block.of(part).ranked(names)
-            columns = [block.queries, block.passages, block.scores]
-            writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=len(block.scores))
+            writer.write_table(block.table(), row_group_size=len(block.scores))
             seen |= set(splits.take(pa.array([query for query, _, _ in part])).unique().to_pylist())
             lines += len(block.scores)
     if not lines or seen - LEARNED:
         write_trec(draft.path(TEXT), (_named(entry, names) for entry in read_rows(path)), job.key)
     return lines
+
+
+def write_lists(path: Path, lists: Iterable[RankedRows]) -> None:
+    """Write lists as they come, unranked: a part of a run that `write_rows` makes of `read_rows` of all its parts."""
+    with column_writer(path, SCHEMA, ("passage", "score")) as writer:
+        for part in _parts(lists):
+            block = Block.of(part)
+            writer.write_table(block.table(), row_group_size=len(block.scores))
 
 
 def _parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
@@ -102,27 +109,31 @@ def write_run(job: Job[Any], draft: Draft, ranked: Iterable[Ranked], docs: IdRow
     """`write_rows` of lists by ids; `docs` are the rows of the passages' ids, if they have been looked up already.
 
     Raises:
-        UserError: an id that the dataset lacks, a query or one of its documents twice.
+        UserError: see `by_rows`.
     """
     collection = Collection(job.inputs["dataset"])
-    docs, queries = docs or doc_rows(collection), query_rows(collection)
+    return write_rows(job, draft, by_rows(job, ranked, docs or doc_rows(collection), query_rows(collection)))
 
-    def rows() -> Iterator[RankedRows]:
-        done, source = set[str](), iter(ranked)
-        while part := list(islice(source, LISTS)):
-            at = docs.rows([doc for _, listed, _ in part for doc in listed])
-            ends = np.cumsum([len(listed) for _, listed, _ in part])
-            query_at = queries.rows([query for query, _, _ in part]).tolist()
-            for (query, listed, scores), row, own in zip(part, query_at, np.split(at, ends[:-1]), strict=True):
-                if query in done:
-                    raise UserError(f"{job.kind} {job.key}: query {query} again; its documents must come together")
-                if len(set(listed)) != len(listed):
-                    twice = next(doc for number, doc in enumerate(listed) if doc in listed[:number])
-                    raise UserError(f"{job.kind} {job.key}: query {query} lists document {twice} twice")
-                done.add(query)
-                yield row, own, np.asarray(scores, np.float32)
 
-    return write_rows(job, draft, rows())
+def by_rows(job: Job[Any], ranked: Iterable[Ranked], docs: IdRows, queries: IdRows) -> Iterator[RankedRows]:
+    """Lists by ids as lists by rows.
+
+    Raises:
+        UserError: an id that the dataset lacks, a query or one of its documents twice.
+    """
+    done, source = set[str](), iter(ranked)
+    while part := list(islice(source, LISTS)):
+        at = docs.rows([doc for _, listed, _ in part for doc in listed])
+        ends = np.cumsum([len(listed) for _, listed, _ in part])
+        query_at = queries.rows([query for query, _, _ in part]).tolist()
+        for (query, listed, scores), row, own in zip(part, query_at, np.split(at, ends[:-1]), strict=True):
+            if query in done:
+                raise UserError(f"{job.kind} {job.key}: query {query} again; its documents must come together")
+            if len(set(listed)) != len(listed):
+                twice = next(doc for number, doc in enumerate(listed) if doc in listed[:number])
+                raise UserError(f"{job.kind} {job.key}: query {query} lists document {twice} twice")
+            done.add(query)
+            yield row, own, np.asarray(scores, np.float32)
 
 
 def write_trec(path: Path, ranked: Iterable[Ranked], tag: str) -> None:

@@ -87,18 +87,18 @@ def longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
     return lengths, np.minimum(second, limit - lengths)
 
 
-def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dtype: str) -> tuple[int, int]:
+def write_ragged(folder: Path, name: str, batches: Iterable[Ragged | list[list[int]]], dtype: str) -> tuple[int, int]:
     """Write rows of ids as they come: `<name>.ids` (raw), `<name>.offsets.npy` (int64); numbers of rows and tokens."""
     rows = tokens = 0
     with open(folder / f"{name}.ids", "wb") as ids, open(folder / f"{name}.offsets.npy", "wb") as offsets:
         _write_header(offsets, 1)
         offsets.write(np.zeros(1, "<i8").tobytes())
         for batch in batches:
-            stops = tokens + np.cumsum([len(row) for row in batch], dtype="<i8")
-            offsets.write(stops.tobytes())
-            rows += len(batch)
-            tokens = int(stops[-1]) if batch else tokens
-            ids.write(np.concatenate([np.asarray(row, dtype) for row in batch] or [np.empty(0, dtype)]).tobytes())
+            part = batch if isinstance(batch, Ragged) else Ragged.of([np.asarray(row, dtype) for row in batch])
+            offsets.write((tokens + part.offsets[1:]).astype("<i8").tobytes())
+            rows += len(part)
+            tokens += int(part.offsets[-1])
+            ids.write(part.ids.astype(dtype, copy=False).tobytes())
         offsets.seek(0)
         _write_header(offsets, rows + 1)
     return rows, tokens

@@ -1,25 +1,34 @@
-"""Stage `tokens`: the ids of a collection's passages and queries, and how many texts were cut."""
+"""Stage `tokens`: the ids of a collection's passages and queries, and how many texts were cut.
+
+Passages are tokenised in parts, which shards share and from which a killed stage goes on.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from tandem.cluster.parts import Parts
 from tandem.cluster.progress import Progress, say, warn
 from tandem.data.collection import Collection, contents
 from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
 from tandem.models.described import longest_input
 from tandem.models.hub import load_tokenizer, tokenizer_digest
-from tandem.models.ragged import write_ragged
+from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.tokens import Template
+from tandem.stages.base import Json
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
+from tandem.store.pieces import spans
 
 ROWS = 8192  # texts that are tokenised at once
+PART = 1 << 18  # passages of a part: about 40 MB of ids
+PASSAGES = "passages"
 MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
 
 
@@ -92,17 +101,59 @@ class Side:
         return self.cut > MANY * self.texts
 
 
+class Tokeniser:
+    """The tokenizer of a job's input `encoder`, and the parts of its passages."""
+
+    def __init__(self, job: Job[TokensParams]) -> None:
+        self.job, self.collection, self.parts = job, Collection(job.inputs["dataset"]), Parts(job)
+        self.tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
+        self.dtype = "uint16" if len(self.tokenizer) <= 1 << 16 else "uint32"
+        template = Template.of(self.tokenizer)
+        self.template = replace(template, titled=job.params.titled, longest_pair=job.params.pair_length)
+
+    def side(self, name: str, length: int) -> Side:
+        """A side of which nothing has been tokenised yet."""
+        return Side.of(self.job, self.tokenizer, name, length)
+
+    def write_parts(self) -> dict[int, Json]:
+        """Write the parts of the passages that this job makes and that are missing; how many texts each has cut."""
+        return self.parts.complete(spans(self.collection.passages, PART), "passages", self.write_part)
+
+    def write_part(self, span: range, progress: Progress, folder: Path) -> Json:
+        """Write the ids of some passages, in two files as the artifact has them of all."""
+        side = self.side("passage", self.job.params.passage_length)
+        folder.mkdir()
+        write_ragged(folder, PASSAGES, self.passage_ids(span, side, progress), self.dtype)
+        return {"cut": side.cut}
+
+    def passage_ids(self, span: range, side: Side, progress: Progress) -> Iterator[list[list[int]]]:
+        """Ids of some passages, a batch at a time."""
+        for batch in self.collection.batches(ROWS, ("title", "text"), span):
+            titles, texts = (column.to_pylist() for column in batch.columns)
+            if self.template.titled:
+                ids = side.tokenise_titled(titles, texts, self.template)
+            else:
+                ids = side.tokenise([contents(*row) for row in zip(titles, texts, strict=True)])
+            progress.add(len(ids), tokens=sum(map(len, ids)))
+            yield ids
+
+
+def run_shard(job: Job[TokensParams]) -> Json:
+    """Tokenise every n-th part of the passages, beginning with this shard's number."""
+    return {"parts": list(Tokeniser(job).write_parts())}
+
+
 def run(job: Job[TokensParams]) -> None:
-    """Stage `tokens`: tokenise the corpus and all queries, truncated to the parameters' lengths, and count the cut."""
-    params, data = job.params, job.inputs["dataset"]
-    tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
-    dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
-    template = replace(Template.of(tokenizer), titled=params.titled, longest_pair=params.pair_length)
-    passage = Side.of(job, tokenizer, "passage", params.passage_length)
-    query = Side.of(job, tokenizer, "query", params.query_length)
+    """Tokenise what no shard has tokenised and all queries, truncated to the parameters' lengths; count the cut."""
+    data, tokeniser = job.inputs["dataset"], Tokeniser(job)
+    tokenizer, template, dtype = tokeniser.tokenizer, tokeniser.template, tokeniser.dtype
+    passage = tokeniser.side("passage", job.params.passage_length)
+    query = tokeniser.side("query", job.params.query_length)
+    parts = tokeniser.write_parts()
+    passage.texts, passage.cut = tokeniser.collection.passages, sum(facts["cut"] for facts in parts.values())
     with writing(job) as draft:
-        ids = passage_ids(Collection(data), passage, template, f"tokens {job.key}")
-        _, n_tokens = write_ragged(draft.folder, "passages", ids, dtype)
+        ids = (Ragged.open(tokeniser.parts.path(number), PASSAGES, dtype) for number in parts)
+        _, n_tokens = write_ragged(draft.folder, PASSAGES, ids, dtype)
         write_ragged(draft.folder, "queries", query_ids(data, query), dtype)
         digest = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
@@ -118,19 +169,7 @@ def run(job: Job[TokensParams]) -> None:
         longest = max(passage.length, query.length) + template.extra[0]
         for line in [*lines, *vocabulary_warnings(data, pieces), *_length_warnings(job, longest)]:
             warn(job, draft, line)
-
-
-def passage_ids(collection: Collection, side: Side, template: Template, label: str) -> Iterator[list[list[int]]]:
-    """Ids of the corpus, a batch at a time."""
-    with Progress(label, collection.passages, "passages") as progress:
-        for batch in collection.batches(ROWS, ("title", "text")):
-            titles, texts = (column.to_pylist() for column in batch.columns)
-            if template.titled:
-                ids = side.tokenise_titled(titles, texts, template)
-            else:
-                ids = side.tokenise([contents(*row) for row in zip(titles, texts, strict=True)])
-            progress.add(len(ids), tokens=sum(map(len, ids)))
-            yield ids
+    tokeniser.parts.remove()
 
 
 def query_ids(dataset: Artifact, side: Side) -> Iterator[list[list[int]]]:

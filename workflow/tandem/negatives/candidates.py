@@ -1,15 +1,21 @@
-"""Stage `candidates`: draw each training query's list from a run, denoised by a judge if there is one."""
+"""Stage `candidates`: draw each training query's list from a run, denoised by a judge if there is one.
+
+Queries are judged and drawn for in parts, which shards share and from which a killed stage goes on.
+"""
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from tandem.cluster.parts import Parts
 from tandem.cluster.progress import Progress, warn
-from tandem.config.candidates import Denoising
 from tandem.data.collection import Collection
 from tandem.data.columns import column_writer
 from tandem.data.rows import IdRows, doc_rows, query_rows
@@ -18,18 +24,20 @@ from tandem.errors import UserError
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, keep_below, make_pool, undenoised
+from tandem.negatives.report import Report, judge_warnings
 from tandem.negatives.sources import Labels, source_name
+from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams, negatives
-from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.store.lineage import stage_name
 
-GROUP = 1024  # queries judged together
-PERCENTILES = (5, 25, 50, 75, 95)
-BINS = 20
-LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
-MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
+if TYPE_CHECKING:
+    from tandem.negatives.judging import Judge
+
+Entry = tuple[str, list[str], Ids, Ids]  # query, ids, rows and scores of its documents, best first
+
+GROUP = 1024  # queries judged together, and of a part
+LISTS = "lists.parquet"  # of a part
 
 # candidates.parquet: a line per passage of a list; `with_ids` has the ids behind the rows.
 SCHEMA = pa.schema(
@@ -67,102 +75,40 @@ def table(lists: list[TrainingList]) -> pa.Table:
     return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
 
 
-class Report:
-    """report.json: passages that each rule dropped, percentiles and histograms of scores, gathered list by list.
+class Pools:
+    """The pools of a split's queries, and the source that they are made from."""
 
-    Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
-    `won` of `compared` pairs of a query's positive and another passage of its window have the positive judged higher.
-    `known_positives_below` is the share of the known positives that a judge scores below each threshold.
-    """
+    def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
+        self.job, self.docs, self.queries = job, docs, queries
+        self.labels = Labels(job, self.docs)
+        self.known = set(self.labels.queries)
+        self.selected = subset(self.labels.queries, job.params.queries, job.params.seed)
+        self.passages = Tokens.open(job.inputs["tokens"]).passages
+        below = job.params.below_positive and "run" in job.inputs
+        self.scored = scored_depth(job.inputs["run"]) if below else None
 
-    def __init__(self, negatives: int | None, denoise: Denoising | None = None) -> None:
-        self.negatives, self.denoise = negatives, denoise
-        self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
-        self.lists: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.scores: dict[str, list[Ids]] = {"positives": [], "negatives": []}
+    def source(self) -> Iterator[Entry]:
+        """The query, ids, rows and scores that the source of negatives gives."""
+        yield from negatives[source_name(self.job)](self.job, self.labels, self.docs, self.queries)
 
-    def add_pool(self, pool: Pool) -> None:
-        """Count a query and the passages that its pool lost."""
-        self.queries += 1
-        self.dropped.update(pool.dropped)
-        judged = np.isfinite(pool.judged).all()
-        if judged:
-            higher = pool.judged_positives[:, None] > pool.judged
-            self.won, self.compared = self.won + int(higher.sum()), self.compared + higher.size
-        self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
-        self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
-
-    def add_list(self, entry: TrainingList) -> bool:
-        """Count a list; False if it has no negative, so that nothing can be learned from it."""
-        negatives = int((entry.labels == 0).sum())
-        self.too_few += negatives < (self.negatives or 1)
-        if negatives:
-            self.lists[entry.kind] += 1
-        return negatives > 0
-
-    def below(self) -> dict[float, float]:
-        """Threshold → the share of the known positives that the judge scores below it; empty where none is judged."""
-        judged = np.concatenate([np.empty(0, np.float32), *self.scores["positives"]])
-        if self.denoise is None or not len(judged):
-            return {}
-        thresholds = [self.denoise.negative_below, self.denoise.positive_above]
-        return {value: float((judged < value).mean()) for value in thresholds if value is not None}
-
-    def finish(self) -> dict[str, object]:
-        """The report as plain values."""
-        joined = {name: np.concatenate(s) if s else np.empty(0, np.float32) for name, s in self.scores.items()}
-        every = np.concatenate(list(joined.values()))
-        edges = np.histogram_bin_edges(every, BINS) if len(every) else np.linspace(0, 1, BINS + 1)
-        shares = {f"{value:g}": round(share, 6) for value, share in self.below().items()}
-        return {
-            "queries": self.queries,
-            "lists": dict(sorted(self.lists.items())),
-            "dropped": dict(sorted(self.dropped.items())),
-            "too_few": self.too_few,
-            "without_positive": self.without_positive,
-            "without_run": self.without_run,
-            **({"known_positives_below": shares} if shares else {}),
-            "percentiles": {name: _percentiles(values) for name, values in joined.items()},
-            "histogram": {
-                "edges": [round(float(e), 6) for e in edges],
-                **{name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()},
-            },
-        }
-
-
-def _percentiles(values: Ids) -> dict[str, float] | None:
-    if not len(values):
-        return None
-    return {f"p{p}": round(float(v), 6) for p, v in zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)}
-
-
-def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Report) -> Iterator[Pool]:
-    """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
-    params, labels = job.params, Labels(job, docs)
-    passages = Tokens.open(job.inputs["tokens"]).passages
-    backfill = params.denoise.backfill if params.denoise else None
-    beyond = (backfill.first_rank, backfill.depth) if backfill else None
-    window = (params.first_rank, params.depth)
-    scored = scored_depth(job.inputs["run"]) if params.below_positive and "run" in job.inputs else None
-    known = set(labels.queries)
-    report.without_run = len(known)
-    selected = subset(labels.queries, params.queries, params.seed)
-    for query, ids, rows, scores in negatives[source_name(job)](job, labels, docs, queries):
-        report.without_run -= query in known
-        if query in known and query not in selected:
-            continue
-        positives = labels.positives(query, ids)
-        if not len(positives) and labels.labels != "judge":
-            report.without_positive += 1
-            continue
-        barred, row = labels.barred(query), int(queries.rows([query])[0])
-        duplicates = params.near_duplicates
-        pool = make_pool(
-            row, positives, (rows, scores), window, beyond, passages.__getitem__, barred, duplicates, scored
-        )
-        pool.labelled, pool.source = labels.name, source_name(job)
-        yield pool
+    def made(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
+        """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
+        params, labels = self.job.params, self.labels
+        backfill = params.denoise.backfill if params.denoise else None
+        beyond = (backfill.first_rank, backfill.depth) if backfill else None
+        window = (params.first_rank, params.depth)
+        for query, ids, rows, scores in entries:
+            if query in self.known and query not in self.selected:
+                continue
+            positives = labels.positives(query, ids)
+            if not len(positives) and labels.labels != "judge":
+                report.without_positive += 1
+                continue
+            barred, row = labels.barred(query), int(self.queries.rows([query])[0])
+            run, tokens, similar = (rows, scores), self.passages.__getitem__, params.near_duplicates
+            pool = make_pool(row, positives, run, window, beyond, tokens, barred, similar, self.scored)
+            pool.labelled, pool.source = labels.name, source_name(self.job)
+            yield pool
 
 
 def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
@@ -187,77 +133,98 @@ def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
         yield denoised(pool, negatives, denoise, rng, first)
 
 
-def run(job: Job[CandidatesParams]) -> None:
-    """Write candidates.parquet and report.json."""
-    judge, collection = None, Collection(job.inputs["dataset"])
-    docs, queries = doc_rows(collection), query_rows(collection)
-    if job.many("judge"):
+def write_part(
+    folder: Path, pools: list[Pool], judge: "Judge | None", params: CandidatesParams, report: Report
+) -> Json:
+    """Write the lists of some pools and the scores of `report`; its counts, and each pool's lines."""
+    if judge is not None and pools:
+        judge(pools)
+    if below := params.below_positive:
+        for pool in pools:
+            keep_below(pool, below, below.judged)
+    drawn = [list(draw_lists(pool, params)) for pool in pools]
+    report.without_positive += sum(not lists for lists in drawn)
+    for pool in pools:
+        report.add_pool(pool)
+    useful = [[entry for entry in lists if report.add_list(entry)] for lists in drawn]
+    folder.mkdir()
+    entries = [entry for lists in useful for entry in lists]
+    pq.write_table(table(entries) if entries else SCHEMA.empty_table(), folder / LISTS)
+    for name, scores in report.all_scores().items():
+        np.save(folder / f"{name}.npy", scores)
+    lines = [sum(len(entry.rows) for entry in lists) for lists in useful]
+    return {"report": report.counts(), "lines": lines, "judge": judge.facts if judge else {}}
+
+
+def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Json], int]:
+    """Write this job's parts that are missing, `GROUP` queries of the source each.
+
+    Returns:
+        The facts of its parts by number, and how many queries the source lacks.
+    """
+
+    @cache
+    def judge() -> "Judge | None":
+        if not job.many("judge"):
+            return None
         from tandem.negatives.judging import Judge  # imports torch, which takes a second
 
-        judge = Judge(job, docs, queries)
-    report = Report(job.params.negatives, job.params.denoise)
-    source = pools(job, docs, queries, report)
+        return Judge(job, pools.docs, pools.queries)
+
+    collection = Collection(job.inputs["dataset"])
+    pools, facts = Pools(job, doc_rows(collection), query_rows(collection)), dict[int, Json]()
+    source, without_run = pools.source(), len(pools.known)
+    with Progress(f"candidates {job.key}", 0, "queries") as progress:
+        for number, entries in enumerate(iter(lambda: list(islice(source, GROUP)), [])):
+            without_run -= sum(query in pools.known for query, *_ in entries)
+            if not parts.is_own(number):
+                continue
+
+            def write(folder: Path, entries: list[Entry] = entries) -> Json:
+                report = Report(job.params.negatives, job.params.denoise)
+                return write_part(folder, list(pools.made(entries, report)), judge(), job.params, report)
+
+            facts[number] = parts.facts(number) or parts.write(number, write)
+            progress.add(len(entries))
+    return facts, without_run
+
+
+def run_shard(job: Job[CandidatesParams]) -> Json:
+    """Draw, and judge, the lists of every n-th part, beginning with this shard's number."""
+    return {"parts": list(write_parts(job, Parts(job))[0])}
+
+
+def run(job: Job[CandidatesParams]) -> None:
+    """Draw what no shard has drawn; write candidates.parquet and report.json."""
+    parts, report = Parts(job), Report(job.params.negatives, job.params.denoise)
+    facts, report.without_run = write_parts(job, parts)
+    for number, part in facts.items():
+        report.add(part["report"], {name: np.load(parts.path(number) / f"{name}.npy") for name in report.scores})
+    if not report.lists:
+        raise UserError(
+            f"candidates {job.key}: no query has a positive and a negative ({report.queries} queries have a "
+            f"positive, {report.without_run} no run); widen candidates.depth or relax denoise and below_positive"
+        )
     with writing(job) as draft:
-        with (
-            Progress(f"candidates {job.key}", 0, "queries") as progress,
-            column_writer(draft.path("candidates.parquet"), SCHEMA, NUMBERS) as writer,
-        ):
-            while group := list(islice(source, GROUP)):
-                if judge is not None:
-                    judge(group)
-                if below := job.params.below_positive:
-                    for pool in group:
-                        keep_below(pool, below, below.judged)
-                drawn = [list(draw_lists(pool, job.params)) for pool in group]
-                report.without_positive += sum(not lists for lists in drawn)
-                for pool in group:
-                    report.add_pool(pool)
-                useful = [entry for lists in drawn for entry in lists if report.add_list(entry)]
-                if useful:
-                    writer.write_table(table(useful))
-                progress.add(len(group))
-        if not report.lists:
-            raise UserError(
-                f"candidates {job.key}: no query has a positive and a negative ({report.queries} queries have a "
-                f"positive, {report.without_run} no run); widen candidates.depth or relax denoise and below_positive"
-            )
+        with column_writer(draft.path("candidates.parquet"), SCHEMA, NUMBERS) as writer:
+            lines = np.array([lines for part in facts.values() for lines in part["lines"]])
+            tables = (pq.read_table(parts.path(number) / LISTS) for number in facts)
+            for group in regrouped(tables, np.add.reduceat(lines, range(0, len(lines), GROUP))):
+                writer.write_table(group)
         result = report.finish()
         write_json(draft.path("report.json"), result)
-        draft.facts |= {"queries": result["queries"], "lists": result["lists"]} | (judge.facts if judge else {})
+        draft.facts |= {"queries": result["queries"], "lists": result["lists"]} | facts[0]["judge"]
         for line in judge_warnings(job.many("judge"), report):
             warn(job, draft, line)
+    parts.remove()
 
 
-def judge_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
-    """A line for each judge that has learned nothing, else one if the judges tell nothing apart or miss positives."""
-    guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
-    lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
-    if not lines and report.won < LEAST_WON * report.compared:
-        share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
-        lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
-    return lines or threshold_warnings(judges, report)
-
-
-def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
-    """A line if the thresholds say little about the judges' scores.
-
-    Either a judge has only learned to order lists, so that its probabilities have no zero, or too many of the known
-    positives are below `negative_below`.
-    """
-    shares = report.below()
-    anchored = report.denoise is not None and report.denoise.calibrate
-    relative = [stage_name(model.key) for model in judges if _loss(model) not in (None, "pointwise") and not anchored]
-    text = ", ".join(f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items())
-    if shares and relative:
-        cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
-        return [f"{cause}: {text}; set the thresholds by these shares, calibrate: dev, or judge by loss: pointwise"]
-    if shares and report.denoise and shares[report.denoise.negative_below] > MOST_LOST:
-        return [f"{text}: so many relevant passages count as sure negatives; lower negative_below"]
-    return []
-
-
-def _loss(judge: Artifact) -> str | None:
-    """The loss that a judge's cross-encoder was trained with; None of a published one."""
-    key = "supervision" if judge.params.get("objective") == "joint" else "loss"
-    loss: str | None = judge.params.get("train", {}).get(key)
-    return loss
+def regrouped(tables: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
+    """The rows of tables in tables of other sizes, without empty ones."""
+    rest, source = SCHEMA.empty_table(), iter(tables)
+    for size in sizes:
+        while len(rest) < size:
+            rest = pa.concat_tables([rest, next(source)])
+        if size:
+            yield rest.slice(0, size).combine_chunks()
+        rest = rest.slice(size)

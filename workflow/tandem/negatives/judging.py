@@ -2,28 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import chain, islice
+from itertools import islice
 
 import numpy as np
 from scipy.optimize import minimize
 
-from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
-from tandem.negatives.candidates import GROUP, Report, pools
+from tandem.negatives.candidates import GROUP, Pools
 from tandem.negatives.lists import Pool
-from tandem.retrieval.pair_scores import (
-    PairScores,
-    Requests,
-    mean_logit,
-    mean_probability,
-    open_judges,
-    probability,
-    score_shard,
-)
+from tandem.negatives.report import Report
+from tandem.retrieval.pair_scores import PairScores, mean_logit, mean_probability, open_judges, probability
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
@@ -75,8 +66,8 @@ def dev_pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> Iter
     """The pools of the dev queries, by the rules of the training queries' and the run `calibration`."""
     params = job.params.model_copy(update={"split": "dev", "queries": None, "below_positive": None})
     inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
-    dev = replace(job, params=params, inputs=inputs | {"run": job.inputs["calibration"]})
-    return pools(dev, docs, queries, Report(None))
+    pools = Pools(replace(job, params=params, inputs=inputs | {"run": job.inputs["calibration"]}), docs, queries)
+    return pools.made(pools.source(), Report(None))
 
 
 def calibrated(source: Iterator[Pool], judges: list[PairScores], label: str) -> Calibration:
@@ -125,19 +116,3 @@ def give(group: list[Pool], values: Ids) -> None:
     ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
     for pool, own in zip(group, np.split(values, ends[:-1]), strict=True):
         pool.judged, pool.judged_positives = own[: len(pool.rows)], own[len(pool.rows) :]
-
-
-def requests(job: Job[CandidatesParams]) -> Requests:
-    """The pairs that the judges score."""
-    judges, collection = open_judges(job), Collection(job.inputs["dataset"])
-    docs, queries = doc_rows(collection), query_rows(collection)
-    source = pools(job, docs, queries, Report(job.params.negatives))
-    if "calibration" in job.inputs:
-        source = chain(dev_pools(job, docs, queries), source)
-    while group := list(islice(source, GROUP)):
-        for scores in judges:
-            yield scores, *pairs(group)
-
-
-run_shard = partial(score_shard, requests=requests)
-"""Score a share of the pairs that are judged."""

@@ -4,11 +4,9 @@ Blocks are fp32, fp16, or int8 with a scale for each vector: s = max_i |x_i| / 1
 and q_i = round(x_i / s). s · q_i is exact in float32, so no score depends on who multiplies. Of zeros, s = 0.
 """
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +18,7 @@ from tandem.errors import UserError
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
-from tandem.store.files import replacing, sha256, write_json
-from tandem.store.job import Job, plain
-
-
-def origin(job: Job[Any], files: object) -> str:
-    """The digest of all that decides a job's result: its parameters, and `files`, the checksums of what it reads."""
-    return hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Finished pieces of a result, so that a killed stage continues and shards share its work.
-
-    Files appear whole, each with a JSON file beside it that marks it as finished. A piece of another `origin` does not
-    count.
-    """
-
-    folder: Path
-    origin: str
-
-    def write(self, name: str, write: Callable[[Path], object], **facts: object) -> Json:
-        """Have `write` write a piece to a path; what its mark then says, `facts` included."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as partial:
-            write(partial)
-        facts |= {"sha256": sha256(path), "origin": self.origin}
-        write_json(path.with_suffix(".json"), facts)
-        return facts
-
-    def facts(self, name: str) -> Json | None:
-        """What the mark of a piece says; None if the piece is missing, damaged or of another origin."""
-        path = self.folder / name
-        try:
-            facts: Json = json.loads(path.with_suffix(".json").read_text())
-            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(path)
-        except (FileNotFoundError, ValueError, KeyError):
-            return None
-        return facts if whole else None
-
+from tandem.store.pieces import Pieces
 
 Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Rows = list[Array]  # rows as they are stored, memory-mapped

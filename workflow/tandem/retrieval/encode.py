@@ -21,12 +21,13 @@ from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, origin
+from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
+from tandem.store.pieces import origin
 
 TOWERS = {"passages": "passage", "queries": "query"}
 

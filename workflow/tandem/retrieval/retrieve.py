@@ -19,14 +19,14 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import Order, Rows, query_rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import FP32, Embeddings, Pieces, Stretches, Vectors, block_name, origin
+from tandem.retrieval.embeddings import FP32, Embeddings, Stretches, Vectors, block_name
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Job, writing
+from tandem.store.pieces import WORK, Pieces, origin
 
-WORK = "work"  # the folder of what shards have retrieved
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
 E = TypeVar("E", bound=Embeddings)
 Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]

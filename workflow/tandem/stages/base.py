@@ -40,6 +40,7 @@ class Kind:
         gpu: roles of the inputs that it computes with on a GPU, without the number of one of several.
         ranks: whether several processes, one per device, may share its work.
         shard: `module:function` that computes one shard, where jobs may share its work.
+        shard_for: roles of the inputs without all of which there is nothing to share; empty: jobs always share it.
         train: `module:function` that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
@@ -56,6 +57,7 @@ class Kind:
     gpu: tuple[str, ...] = ()
     ranks: bool = False
     shard: str | None = None
+    shard_for: tuple[str, ...] = ()
     train: str | None = None
     lazy: tuple[str, ...] = ()
     in_runs: bool = False
@@ -63,7 +65,7 @@ class Kind:
 
     def computes(self, roles: Iterable[str]) -> bool:
         """Whether a stage with inputs of these roles uses a GPU."""
-        return any(role.split(".")[0] in self.gpu for role in roles)
+        return _any_of(roles, self.gpu)
 
     @property
     def shard_command(self) -> str:
@@ -72,7 +74,12 @@ class Kind:
 
     def is_shared(self, roles: Iterable[str]) -> bool:
         """Whether jobs may share the work of a stage with inputs of these roles."""
-        return self.shard is not None and (not self.gpu or self.computes(roles))
+        return self.shard is not None and (not self.shard_for or _any_of(roles, self.shard_for))
+
+
+def _any_of(roles: Iterable[str], names: tuple[str, ...]) -> bool:
+    """Whether an input has one of these roles, without the number of one of several."""
+    return any(role.split(".")[0] in names for role in roles)
 
 
 Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts

@@ -68,7 +68,7 @@ KINDS = (
     Kind("lucene", "retrieval.lexical.lucene:run", LuceneParams, env="lexical", threads="all", box="Sparse search"),
     Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
-        box="Sparse search"),
+        shard="retrieval.lexical.bm25:run_shard", box="Sparse search"),
     Kind("tune_bm25", "retrieval.lexical.bm25:run_tuning", TuneBm25Params, env="lexical", threads="all",
         box="Sparse search"),
 )  # fmt: skip

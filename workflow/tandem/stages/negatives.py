@@ -52,8 +52,8 @@ class TeacherParams(ScoringParams):
 
 KINDS = (
     Kind("candidates", "negatives.candidates:run", CandidatesParams, version=2, env="models", threads="all",
-        gpu=("judge",), shard="negatives.judging:run_shard", box="Training lists"),
+        gpu=("judge",), shard="negatives.candidates:run_shard", box="Training lists"),
     Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
-        shard="negatives.teacher:run_shard", box="Training lists"),
+        shard="negatives.teacher:run_shard", shard_for=("judge",), box="Training lists"),
     Kind("topics", "retrieval.topics:run", TopicsParams, env="search", threads="all", box="Training lists"),
 )  # fmt: skip

@@ -213,7 +213,7 @@ KINDS = (
     Kind("term_tradeoffs", "retrieval.term_tradeoffs:run", TradeoffsParams, env="lexical", threads="exclusive",
         box="Retrieval"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
-        gpu=("model", "judge"), shard="retrieval.rerank:run_shard", box="Re-ranking"),
+        gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
         retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking"),
     Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=2, env="models", threads="all",

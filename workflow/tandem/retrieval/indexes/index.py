@@ -18,13 +18,14 @@ from tandem.cluster.progress import Progress, say
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, Pieces, block_name, origin
+from tandem.retrieval.embeddings import Embeddings, block_name
 from tandem.retrieval.indexes.threads import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
 from tandem.retrieval.indexes.types import LEAST, SIGNS, check, factory, sample_size, sized, uses
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
+from tandem.store.pieces import Pieces, origin, spans
 
 TRAINED, PARTS = "trained.faiss", "work"
 INDEX, LISTS = "index.faiss", "lists.ivfdata"
@@ -149,8 +150,7 @@ class Build:
         check(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
         self.index = empty(self.params, dimension)
         self.factory = factory(self.params, dimension)
-        size = self.params.part
-        self.parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
+        self.parts = spans(rows, self.params.part)
         self.pieces = Pieces(job.out / PARTS, origin(job, job.inputs["passages"].manifest.checksums))
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))

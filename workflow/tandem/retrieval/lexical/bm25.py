@@ -1,29 +1,37 @@
 """Stages `bm25`, a run of BM25 or of a variant of it, and `tune_bm25`, the choice of k1 and b on a split with labels.
 
 Two engines search, Lucene and bm25s. Which of tied passages make the cut, and their order, is decided by document id.
+A run is searched in parts, which shards share and from which a killed stage goes on.
 """
 
 import csv
 import json
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from itertools import product
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
+from itertools import chain, product
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from tandem.cluster.parts import Parts
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
-from tandem.data.runs import write_run
+from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
 from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
+from tandem.stages.base import Json
 from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
+from tandem.store.pieces import spans
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
+PART = 4096  # queries of a part
 
 Query = tuple[str, str]  # id and text
 Ranked = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
@@ -81,19 +89,43 @@ def k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
     return chosen["k1"], chosen["b"]
 
 
+def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
+    """Search for the queries of this job's parts that are missing; the engine's facts, by the number of the part."""
+    params, collection = job.params, Collection(job.inputs["dataset"])
+    k1, b = k1_and_b(job, require_index(job))
+    queries = list(collection.queries(params.split).items())[: params.queries]
+    with ExitStack() as stack:
+
+        @cache
+        def searched() -> tuple[Engine, IdRows, IdRows]:
+            return stack.enter_context(open_engine(job)), doc_rows(collection), query_rows(collection)
+
+        def write(span: range, progress: Progress, path: Path) -> Json:
+            engine, *rows = searched()
+            ranked = engine.search(queries[span.start : span.stop], k1, b, params.depth, progress)
+            write_lists(path, by_rows(job, ranked, *rows))
+            return {"queries": len(span), "engine": engine.facts}
+
+        return parts.complete(spans(len(queries), PART), "queries", write)
+
+
+def run_shard(job: Job[Bm25Params]) -> Json:
+    """Search for every n-th part of the queries, beginning with this shard's number."""
+    return {"parts": list(search_parts(job, Parts(job, ".parquet")))}
+
+
 def run(job: Job[Bm25Params]) -> None:
     """Search the input `lucene` or `bm25s` with the queries of the input `dataset`; writes a run.
 
     Execution: `workers` threads, `heap` of Java. A query that matches no passage has no line.
     """
-    params = job.params
-    k1, b = k1_and_b(job, require_index(job))
-    queries = list(Collection(job.inputs["dataset"]).queries(params.split).items())[: params.queries]
-    with open_engine(job) as engine, writing(job) as draft:
-        with Progress(f"bm25 {job.key}", len(queries), "queries") as progress:
-            ranked = engine.search(queries, k1, b, params.depth, progress)
-            lines = write_run(job, draft, ranked)
-        draft.facts.update(queries=len(queries), lines=lines, **engine.facts)
+    parts = Parts(job, ".parquet")
+    searched = search_parts(job, parts)
+    with writing(job) as draft:
+        lines = write_rows(job, draft, chain.from_iterable(read_rows(parts.path(number)) for number in searched))
+        draft.facts.update(queries=sum(facts["queries"] for facts in searched.values()), lines=lines)
+        draft.facts.update(searched[0]["engine"])
+    parts.remove()
 
 
 def run_tuning(job: Job[TuneBm25Params]) -> None:

@@ -162,6 +162,8 @@ class Bm25s:
         self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
         self.threads = job.execution.workers or os.cpu_count() or 1
         self.facts: dict[str, object] = {"bm25s": version("bm25s"), "stemmer": version("PyStemmer")}
+        self.index: Any = None
+        self.weighted: tuple[float, float] | None = None  # the k1 and b that the index is of
 
     def scores(self, k1: float, b: float) -> Any:
         """bm25s' index of the corpus under k1 and b: a column of scores for each term."""
@@ -181,11 +183,14 @@ class Bm25s:
         self, queries: list[tuple[str, str]], k1: float, b: float, depth: int, progress: Progress
     ) -> Iterator[tuple[str, list[str], list[float]]]:
         """See `Engine.search`; queries are shared by threads, each of which holds a score for every passage."""
-        index, step = self.scores(k1, b), AHEAD * self.threads
+        if self.weighted != (k1, b):
+            self.index = None  # before there is another: each is as large as the corpus
+            self.index, self.weighted = self.scores(k1, b), (k1, b)
+        step = AHEAD * self.threads
         with ThreadPoolExecutor(self.threads) as pool:
             for start in range(0, len(queries), step):
                 batch = queries[start : start + step]
-                results = pool.map(partial(self._hits, index, depth), [text for _, text in batch])
+                results = pool.map(partial(self._hits, self.index, depth), [text for _, text in batch])
                 for (query, _), hits in zip(batch, results, strict=True):
                     if hits:
                         yield query, [doc for doc, _ in hits], [score for _, score in hits]

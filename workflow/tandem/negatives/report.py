@@ -1,0 +1,142 @@
+"""What is reported of training lists: what each rule dropped, the scores, and warnings of judges that tell nothing."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tandem.config.candidates import Denoising
+from tandem.models.ragged import Ids
+from tandem.negatives.lists import Pool, TrainingList
+from tandem.stages.base import Json
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import stage_name
+
+PERCENTILES = (5, 25, 50, 75, 95)
+BINS = 20
+LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
+MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
+ADDED = ("queries", "too_few", "without_positive", "won", "compared")
+
+
+class Report:
+    """report.json: passages that each rule dropped, percentiles and histograms of scores, gathered list by list.
+
+    Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
+    `won` of `compared` pairs of a query's positive and another passage of its window have the positive judged higher.
+    `known_positives_below` is the share of the known positives that a judge scores below each threshold.
+    """
+
+    def __init__(self, negatives: int | None, denoise: Denoising | None = None) -> None:
+        self.negatives, self.denoise = negatives, denoise
+        self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
+        self.lists: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.scores: dict[str, list[Ids]] = {"positives": [], "negatives": []}
+
+    def counts(self) -> Json:
+        """All but the scores."""
+        numbers = {name: getattr(self, name) for name in ADDED}
+        return {**numbers, "lists": dict(self.lists), "dropped": dict(self.dropped)}
+
+    def add(self, counts: Json, scores: Mapping[str, Ids]) -> None:
+        """Add `counts` and the scores of another report."""
+        for name in ADDED:
+            setattr(self, name, getattr(self, name) + counts[name])
+        self.lists.update(counts["lists"])
+        self.dropped.update(counts["dropped"])
+        for name, own in self.scores.items():
+            own.append(scores[name])
+
+    def all_scores(self) -> dict[str, Ids]:
+        """The scores of all pools, by kind."""
+        return {name: np.concatenate([np.empty(0, np.float32), *own]) for name, own in self.scores.items()}
+
+    def add_pool(self, pool: Pool) -> None:
+        """Count a query and the passages that its pool lost."""
+        self.queries += 1
+        self.dropped.update(pool.dropped)
+        judged = np.isfinite(pool.judged).all()
+        if judged:
+            higher = pool.judged_positives[:, None] > pool.judged
+            self.won, self.compared = self.won + int(higher.sum()), self.compared + higher.size
+        self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
+        self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
+
+    def add_list(self, entry: TrainingList) -> bool:
+        """Count a list; False if it has no negative, so that nothing can be learned from it."""
+        negatives = int((entry.labels == 0).sum())
+        self.too_few += negatives < (self.negatives or 1)
+        if negatives:
+            self.lists[entry.kind] += 1
+        return negatives > 0
+
+    def below(self) -> dict[float, float]:
+        """Threshold → the share of the known positives that the judge scores below it; empty where none is judged."""
+        judged = self.all_scores()["positives"]
+        if self.denoise is None or not len(judged):
+            return {}
+        thresholds = [self.denoise.negative_below, self.denoise.positive_above]
+        return {value: float((judged < value).mean()) for value in thresholds if value is not None}
+
+    def finish(self) -> dict[str, object]:
+        """The report as plain values."""
+        joined = self.all_scores()
+        every = np.concatenate(list(joined.values()))
+        edges = np.histogram_bin_edges(every, BINS) if len(every) else np.linspace(0, 1, BINS + 1)
+        shares = {f"{value:g}": round(share, 6) for value, share in self.below().items()}
+        return {
+            "queries": self.queries,
+            "lists": dict(sorted(self.lists.items())),
+            "dropped": dict(sorted(self.dropped.items())),
+            "too_few": self.too_few,
+            "without_positive": self.without_positive,
+            "without_run": self.without_run,
+            **({"known_positives_below": shares} if shares else {}),
+            "percentiles": {name: _percentiles(values) for name, values in joined.items()},
+            "histogram": {
+                "edges": [round(float(e), 6) for e in edges],
+                **{name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()},
+            },
+        }
+
+
+def _percentiles(values: Ids) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    return {f"p{p}": round(float(v), 6) for p, v in zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)}
+
+
+def judge_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
+    """A line for each judge that has learned nothing, else one if the judges tell nothing apart or miss positives."""
+    guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
+    lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
+    if not lines and report.won < LEAST_WON * report.compared:
+        share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
+        lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
+    return lines or threshold_warnings(judges, report)
+
+
+def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
+    """A line if the thresholds say little about the judges' scores.
+
+    Either a judge has only learned to order lists, so that its probabilities have no zero, or too many of the known
+    positives are below `negative_below`.
+    """
+    shares = report.below()
+    anchored = report.denoise is not None and report.denoise.calibrate
+    relative = [stage_name(model.key) for model in judges if _loss(model) not in (None, "pointwise") and not anchored]
+    text = ", ".join(f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items())
+    if shares and relative:
+        cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
+        return [f"{cause}: {text}; set the thresholds by these shares, calibrate: dev, or judge by loss: pointwise"]
+    if shares and report.denoise and shares[report.denoise.negative_below] > MOST_LOST:
+        return [f"{text}: so many relevant passages count as sure negatives; lower negative_below"]
+    return []
+
+
+def _loss(judge: Artifact) -> str | None:
+    """The loss that a judge's cross-encoder was trained with; None of a published one."""
+    key = "supervision" if judge.params.get("objective") == "joint" else "loss"
+    loss: str | None = judge.params.get("train", {}).get(key)
+    return loss
