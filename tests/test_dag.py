@@ -132,7 +132,7 @@ def test_three_shards_change_no_bit(project, copied):
     blocks = project.files("blocks/*.npy")
     table = (project.folder / "results/tables/tiny.csv").read_bytes()
     assert len(blocks) > 6
-    for kind in ("embeddings", "retrieve", "rerank", "pairs", "score"):
+    for kind in ("bm25", "embeddings", "retrieve", "rerank", "pairs", "score"):
         shutil.rmtree(copied.folder / "results/tiny" / kind)
     shutil.rmtree(copied.folder / "results/tables")
     # models and training lists stand, so the runs they were made from are not made again
@@ -140,7 +140,8 @@ def test_three_shards_change_no_bit(project, copied):
     assert code == 0, output
     assert "rule encode_shard" in output
     assert output.count("rule retrieve_shard") == 3 * len(list(copied.folder.glob("results/tiny/retrieve/*")))
-    assert not list(copied.folder.glob("results/tiny/retrieve/*/work"))
+    assert output.count("rule bm25_shard") == 3 * len(list(copied.folder.glob("results/tiny/bm25/*")))
+    assert not list(copied.folder.glob("results/tiny/*/*/work"))
     assert output.count("rule rerank_shard") == 3
     made = copied.files("run.trec") | copied.files("run.parquet")
     assert made == {path: runs[path] for path in made}

@@ -180,3 +180,23 @@ def held(collection: Collection) -> set[str]:
         table = pq.read_table(collection.artifact.path("answers.parquet"))
         values.update(answer for answers in table["answers"].to_pylist() for answer in answers)
     return values
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"_id": "late", "text": "cut o', "corpus.jsonl:17501: not valid JSON"),
+        (b'{"_id": "late", "text": "caf\xe9"}', "corpus.jsonl:17501: not UTF-8"),
+        (b'{"_id": "late"}', "corpus.jsonl:17501: text is missing"),
+        (b'{"_id": "p41", "text": "again"}', "corpus.jsonl:17501: document id 'p41' again, first at 42"),
+    ],
+)
+def test_one_bad_line_of_20_000_is_named_and_nothing_is_left(beir, make, tmp_path, line, words):
+    # Passages are read and written in batches of 16,384: the first is in the file when the line is reached.
+    lines = [b'{"_id": "p%d", "text": "passage %d"}' % (number, number) for number in range(20_000)]
+    lines[17_500] = line
+    (beir / "corpus.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(UserError) as error:
+        make("spoilt", {"source": "beir", "unknown_documents": "drop"}, path=str(beir))
+    assert words in str(error.value)
+    assert not [file for file in (tmp_path / "results").rglob("*") if file.is_file()]

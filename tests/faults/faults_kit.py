@@ -17,7 +17,8 @@ from tandem.store.files import sha256
 TORTURE = os.environ.get("TANDEM_TORTURE", "0") != "0"  # `make torture`
 SEED = int(os.environ.get("TANDEM_SEED", "20"))
 TOLD = "log.parquet"  # of a training, with its throughput
-LEFT = (".partial", "checkpoints", "shards", "log.txt", "progress.json")  # what a stage may leave beside its files
+# What a stage may leave beside its files.
+LEFT = (".partial", "checkpoints", "shards", "work", "log.txt", "progress.json")
 
 
 class Copy:

@@ -60,6 +60,7 @@ def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
         ("bm25 --run.heap null --out x", 7, True),
         ("model --run.heap 64g --out x", 40, False),
         ("embeddings-shard --out x", 1, True),
+        ("lucene-shard --run.heap 64g --out x", 40, True),
         ("index-train --out x", 1, True),
         ("lineage results/x", 1, False),
     ],

@@ -84,7 +84,8 @@ def require_address_space(words: list[str]) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY or not is_stage(words[0]):
         return
-    java = words[0] in KINDS and KINDS[words[0]].env == "lexical"
+    kind = KINDS.get(words[0].removesuffix("-shard"))
+    java = kind is not None and kind.env == "lexical"
     needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if java else 0)
     if limit < needed:
         fault = f"out of memory: the limit of addresses is {limit / GIB:.1f} GiB (ulimit -v)"

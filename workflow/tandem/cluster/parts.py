@@ -49,13 +49,11 @@ class Parts:
             unit: what the rows are.
             write: takes a part's rows, the progress, to which it adds rows, and a path; returns facts.
         """
-        facts = {number: self.facts(number) for number in range(len(spans)) if self.is_own(number)}
-        total, done = (sum(len(spans[n]) for n in facts if every or facts[n]) for every in (True, False))
-        result: dict[int, Json] = {}
+        own = [number for number in range(len(spans)) if self.is_own(number)]
+        facts = {number: self.facts(number) for number in own}
+        total, done = sum(len(spans[n]) for n in own), sum(len(spans[n]) for n in own if facts[n])
         with Progress(f"{self.job.kind} {self.job.key}", total, unit, done=done) as progress:
-            for number, known in facts.items():
-                result[number] = known or self.write(number, partial(write, spans[number], progress))
-        return result
+            return {n: facts[n] or self.write(n, partial(write, spans[n], progress)) for n in own}
 
     def remove(self) -> None:
         """Remove all parts, once they have been put together."""

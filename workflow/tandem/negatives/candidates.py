@@ -201,6 +201,7 @@ def run(job: Job[CandidatesParams]) -> None:
     for number, part in facts.items():
         report.add(part["report"], {name: np.load(parts.path(number) / f"{name}.npy") for name in report.scores})
     if not report.lists:
+        parts.remove()
         raise UserError(
             f"candidates {job.key}: no query has a positive and a negative ({report.queries} queries have a "
             f"positive, {report.without_run} no run); widen candidates.depth or relax denoise and below_positive"

@@ -23,7 +23,8 @@ from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.lexical import java
-from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, LUCENE, MOST_TERMS, index_files, json_mapper, keep_ties
+from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, LUCENE, MOST_TERMS, json_mapper, keep_ties
+from tandem.retrieval.lexical.lucene_index import index_files
 from tandem.retrieval.retrieve import open_as
 from tandem.retrieval.term_weights import TermWeights
 from tandem.stages.retrieval import ImpactsParams, SearchImpactsParams

@@ -65,7 +65,8 @@ class TuneBm25Params(Bm25Tuning, Bm25Variant):
 
 
 KINDS = (
-    Kind("lucene", "retrieval.lexical.lucene:run", LuceneParams, env="lexical", threads="all", box="Sparse search"),
+    Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
+        shard="retrieval.lexical.lucene_index:run_shard", box="Sparse search"),
     Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
         shard="retrieval.lexical.bm25:run_shard", box="Sparse search"),

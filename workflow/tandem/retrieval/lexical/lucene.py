@@ -1,75 +1,30 @@
-"""The engine Lucene, through Anserini: stage `lucene`, its inverted index, and the search of the stage `bm25`.
+"""The engine Lucene, through Anserini: the search of the stage `bm25`.
 
-Files of the index depend on the threads that wrote them, results do not. A query is a bag of words: characters of
-Lucene's query syntax mean nothing. Scores are Lucene's own float32, so that equal passages tie.
+A query is a bag of words: characters of Lucene's query syntax mean nothing. Scores are Lucene's own float32, so that
+equal passages tie.
 """
 
 import base64
 import json
 import os
-import shutil
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tandem.cluster.progress import Progress, warn
-from tandem.data.collection import Collection, contents
-from tandem.data.language import language_warnings
+from tandem.cluster.progress import Progress
 from tandem.data.text import segmenter
-from tandem.errors import UserError
 from tandem.retrieval.lexical import java
 from tandem.retrieval.lexical.java import JavaClass
-from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, Bm25Variant, LuceneParams
-from tandem.store.job import Job, writing
+from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
+from tandem.store.job import Job
 
 SEARCHER = "io.anserini.search.SimpleSearcher"
 LUCENE = "org.apache.lucene."
-FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
-POLL_SECONDS = 0.1
 HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
 MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
 
 Query = tuple[str, str]  # id and text
 Hits = list[tuple[str, float]]  # (document id, score)
-
-
-def run(job: Job[LuceneParams]) -> None:
-    """Index `title text` of every passage of the input `dataset` into the folder `index/`.
-
-    Execution: `workers` threads, `heap` of Java.
-    """
-    params = job.params
-    if params.analyzer in STEMMERS and params.language != "en":
-        allowed = "default, whitespace or jieba is allowed"
-        raise UserError(f"analyzer: {params.analyzer} is English and language is {params.language}; {allowed}")
-    threads = job.execution.workers or os.cpu_count() or 1
-    machine = java.start(threads, job.execution.heap)
-    if params.analyzer not in SPLIT_BEFORE:
-        _check_language(machine, params.language)
-    collection = Collection(job.inputs["dataset"])
-    with writing(job) as draft:
-        texts, index = draft.folder / "texts", draft.folder / "index"
-        _write_texts(collection, texts, threads, job)
-        index_files(machine, job.key, "JsonCollection", texts, index, threads, collection.passages, _options(params))
-        shutil.rmtree(texts)
-        (index / "write.lock").unlink(missing_ok=True)
-        with closing(machine(SEARCHER)(str(index))) as searcher:
-            indexed = int(searcher.reader.getDocCount("contents"))
-        if indexed < collection.passages:
-            warn(job, draft, f"{collection.passages - indexed:,} passages have no term to index")
-        draft.facts.update(passages=collection.passages, indexed=indexed, lucene=java.versions(machine))
-        for line in language_warnings(job.inputs["dataset"], params.analyzer, params.language):
-            warn(job, draft, line)
-
-
-def _check_language(machine: JavaClass, language: str) -> None:
-    """Refuse a language that Anserini would silently take for English."""
-    known = sorted({"en", *machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
-    if language not in known:
-        raise UserError(f"language: {language!r} is unknown; allowed are {', '.join(known)}")
 
 
 def lucene_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
@@ -82,97 +37,21 @@ def lucene_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
     if params.analyzer in SPLIT_BEFORE:
         return machine("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
     if params.language == "en":
-        return machine("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(_stemmer(params), False, None)
+        return machine("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(stemmer(params), False, None)
     return machine("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(params.language)
 
 
-def _stemmer(params: LuceneParams) -> str:
+def stemmer(params: LuceneParams) -> str:
+    """The stemmer of an English index, as Anserini names it."""
     return "porter" if params.analyzer == "default" else params.analyzer
 
 
-def _splitter(params: LuceneParams) -> Callable[[str], str]:
+def splitter(params: LuceneParams) -> Callable[[str], str]:
     """A function that puts spaces between terms before Lucene sees them, where its analyzer does not find them."""
     if params.analyzer != "jieba":
         return str
     words = segmenter()
     return lambda text: " ".join(words(text))
-
-
-def _write_texts(collection: Collection, folder: Path, threads: int, job: Job[LuceneParams]) -> None:
-    """Write the corpus as JSON lines to several files: a thread of Anserini reads one file at a time."""
-    folder.mkdir()
-    rows, split = min(FILE_PASSAGES, -(-collection.passages // threads)), _splitter(job.params)
-    with Progress(f"lucene {job.key} · texts", collection.passages, "passages") as progress:
-        for number, batch in enumerate(collection.batches(rows)):
-            columns = (column.to_pylist() for column in batch.columns)
-            with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
-                for doc, title, text in zip(*columns, strict=True):
-                    fields = {"title": title, "text": text} if job.params.fields else {}
-                    fields = {"contents": contents(title, text)} | {name: own for name, own in fields.items() if own}
-                    line = {"id": doc} | {name: split(own) for name, own in fields.items()}
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            progress.add(batch.num_rows)
-
-
-def _options(params: LuceneParams) -> dict[str, object]:
-    """Anserini's options for an index of texts."""
-    # Anserini looks at the language first: only with English does it obey `pretokenized`.
-    pretokenized = params.analyzer in SPLIT_BEFORE
-    return {
-        "fields": ("title", "text") if params.fields else (),
-        "storeDocvectors": params.vectors,
-        "stemmer": _stemmer(params),
-        "pretokenized": pretokenized,
-        "language": "en" if pretokenized else params.language,
-    }
-
-
-def index_files(
-    machine: JavaClass,
-    key: str,
-    collection: str,
-    texts: Path,
-    index: Path,
-    threads: int,
-    passages: int,
-    options: Mapping[str, Any],
-) -> None:
-    """Run Anserini's indexer in a thread of Java and watch its counters.
-
-    Args:
-        key: of the stage, for its progress.
-        collection: Anserini's name of the form of the files in the folder `texts`.
-        options: Anserini's own, by name; `fields` beside the usual one.
-    """
-    args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
-    fields = options.get("fields", ())
-    # As on a command line: an array cannot be assigned to a field through pyjnius.
-    for word in ("-collection", collection, "-input", str(texts), "-index", str(index), "-fields", *fields):
-        words.add(word)
-    machine("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(words)
-    args.generatorClass = "DefaultLuceneDocumentGenerator"
-    args.threads, args.quiet = threads, True
-    # Anserini would buffer 4 GiB, whatever the heap.
-    args.memoryBuffer = machine("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
-    for name, value in options.items():
-        if name != "fields":
-            setattr(args, name, value)
-    indexer = machine("io.anserini.index.IndexCollection")(args)
-    counters = indexer.getCounters()
-    running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
-    with Progress(f"lucene {key}", passages, "passages") as progress:
-        while not running.isDone():
-            time.sleep(POLL_SECONDS)
-            progress.add(_handled(counters) - progress.done)
-        running.join()  # raises what the indexer raised
-        progress.add(_handled(counters) - progress.done)
-    if _handled(counters) != passages:
-        raise RuntimeError(f"Anserini took {_handled(counters)} of {passages} passages; its log gives the reason")
-
-
-def _handled(counters: Any) -> int:
-    """Passages indexed so far, those without any text included."""
-    return int(counters.indexed.get() + counters.empty.get())
 
 
 class Lucene:
@@ -185,7 +64,7 @@ class Lucene:
         params: Bm25Variant = job.params
         artifact, threads = job.inputs["lucene"], job.execution.workers or os.cpu_count() or 1
         index = artifact.params_as(LuceneParams)
-        self.split = _splitter(index)
+        self.split = splitter(index)
         self.java = machine = java.start(threads, job.execution.heap)
         self.facts: dict[str, object] = {"lucene": java.versions(machine)}
         machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
