@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tandem.models import tokenisation
 from tandem.negatives import candidates
 from tandem.retrieval.lexical import bm25, bm25s
+from tandem.stages import KINDS
 from tandem.store.artifact import open_artifact
 from tandem.store.job import plain, run_shard
 
@@ -19,9 +21,9 @@ NEW = {"seconds", "finished", "peak_memory_mib", "execution", "machine"}  # in e
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(tokenisation, "PART", 7)  # of 60 passages
-    monkeypatch.setattr(bm25, "PART", 3)  # of 20 queries
-    monkeypatch.setattr(candidates, "GROUP", 3)  # of 20 queries, 17 of which are drawn for
+    for kind, rows in {"tokens": 7, "bm25": 3, "candidates": 3}.items():  # of 60 passages and 20 queries
+        monkeypatch.setitem(KINDS, kind, replace(KINDS[kind], part=replace(KINDS[kind].part, rows=rows)))
+    monkeypatch.setattr(candidates, "GROUP", 4)  # of 17 queries that are drawn for
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_shards_share_a_search_but_not_the_queries_vectors(machine):
     ]
     assert queries[0] == queries[1]
     lexical = [costs(plan, machine, plan.planner.run("bm25", "dev", "test")).wall for plan in (one, four)]
-    assert lexical[0] == lexical[1]
+    assert lexical[0] == lexical[1]  # its queries are one part
 
 
 def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):

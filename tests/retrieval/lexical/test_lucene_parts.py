@@ -14,12 +14,13 @@ RM3 = {"fb_terms": 5, "fb_docs": 4, "original_query_weight": 0.5}
 SEARCHES = {"plain": {}, "rm3": {"rm3": RM3}, "fields": {"fields": {"title": 2.0, "text": 1.0}}}
 RUN = """
 import json, sys
-from tandem.retrieval.lexical import lucene_index
+from dataclasses import replace
 from tandem.stages import KINDS, SHARDS
+from tandem.stages.base import Part
 from tandem.store.job import load, read_job, run_shard
 
 told = json.load(sys.stdin)
-lucene_index.PART = told["part"]
+KINDS["lucene"] = replace(KINDS["lucene"], part=Part(told["part"], "passages"))
 for kind, *words in told["lines"]:
     run_shard(kind, words) if kind in SHARDS else load(KINDS[kind].run)(read_job(kind, words))
 print("null")

@@ -24,10 +24,8 @@ from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.store.pieces import spans
 
 ROWS = 8192  # texts that are tokenised at once
-PART = 1 << 18  # passages of a part: about 40 MB of ids
 PASSAGES = "passages"
 MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
 
@@ -117,7 +115,7 @@ class Tokeniser:
 
     def write_parts(self) -> dict[int, Json]:
         """Write the parts of the passages that this job makes and that are missing; how many texts each has cut."""
-        return self.parts.complete(spans(self.collection.passages, PART), "passages", self.write_part)
+        return self.parts.complete(self.collection.passages, self.write_part)
 
     def write_part(self, span: range, progress: Progress, folder: Path) -> Json:
         """Write the ids of some passages, in two files as the artifact has them of all."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Entry = tuple[str, list[str], Ids, Ids]  # query, ids, rows and scores of its documents, best first
 
-GROUP = 1024  # queries judged together, and of a part
+GROUP = 1024  # queries whose lists are a row group, or which are judged together for a calibration
 LISTS = "lists.parquet"  # of a part
 
 # candidates.parquet: a line per passage of a list; `with_ids` has the ids behind the rows.
@@ -157,7 +157,7 @@ def write_part(
 
 
 def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Json], int]:
-    """Write this job's parts that are missing, `GROUP` queries of the source each.
+    """Write this job's parts that are missing; a part's queries are judged together.
 
     Returns:
         The facts of its parts by number, and how many queries the source lacks.
@@ -175,7 +175,7 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
     pools, facts = Pools(job, doc_rows(collection), query_rows(collection)), dict[int, Json]()
     source, without_run = pools.source(), len(pools.known)
     with Progress(f"candidates {job.key}", 0, "queries") as progress:
-        for number, entries in enumerate(iter(lambda: list(islice(source, GROUP)), [])):
+        for number, entries in enumerate(iter(lambda: list(islice(source, parts.rows)), [])):
             without_run -= sum(query in pools.known for query, *_ in entries)
             if not parts.is_own(number):
                 continue

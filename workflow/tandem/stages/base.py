@@ -26,6 +26,14 @@ class Params(Model):
 
 
 @dataclass(frozen=True)
+class Part:
+    """What shards share of a stage that is made in parts: so many rows each."""
+
+    rows: int
+    unit: Literal["passages", "queries"]
+
+
+@dataclass(frozen=True)
 class Kind:
     """The declaration of one kind of stage.
 
@@ -41,6 +49,7 @@ class Kind:
         ranks: whether several processes, one per device, may share its work.
         shard: `module:function` that computes one shard, where jobs may share its work.
         shard_for: roles of the inputs without all of which there is nothing to share; empty: jobs always share it.
+        part: what its parts are, where it is made in parts of a fixed size that jobs share.
         train: `module:function` that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
@@ -58,6 +67,7 @@ class Kind:
     ranks: bool = False
     shard: str | None = None
     shard_for: tuple[str, ...] = ()
+    part: Part | None = None
     train: str | None = None
     lazy: tuple[str, ...] = ()
     in_runs: bool = False

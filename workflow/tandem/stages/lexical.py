@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tandem.config.base import Analyzer
 from tandem.config.retrieval import Bm25Tuning, FieldWeights, Rm3
-from tandem.stages.base import Kind, Params
+from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import RunParams
 
 Stemmer = Literal["porter", "krovetz", "none"]  # of Anserini's English analyzer, all with its stop words
@@ -66,10 +66,10 @@ class TuneBm25Params(Bm25Tuning, Bm25Variant):
 
 KINDS = (
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
-        shard="retrieval.lexical.lucene_index:run_shard", box="Sparse search"),
+        shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search"),
     Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
-        shard="retrieval.lexical.bm25:run_shard", box="Sparse search"),
+        shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search"),
     Kind("tune_bm25", "retrieval.lexical.bm25:run_tuning", TuneBm25Params, env="lexical", threads="all",
         box="Sparse search"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tandem.config.candidates import Below, Denoising, Draw
 from tandem.registry import Registry
-from tandem.stages.base import Kind, Params
+from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import Normalization, ScoringParams
 
 # A source takes the job, its `Labels`, and the rows of passages' and queries' ids. It gives (query, ids, rows, scores)
@@ -52,7 +52,7 @@ class TeacherParams(ScoringParams):
 
 KINDS = (
     Kind("candidates", "negatives.candidates:run", CandidatesParams, version=2, env="models", threads="all",
-        gpu=("judge",), shard="negatives.candidates:run_shard", box="Training lists"),
+        gpu=("judge",), shard="negatives.candidates:run_shard", part=Part(1024, "queries"), box="Training lists"),
     Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
         shard="negatives.teacher:run_shard", shard_for=("judge",), box="Training lists"),
     Kind("topics", "retrieval.topics:run", TopicsParams, env="search", threads="all", box="Training lists"),

@@ -14,7 +14,7 @@ from tandem.config.optimisation import Lora
 from tandem.config.representations import ChosenRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.config.validation import parse
-from tandem.stages.base import Kind, Params
+from tandem.stages.base import Kind, Params, Part
 
 STARTS = ("start", "retriever", "reranker")
 
@@ -131,7 +131,7 @@ KINDS = (
     Kind("vocabulary", "extras.pretraining.stage:vocabulary", VocabularyParams, env="models", threads="all",
         box="Encoder"),
     Kind("tokens", "models.tokenisation:run", TokensParams, env="models", threads="all",
-        shard="models.tokenisation:run_shard", box="Encoder"),
+        shard="models.tokenisation:run_shard", part=Part(1 << 18, "passages"), box="Encoder"),
     Kind("pretrain", "extras.pretraining.stage:pretrain", PretrainParams, env="models", threads="all", retries=2,
         gpu=STARTS, ranks=True, box="Encoder"),
     Kind("untrained", "training.stage:run_untrained", UntrainedParams, env="models", box="Encoder"),

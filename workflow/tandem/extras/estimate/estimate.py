@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 from tandem.cluster.progress import duration
-from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import gathered
 from tandem.config.settings import Settings
 from tandem.data.fetch import readable
@@ -103,7 +103,7 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
     return Cost(
         operations=work.operations,
         seconds=computing,
-        wall=start + before + (passing + computing) / processes(stage, setting.execution),
+        wall=start + before + (passing + computing) / processes(stage, setting),
         memory=work.memory,
         disk=work.disk,
         measured=float(manifest["seconds"]) if manifest else None,
@@ -111,13 +111,19 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
     )
 
 
-def processes(stage: Stage, execution: ExecutionSettings) -> int:
-    """How many processes share a stage's work: a training's devices, or the shards that become jobs."""
-    kind = KINDS[stage.kind]
+def processes(stage: Stage, setting: Setting) -> int:
+    """How many processes share a stage's work: a training's devices, or the shards that become jobs and have a part."""
+    kind, execution = KINDS[stage.kind], setting.execution
     if kind.ranks:
         return execution.devices * execution.nodes
     queries = getattr(params_of(stage), "side", None) == "queries"
-    return execution.shards if kind.is_shared(stage.upstream) and not queries else 1
+    if queries or not kind.is_shared(stage.upstream):
+        return 1
+    if kind.part is None:
+        return execution.shards
+    by_passages = kind.part.unit == "passages"
+    rows = setting.size(stage).passages if by_passages else setting.queries(stage, params_of(stage).split)
+    return max(1, min(execution.shards, ceil(rows / kind.part.rows)))
 
 
 def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> dict[Stage, Cost]:

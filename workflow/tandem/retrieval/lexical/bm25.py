@@ -28,10 +28,8 @@ from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.store.pieces import spans
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
-PART = 4096  # queries of a part
 
 Query = tuple[str, str]  # id and text
 Ranked = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
@@ -106,7 +104,7 @@ def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
             write_lists(path, by_rows(job, ranked, *rows))
             return {"queries": len(span), "engine": engine.facts}
 
-        return parts.complete(spans(len(queries), PART), "queries", write)
+        return parts.complete(len(queries), write)
 
 
 def run_shard(job: Job[Bm25Params]) -> Json:

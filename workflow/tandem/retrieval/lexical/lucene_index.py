@@ -25,10 +25,8 @@ from tandem.retrieval.lexical.lucene import LUCENE, SEARCHER, splitter, stemmer
 from tandem.stages.base import Json
 from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, LuceneParams
 from tandem.store.job import Job, writing
-from tandem.store.pieces import spans
 
 INDEX, LOCK = "index", "write.lock"
-PART = 1 << 20  # passages of a part
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
 POLL_SECONDS = 0.1
 
@@ -49,7 +47,7 @@ class Indexing:
 
     def write_parts(self) -> list[int]:
         """Write this job's parts that are missing; the numbers of all of its parts."""
-        every = spans(self.collection.passages, PART)
+        every = self.parts.spans(self.collection.passages)
         own = [number for number in range(len(every)) if self.parts.is_own(number)]
         for number in own:
             if self.parts.facts(number) is None:
