@@ -199,7 +199,9 @@ def run(job: Job[CandidatesParams]) -> None:
     parts, report = Parts(job), Report(job.params.negatives, job.params.denoise)
     facts, report.without_run = write_parts(job, parts)
     for number, part in facts.items():
-        report.add(part["report"], {name: np.load(parts.path(number) / f"{name}.npy") for name in report.scores})
+        folder = parts.path(number)
+        scores = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in report.scores}
+        report.add(part["report"], scores)
     if not report.lists:
         parts.remove()
         raise UserError(
