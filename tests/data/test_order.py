@@ -27,7 +27,7 @@ def collection(tmp_path, make_dataset):
 def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_path):
     ids = Collection(collection).doc_ids().to_pylist()
     monkeypatch.setattr(module, "PART", part)
-    monkeypatch.setattr(Collection.batches, "__defaults__", (450, ("doc_id", "title", "text")))
+    monkeypatch.setattr(Collection.batches, "__defaults__", (450, ("doc_id", "title", "text"), None))
     folder = tmp_path / "order" / collection.key
     write_order(Collection(collection), folder, collection.manifest.files["corpus.parquet"].sha256, part)
     order = Order(collection)

@@ -14,10 +14,9 @@ import torch
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval import embeddings as pieces
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import Encoder, run
-from tandem.store import artifact
+from tandem.store import artifact, pieces
 from tandem.store.artifact import MANIFEST, open_artifact
 from tandem.store.job import run_shard
 

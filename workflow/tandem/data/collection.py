@@ -1,14 +1,14 @@
 """A dataset artifact for its readers: passages are streamed, queries and qrels are looked up by split."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.data.tables import ROWS, rows, stream, streaming
+from tandem.data.tables import rows, stream, streaming
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
@@ -45,10 +45,12 @@ class Collection:
         Reading begins with the row group of the first row.
         """
         span = range(self.passages) if span is None else span
-        groups = range(span.start // ROWS, -(-span.stop // ROWS))
-        at = groups.start * ROWS
         with streaming(self.artifact.path(CORPUS)) as file:
-            for batch in file.iter_batches(batch_size=rows, row_groups=list(groups), columns=list(columns)):
+            sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+            ends = list(accumulate(sizes, initial=0))
+            groups = [n for n, (start, stop) in enumerate(pairwise(ends)) if start < span.stop and stop > span.start]
+            at = ends[groups[0]] if groups else 0
+            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns)):
                 first, stop = max(span.start - at, 0), min(span.stop - at, batch.num_rows)
                 if first < stop:
                     yield batch.slice(first, stop - first)
