@@ -199,3 +199,17 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     fused = stage_cost(plan.planner.run("rrf", "dev", "test"), about, machine)
     depth = run_depth(plan.planner.ctx, "dev", "big")  # 10 queries, two runs, 100 lines a second
     assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)
+
+
+def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):
+    cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
+
+    def drawing(**denoise):
+        drawn = {"from": "bm25", "depth": 20, "denoise": {"by": "ce", **denoise}}
+        models = {"ce": cross, "de": MINE["models"]["de"] | {"candidates": drawn}}
+        plan = FullPlan(MINE | {"models": models}, ROOT)
+        stage = plan.planner.model("de", "test").upstream["candidates"]
+        return stage_cost(stage, new_setting(plan.settings, machine), machine).operations
+
+    # 21 pairs of each of 500 training queries, and of 10 dev queries
+    assert drawing(calibrate="dev") / drawing() == approx(510 / 500)

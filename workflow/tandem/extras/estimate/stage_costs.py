@@ -97,12 +97,13 @@ def number_of(stage: Stage, role: str) -> int:
 
 @cost("candidates")
 def candidates(stage: Stage, setting: Setting) -> Work:
-    """Drawing lists; with a judge every passage of the window is scored."""
+    """Drawing lists; with a judge every passage of the window is scored, of the dev queries too to calibrate it."""
     params, judges = params_of(stage), number_of(stage, "judge")
     queries = min(setting.queries(stage, params.split), params.queries or EVERY)
     lines = queries * params.depth
     if judges:
-        pairs = queries * (params.depth + 1)
+        calibrating = setting.queries(stage, "dev") if "calibration" in stage.upstream else 0
+        pairs = (queries + calibrating) * (params.depth + 1)
         return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
     return Work(rows=(("lines", lines),), disk=lines * LISTED)
 
