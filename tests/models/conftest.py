@@ -27,6 +27,7 @@ FAMILIES = {
         {"global_attn_every_n_layers": 3, "local_attention": 8, "attention_dropout": 0.1},
     ),
     "nomic_bert": ("NomicBertConfig", "BertTokenizer", {"attention_probs_dropout_prob": 0.1}),
+    "gte": ("GteConfig", "XLMRobertaTokenizer", {}),
     "t5": (
         "T5Config",
         "T5Tokenizer",

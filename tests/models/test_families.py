@@ -17,7 +17,7 @@ from tandem.store.artifact import open_artifact
 
 FAMILIES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),
-    *("deberta-v2", "modernbert", "nomic_bert"),
+    *("deberta-v2", "modernbert", "nomic_bert", "gte"),
 )
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 QUERIES = ["what does the lynx eat", "how does the owl behave"]
@@ -36,6 +36,7 @@ PAIRS = {
     "deberta-v2": ("[CLS]|[SEP]|[SEP]", True),
     "modernbert": ("[CLS]|[SEP]|[SEP]", False),
     "nomic_bert": ("[CLS]|[SEP]|[SEP]", True),
+    "gte": ("<s>|</s> </s>|</s>", False),
 }
 
 

@@ -15,7 +15,7 @@ TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 
 TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]
 FAMILIES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),
-    *("deberta-v2", "modernbert", "nomic_bert"),
+    *("deberta-v2", "modernbert", "nomic_bert", "gte"),
 )
 onednn = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")
 

@@ -13,7 +13,7 @@ from tandem.models.tokens import Template
 
 FAMILIES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "mpnet", "deberta-v2"),
-    *("modernbert", "nomic_bert", "t5", "qwen3", "llama", "mistral", "gemma3_text"),
+    *("modernbert", "nomic_bert", "gte", "t5", "qwen3", "llama", "mistral", "gemma3_text"),
 )
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]
