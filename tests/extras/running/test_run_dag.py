@@ -55,11 +55,11 @@ def test_a_run_says_what_it_does_and_ends_with_the_answer(place, finished):
     status, out, err = finished
     assert status == 0, err
     jobs = [line for line in err if " · stage " in line]
-    assert jobs[0] == "reading tiny · stage 1 of 10"  # its size is not known yet
+    assert jobs[0] == "reading tiny · stage 1 of 9"  # its size is not known yet
     assert any(line.startswith("searching bm25.test · stage ") and "left" in line for line in err)
     assert "stages in" in err[-1]
     log = place.folder / err[-1].partition("Snakemake's output: ")[2]
-    assert "10 of 10 steps (100%) done" in log.read_text()
+    assert "9 of 9 steps (100%) done" in log.read_text()
     assert [line.split()[0] for line in out[-5:]] == ["best", "gain", "p", "hurt", "report"]
     page = Path(out[-1].split(maxsplit=1)[1])
     assert page == place.folder / "results/mine/report.html"
