@@ -12,8 +12,15 @@ from tiny_training import objective
 from tandem.config.loading import load_settings
 from tandem.config.training import CrossTrain, DualTrain
 from tandem.errors import UserError
-from tandem.training.budget import WEIGHTS, data_sizes, layer_weights, operations_per_step
-from tandem.training.lists import RATE, Lists
+from tandem.training.budget import (
+    WEIGHTS,
+    data_sizes,
+    layer_weights,
+    operations_per_step,
+    operations_per_validation,
+)
+from tandem.training.lists import RATE, Batch, Lists, validations_within
+from tandem.training.validation import Validation
 
 
 def lists(queries, positives, negatives=10):
@@ -88,3 +95,31 @@ def test_without_a_budget_nothing_follows(configured):
     config = configured("models.ce_deneg.train", {"sizes": "data"})
     with pytest.raises(UserError, match=r"models.ce_deneg.train.sizes is data, but there is no budget_minutes"):
         load_settings(config, Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize(
+    ("each", "count", "left"),
+    [
+        (0.1, 10, 12 - 11 * 0.1),  # as usual
+        (1.0, 3, 12 - 4 * 1.0),  # a third of twelve minutes is four: the start's and three more
+        (2.5, 1, 12 - 2 * 2.5),
+        (4.0, 1, 12 / 2),  # start and end take eight minutes: two of them come on top
+        (0.0, 10, 12),
+    ],
+)
+def test_a_third_of_a_budget_decides_how_often_a_training_validates(each, count, left):
+    assert validations_within(12, each * 60 * RATE) == (count, approx(left))
+
+
+def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():
+    lists = np.array([[3, 5, 7], [5, 9, -1]])
+    validation = Validation(Batch(np.array([0, 1]), lists), [{3: 1}, {11: 1}], "two queries")
+    made = objective("cross")
+    query, passage = made.tokens.queries.lengths(np.arange(2)), made.tokens.passages.lengths(np.arange(12))
+    pairs = passage[[3, 5, 7]].sum() + passage[[5, 9]].sum() + 3 * query[0] + 2 * query[1] + 5 * 3
+    expected = 2 * layer_weights(made.models["cross"]) * pairs
+    assert operations_per_validation(made.models, made.tokens, validation) == expected
+    made = objective("dual")
+    texts = passage[[3, 5, 7, 9, 11]].sum() + query.sum() + 7 * 2
+    expected = 2 * layer_weights(made.models["dual"]) * texts
+    assert operations_per_validation(made.models, made.tokens, validation) == expected

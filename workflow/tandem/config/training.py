@@ -53,7 +53,9 @@ class Train(Optimisation):
         1, ge=1, exclude_if=is_one, description="positives of a list, drawn anew at each visit; the loss is their mean"
     )
     budget_minutes: float | None = Field(
-        None, gt=0, description="as many steps as fit, of two CPU cores, at most 20 epochs; null: `steps` or `epochs`"
+        None,
+        gt=0,
+        description="steps and validations that fit, of two CPU cores, at most 20 epochs; null: `steps` or `epochs`",
     )
     freeze_layers: int = Field(
         0,
@@ -70,7 +72,9 @@ class Train(Optimisation):
     patience: int | None = Field(3, ge=1, description="of `choose: dev`: end after so many validations without a gain")
     checkpoints: int | None = Field(None, ge=1, description="train in this many stages, each validated during the next")
     validate_every: int | None = Field(
-        None, ge=1, description="steps between validations; null: a tenth of all where `choose` is dev, else none"
+        None,
+        ge=1,
+        description="steps; null: a tenth of all where `choose` is dev, more where a budget says so; else none",
     )
     validation_queries: int = Field(100, ge=1, description="queries validated on, without `checkpoints`")
     validation_depth: int = Field(20, ge=1, description="passages per query validated on, without `checkpoints`")

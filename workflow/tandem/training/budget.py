@@ -1,4 +1,4 @@
-"""What a step costs, by which a budget of minutes is spent, and sizes that follow from data and budget.
+"""What steps and validations cost, by which a budget of minutes is spent, and sizes that follow from data and budget.
 
 All of it is decided by the data and the encoder: no clock is read, and no machine asked.
 """
@@ -6,15 +6,18 @@ All of it is decided by the data and the encoder: no clock is read, and no machi
 import math
 from typing import TypeVar
 
+import numpy as np
 from torch import nn
 
 from tandem.config.training import Train
 from tandem.models.tokens import Tokens
 from tandem.training.instances import Instances
 from tandem.training.lists import RATE, Lists, steps_within, visit_sizes
+from tandem.training.validation import Validation
 
 T = TypeVar("T", bound=Train)
 OPERATIONS = 6  # per weight and token: 2 of a forward pass, 4 of a backward pass …
+FORWARD = 2
 BACKWARD = 4 / OPERATIONS  # … which frozen layers have none of
 
 SHORTEST, LONGEST = 2, 8  # passages of a list
@@ -60,6 +63,17 @@ def operations_per_step(models: nn.ModuleDict, tokens: Tokens, lists: Lists, tra
     if train.freeze_layers:
         weights = {part: weights[part] - BACKWARD * layer_weights(model, frozen=True) for part, model in models.items()}
     return OPERATIONS * train.queries_per_batch * sum(weights[part] * of_list[part] for part in weights)
+
+
+def operations_per_validation(models: nn.ModuleDict, tokens: Tokens, validation: Validation) -> float:
+    """Operations of one validation: a forward pass of a dual encoder's queries and pool, of a cross-encoder's pairs."""
+    (single, pair), batch, pool = tokens.template.extra, validation.batch, validation.pool
+    queries, passages = tokens.queries.lengths(batch.queries), tokens.passages.lengths(np.maximum(batch.passages, 0))
+    read = {
+        "dual": (tokens.passages.lengths(pool) + single).sum() + (queries + single).sum(),
+        "cross": np.where(batch.mask, passages + queries[:, None] + pair, 0).sum(),
+    }
+    return FORWARD * sum(layer_weights(model) * float(read[part]) for part, model in models.items())
 
 
 def _cut(tokens: Tokens, lists: Lists) -> float:

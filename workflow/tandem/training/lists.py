@@ -15,6 +15,8 @@ from tandem.models.ragged import Ids, Ragged, ends, ranges
 
 RATE = 0.18e12  # operations a second of training on two cores with AVX-512 and bf16 (config/hardware/cpu.yaml)
 MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
+VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
+SHARE = 1 / 3  # of a budget, for validations
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,22 @@ def steps_within(minutes: float, operations: float, instances: int, per_batch: i
     Args:
         operations: of one step.
     """
-    affordable, useful = minutes * 60 * RATE / operations, MOST_EPOCHS * instances / per_batch
+    affordable, useful = minutes * 60 * RATE / max(operations, 1), MOST_EPOCHS * instances / per_batch
     return max(1, int(min(affordable, useful)))
+
+
+def validations_within(minutes: float, operations: float) -> tuple[int, float]:
+    """How often a training validates after its start, and the minutes of its budget that are left for steps.
+
+    A third of the budget decides: as often as it pays for, at least at the end, at most `VALIDATIONS` times. What it
+    does not pay for may take half of the budget and then comes on top.
+
+    Args:
+        operations: of one validation.
+    """
+    each = operations / 60 / RATE
+    count = int(min(max(minutes * SHARE / each - 1, 1), VALIDATIONS)) if each else VALIDATIONS
+    return count, minutes - min((count + 1) * each, minutes / 2)
 
 
 class Positives:

@@ -23,12 +23,10 @@ from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Seeds
 from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
 from tandem.training.instances import Instances, batches, visits_in
-from tandem.training.lists import Batch, Lists, steps_within
+from tandem.training.lists import VALIDATIONS, Batch, Lists, steps_within
 from tandem.training.objectives import Objective
 from tandem.training.optimizer import make_optimizer, rate, set_rate
 from tandem.training.validation import MEASURE
-
-VALIDATIONS = 10  # of a training, beside that of its start, where `train.validate_every` does not say
 
 
 @dataclass
@@ -40,6 +38,7 @@ class Training:
         world: the processes that train together; the first one writes and reports.
         topics: topic of each query row (`Instances`); None: batches are of any.
         until: the part of the training that this job does; None: all of it.
+        validations: how many there are after that of the start, where `train.validate_every` does not say.
     """
 
     job: Job[Any]
@@ -51,6 +50,7 @@ class Training:
     until: tuple[int, int] | None = None
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
     topics: Ids | None = None
+    validations: int = VALIDATIONS
 
     def __post_init__(self) -> None:
         train = self.train
@@ -66,7 +66,7 @@ class Training:
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.segment = Segment(self.job, self.until)
         self.last = self.segment.last(self.steps)
-        usual = math.ceil(self.steps / VALIDATIONS) if train.choose == "dev" else None
+        usual = math.ceil(self.steps / self.validations) if train.choose == "dev" else None
         self.validate_every = train.validate_every or usual
         self.optimizer = make_optimizer(self.objective.models, train)
         self.checkpoints = Checkpoints(self.job.out / "checkpoints")

@@ -31,14 +31,14 @@ from tandem.stages.training import CrossTraining, DualTraining, ModelParams, Unt
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.training.budget import data_sizes
+from tandem.training.budget import data_sizes, operations_per_validation
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
 from tandem.training.effect import outcome
 from tandem.training.forward import Budget
 from tandem.training.history import chosen_of, points
-from tandem.training.lists import Lists, Positives, joined, read_lists
+from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_lists, validations_within
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual
@@ -84,10 +84,16 @@ def train_in(job: ModelJob, world: World) -> None:
     if world.first:
         say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
     measure = partial(validate, objective, validation, world) if validation else None
+    validations = VALIDATIONS
+    if validation and train.budget_minutes and train.choose == "dev" and train.validate_every is None:
+        cost = operations_per_validation(objective.models, objective.tokens, validation)
+        validations, minutes = validations_within(train.budget_minutes, cost)
+        train = train.model_copy(update={"budget_minutes": minutes})
     if train.sizes == "data":
         train = data_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
     topics = topics_of(job, queries)
-    training = Training(job, train, objective, lists, measure, world, job.params.until, queries.ids, topics)
+    part = job.params.until
+    training = Training(job, train, objective, lists, measure, world, part, queries.ids, topics, validations)
     if world.first and train.sizes == "data":
         say(f"train {job.key} · sizes from the data: " + ", ".join(f"{k} {v:g}" for k, v in sizes(training).items()))
     state = training.run()
