@@ -7,17 +7,10 @@ from itertools import groupby
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.cluster.background import ordered_map
 from tandem.config.datasets import DuReader2
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader2 import (
-    Question,
-    digest,
-    is_positive,
-    join_paragraphs,
-    label,
-    ordered_map,
-    tokens,
-)
+from tandem.data.sources.dureader2 import Question, digest, is_positive, join_paragraphs, label, tokens
 from tandem.data.text import Span, best_span
 from tandem.errors import UserError
 

@@ -14,9 +14,8 @@ import pyarrow as pa
 from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
-from tandem.data.judgements import count_negative_grades, require_positives, select_qrels
+from tandem.data.judgements import count_negative_grades, judged_too, require_positives, select_qrels
 from tandem.data.language import Sample
-from tandem.data.near_duplicates import judged_too
 from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
 from tandem.data.validate import (

@@ -1,4 +1,10 @@
-"""Checks of a dataset's judgements as it is written: what they name, repeats, contradictions, grades."""
+"""A dataset's judgements as it is written: what they name, repeats, contradictions, grades, near-duplicates.
+
+Inherited and copied texts answer a query as well as the judged passage does; as unjudged passages they count as wrong
+in scoring, and as negatives in training (DuReader-retrieval §2.3 names such false negatives).
+"""
+
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -6,8 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tandem.data import tables
-from tandem.data.collection import EXCLUDED, LITERAL_MATCH
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH, contents
 from tandem.data.sources import Source
+from tandem.data.text import Grams, similarity, trigrams
 from tandem.data.validate import Hashes, Queries, Warnings, mostly_unknown
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -91,3 +98,69 @@ def _without_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.
         first[other] = False
     warnings.count(int((~first).sum()), "judgements repeat an earlier one and were dropped")
     return table if first.all() else table.filter(pa.array(first))
+
+
+def near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
+    """Passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
+
+    Exact. A set that is similar enough shares one of the document's rarest trigrams (prefix filtering, Bayardo et al.
+    2007): only these are looked up, so that phrases which stand everywhere cost nothing. Memory: 8 bytes a trigram of
+    `docs`; the corpus is read twice, a batch at a time.
+
+    Args:
+        threshold: above 0, at most 1.
+    Returns:
+        Document → its near-duplicates, in the order of the corpus; those without are left out.
+    """
+    names, sets = [], []
+    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
+        if doc in docs:
+            names.append(doc)
+            sets.append(trigrams(contents(title, text)))
+    grams, owners = _rarest(sets, threshold)
+    found: dict[str, list[str]] = {}
+    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
+        own = trigrams(contents(title, text))
+        left, right = (np.searchsorted(grams, own, side) for side in ("left", "right"))
+        near = {int(owner) for at in np.flatnonzero(right > left) for owner in owners[left[at] : right[at]]}
+        for owner in sorted(near):
+            if names[owner] != doc and similarity(sets[owner], own) >= threshold:
+                found.setdefault(names[owner], []).append(doc)
+    return found
+
+
+def _rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int64]]:
+    """The trigrams of each set by which every similar set is found, ascending, and whose they are."""
+    if not sets:
+        return np.empty(0, np.uint64), np.empty(0, np.int64)
+    values, counts = np.unique(np.concatenate(sets), return_counts=True)
+    chosen = []
+    for each in sets:
+        prefix = len(each) - int(np.ceil(threshold * len(each) - 1e-9)) + 1
+        order = np.argsort(counts[np.searchsorted(values, each)], kind="stable")
+        chosen.append(each[order[:prefix]])
+    grams, owners = np.concatenate(chosen), np.repeat(np.arange(len(sets)), [len(each) for each in chosen])
+    order = np.argsort(grams, kind="stable")
+    return grams[order], owners[order]
+
+
+def judged_too(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
+    """Judgements, with those of relevant passages given to their unjudged near-duplicates; and how many were added.
+
+    A passage near to several relevant ones of a query gets the highest of their grades.
+
+    Args:
+        judged: columns of `tables.QRELS_SCHEMA`.
+        threshold: similarity from which two passages are near-duplicates.
+    """
+    relevant = [row for row in tables.rows(judged) if row[2] > 0]
+    near = near_duplicates(corpus, {doc for _, doc, _, _ in relevant}, threshold)
+    known = {(query, doc, split) for query, doc, _, split in tables.rows(judged)}
+    added: dict[tuple[str, str, str], int] = {}
+    for query, doc, grade, split in relevant:
+        for other in near.get(doc, []):
+            if (pair := (query, other, split)) not in known:
+                added[pair] = max(grade, added.get(pair, grade))
+    rows = [(query, doc, grade, split) for (query, doc, split), grade in added.items()]
+    more = tables.gather(rows, tables.QRELS_SCHEMA)
+    return pa.concat_tables([judged, more]), len(rows)

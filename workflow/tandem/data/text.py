@@ -1,4 +1,4 @@
-"""Texts cut into windows, Chinese texts cut into words, and the span of a text that best matches an answer.
+"""Texts cut into windows, Chinese texts cut into words, trigrams, and the span that best matches an answer.
 
 Windows are overlapping pieces of a fixed length, so that a model with a short input reads all of a text. Dai & Callan
 (2019) slide a window of 150 words in steps of 75 over every document.
@@ -10,9 +10,10 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -75,6 +76,30 @@ def segmenter() -> Callable[[str], list[str]]:
         tokenizer.tmp_dir = folder
         tokenizer.initialize()
     return lambda text: [word.lower() for word in tokenizer.cut(text) if any(map(str.isalnum, word))]
+
+
+GRAM_WORD = re.compile(r"[a-z0-9]+|[^\W_]")  # any other script counts letter by letter
+GRAM = 3  # words
+Grams = NDArray[np.uint64]
+
+
+def trigrams(text: str) -> Grams:
+    """Hashes of a text's word trigrams, each once, ascending, uint64; a shorter text is one gram."""
+    words = GRAM_WORD.findall(text.lower()) or [""]
+    grams = [" ".join(words[i : i + GRAM]) for i in range(max(1, len(words) - GRAM + 1))]
+    return np.unique(pd.util.hash_array(np.array(grams, object), categorize=False))
+
+
+def token_trigrams(ids: NDArray[Any]) -> Grams:
+    """Trigrams of token ids, each once, ascending, uint64; fewer than three ids are one gram."""
+    padded = np.pad(ids.astype(np.uint64) + 1, (0, max(0, GRAM - len(ids))))
+    return np.unique((padded[:-2] << 42) | (padded[1:-1] << 21) | padded[2:])
+
+
+def similarity(some: Grams, others: Grams) -> float:
+    """Jaccard similarity of two sets of `trigrams`: shared ones, as a share of all."""
+    shared = len(np.intersect1d(some, others, assume_unique=True))
+    return shared / (len(some) + len(others) - shared)
 
 
 CELLS = 1 << 18  # spans that are weighed at once: some MiB

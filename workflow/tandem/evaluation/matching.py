@@ -13,13 +13,10 @@ passage) pair, and 60 for each distinct passage.
 
 import string
 import unicodedata
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import islice
-from multiprocessing import get_context
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +24,7 @@ import pyarrow.parquet as pq
 import regex
 from numpy.typing import NDArray
 
+from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
@@ -38,14 +36,12 @@ from tandem.store.job import Job, writing
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
-Matched = tuple[list[bool], int]  # whether each pair in order matches; and the searches that were given up
 
 MATCHES = "matches.parquet"
 CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)
 ROW_GROUP = 131_072
 ROWS = 4096  # passages of the corpus that are read, and handed to a process, at a time
 QUERIES = 100  # whose lists are Python objects at a time
-AHEAD = 4  # pieces per process that wait for it or for being fetched
 TIMEOUT = 1.0  # seconds of processor time for one search by a user's pattern; some would take years
 
 
@@ -128,7 +124,7 @@ class Matcher:
             return False
 
 
-_worker: dict[str, Matcher] = {}  # where a worker process keeps its matcher
+_worker: dict[str, Matcher] = {}  # where a process keeps its matcher
 
 
 def run(job: Job[MatchParams]) -> None:
@@ -150,7 +146,7 @@ def run(job: Job[MatchParams]) -> None:
     relevant, timeouts = np.zeros(len(results), bool), 0
     workers = min(job.execution.workers or 1, -(-collection.passages // ROWS))
     pieces = results.pieces(collection, params.title, f"match {job.key}")
-    for pairs, (values, given_up) in match_all(matcher, pieces, workers):
+    for pairs, values, given_up in ordered_map(_match, pieces, workers, 1, partial(_start, matcher)):
         relevant[pairs] = values
         timeouts += given_up
     counts = {"broken_patterns": matcher.broken, "empty_answers": matcher.empty, "timeouts": timeouts}
@@ -248,31 +244,14 @@ class Results:
                     return
 
 
-def match(matcher: Matcher, texts: list[str], questions: list[list[int]]) -> Matched:
-    """Try each of some passages on its questions."""
-    before = matcher.timeouts
-    values = [value for text, own in zip(texts, questions, strict=True) for value in matcher.matches(text, own)]
-    return values, matcher.timeouts - before
-
-
-def match_all(matcher: Matcher, pieces: Iterator[Piece], workers: int) -> Iterator[tuple[Integers, Matched]]:
-    """Pairs and their values, piece by piece in order; with one worker, this process does it all."""
-    if workers <= 1:
-        yield from ((piece.pairs, match(matcher, piece.texts, piece.questions)) for piece in pieces)
-        return
-    waiting: deque[tuple[Integers, Future[Matched]]] = deque()
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start, (matcher,)) as pool:
-        for piece in pieces:
-            waiting.append((piece.pairs, pool.submit(_match_own, piece.texts, piece.questions)))
-            if len(waiting) >= AHEAD * workers:
-                pairs, future = waiting.popleft()
-                yield pairs, future.result()
-        yield from ((pairs, future.result()) for pairs, future in waiting)
-
-
 def _start(matcher: Matcher) -> None:
     _worker["matcher"] = matcher
 
 
-def _match_own(texts: list[str], questions: list[list[int]]) -> Matched:
-    return match(_worker["matcher"], texts, questions)
+def _match(piece: Piece) -> tuple[Integers, list[bool], int]:
+    """The positions of a piece's pairs, whether each matches, and the searches that were given up."""
+    matcher = _worker["matcher"]
+    before = matcher.timeouts
+    pairs = zip(piece.texts, piece.questions, strict=True)
+    values = [value for text, own in pairs for value in matcher.matches(text, own)]
+    return piece.pairs, values, matcher.timeouts - before

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tandem.config.candidates import Below, Denoising
-from tandem.data.near_duplicates import similarity, token_trigrams
+from tandem.data.text import similarity, token_trigrams
 from tandem.models.ragged import Ids
 
 NONE = np.empty(0, np.int64)

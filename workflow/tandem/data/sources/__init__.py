@@ -8,12 +8,8 @@ imports none of these modules.
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import islice
-from multiprocessing import get_context
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from tandem.config import datasets
 from tandem.config.validation import read
@@ -30,11 +26,6 @@ Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
 Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
 DatasetJob = Job[DatasetParams]
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-CHUNK = 32  # items that a process gets at once
-AHEAD = 4  # chunks that a process may be ahead of the reader
 
 
 class Source(ABC):
@@ -103,29 +94,3 @@ def open_source(job: DatasetJob) -> Source:
     model = datasets.entry_model(source)
     upstream = {role: artifact.key for role, artifact in job.inputs.items() if role in model.model_fields}
     return source(job, read(model, {"source": name, **upstream, **values}))
-
-
-def ordered_map(
-    work: Callable[[Item], Result], items: Iterable[Item], workers: int, chunk_size: int = CHUNK
-) -> Iterator[Result]:
-    """`map(work, items)` by `workers` processes, in the order of the items; one worker is this process.
-
-    Unlike the pool's own map it reads only a few chunks ahead, so that a stream of any length fits into memory.
-    """
-    if workers <= 1:
-        yield from map(work, items)
-        return
-    stream = iter(items)
-    waiting: deque[Future[list[Result]]] = deque()
-    # Spawned, not forked: this process may hold threads of Arrow.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        while chunk := list(islice(stream, chunk_size)):
-            waiting.append(pool.submit(_map_chunk, work, chunk))
-            if len(waiting) >= AHEAD * workers:
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
-
-
-def _map_chunk(work: Callable[[Item], Result], items: list[Item]) -> list[Result]:
-    return [work(item) for item in items]

@@ -19,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress
 from tandem.config.datasets import DuReader2 as Entry
 from tandem.data.files import Files
 from tandem.data.listing import Listing, by_split
 from tandem.data.reading import JsonObject, records, text_of, texts_of
-from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import order, require_splits
 from tandem.data.text import best_span, segmenter
 from tandem.data.validate import first_occurrences

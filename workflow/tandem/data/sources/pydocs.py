@@ -14,9 +14,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
-from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
+from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.sources.docstrings import SPACE, Documented, docstrings, summary_and_body
 from tandem.errors import UserError
 

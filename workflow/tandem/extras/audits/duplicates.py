@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import contents
 from tandem.data.rows import IdRows, Rows
-from tandem.data.sources import ordered_map
 from tandem.data.tables import streaming
 from tandem.extras.audits.minhash import Hashes, Shingling, Sketcher, normalised, pieces
 
