@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.config.datasets import Dataset, File, Group, IrDatasets, sources
+from tandem.config.datasets import Dataset, Group, IrDatasets, sources
 from tandem.config.loading import gathered, load_settings
 from tandem.config.validation import read
 from tandem.data.fetch import data_folder, readable
@@ -91,7 +91,7 @@ def _row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...]:
 
 def presences(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
     """Where some of all datasets are, by name: one query of ir_datasets for all, which takes a second or two."""
-    parts = {name: _irds_parts(datasets[name], datasets) for name in names}
+    parts = {name: [part for _, entry in _family(name, datasets) for part in _irds_parts(entry)] for name in names}
     downloads = needs(tuple(dict.fromkeys(part for many in parts.values() for part in many)))
     return {
         name: _presence(name, datasets, [need for part in many for need in downloads[part]])
@@ -104,7 +104,7 @@ def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
     entry = datasets[name]
     if entry.path:
         return Presence("here" if Path(entry.path).exists() else "missing", entry.path)
-    files = dict(_files(name, entry, datasets))
+    files = {other: made_of.files for other, made_of in _family(name, datasets) if made_of.files}
     public = entry.access != "licence"
     absent = [need for need in needed if not any((home() / path).exists() for path in need.paths)]
     if any(need.on_request for need in absent) or not (public or needed or files):
@@ -125,26 +125,22 @@ def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
     return Presence("download", place, sum(known) or None, exact=len(known) == len(missing))
 
 
-def _upstream(entry: Dataset, datasets: Entries) -> list[str]:
-    values = [getattr(entry, key, None) or () for key in UPSTREAM_KEYS]
-    names = [name for value in values for name in ([value] if isinstance(value, str) else value)]
-    return [name for name in names if name in datasets]
+def _family(name: str, datasets: Entries) -> Iterator[tuple[str, Dataset]]:
+    """A dataset and those that it is made of."""
+    entry = datasets[name]
+    yield name, entry
+    for key in UPSTREAM_KEYS:
+        value = getattr(entry, key, None) or ()
+        for other in (value,) if isinstance(value, str) else value:
+            if other in datasets:
+                yield from _family(other, datasets)
 
 
-def _irds_parts(entry: Dataset, datasets: Entries) -> list[Part]:
-    """The parts of ir_datasets that a dataset, or those it is made of, reads."""
-    parts: list[Part] = []
-    if isinstance(entry, IrDatasets) and entry.id is not None:
-        # without splits they are found by name, as the source does
-        by_name = (entry.id, *(f"{entry.id}/{split}" for split in USUAL))
-        ids = [name for names in entry.splits.values() for name in names] if entry.splits else by_name
-        parts += [(entry.id, "docs"), *((name, part) for name in ids for part in ("queries", "qrels"))]
-    return parts + [part for name in _upstream(entry, datasets) for part in _irds_parts(datasets[name], datasets)]
-
-
-def _files(name: str, entry: Dataset, datasets: Entries) -> Iterator[tuple[str, dict[str, File]]]:
-    """(dataset, `files`) of a dataset and of those it is made of."""
-    if entry.files:
-        yield name, entry.files
-    for other in _upstream(entry, datasets):
-        yield from _files(other, datasets[other], datasets)
+def _irds_parts(entry: Dataset) -> list[Part]:
+    """The parts of ir_datasets that a dataset reads."""
+    if not isinstance(entry, IrDatasets) or entry.id is None:
+        return []
+    # without splits they are found by name, as the source does
+    by_name = (entry.id, *(f"{entry.id}/{split}" for split in USUAL))
+    ids = [name for names in entry.splits.values() for name in names] if entry.splits else by_name
+    return [(entry.id, "docs"), *((name, part) for name in ids for part in ("queries", "qrels"))]

@@ -150,6 +150,13 @@ def texts_of(where: str, key: str, value: Any) -> list[str]:
     return [clean(where, key, text) for text in value]
 
 
+def objects_of(where: str, key: str, value: Any) -> list[JsonObject]:
+    """A value that must be a list of objects."""
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise UserError(f"{where}: {key} is {json.dumps(value)[:60]}; a list of objects is needed")
+    return value
+
+
 def clean(where: str, key: str, value: str) -> str:
     """A text that UTF-8 can carry: JSON's escapes can spell half of a surrogate pair."""
     try:
@@ -157,6 +164,13 @@ def clean(where: str, key: str, value: str) -> str:
     except UnicodeEncodeError:
         raise UserError(f"{where}: {key} holds half of a surrogate pair; valid Unicode is needed") from None
     return value
+
+
+def parse_label(where: str, value: str) -> int:
+    """A column as a label, 0 or 1."""
+    if value not in ("0", "1"):
+        raise UserError(f"{where}: label is {value[:40]!r}; 0 and 1 are allowed")
+    return int(value)
 
 
 def parse_number(where: str, what: str, value: str) -> float:

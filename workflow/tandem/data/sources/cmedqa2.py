@@ -18,7 +18,7 @@ from pathlib import Path
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.listing import Listing
-from tandem.data.reading import lines
+from tandem.data.reading import lines, parse_label
 from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -60,9 +60,7 @@ class CMedQA2(Source):
                 yield from ((query, doc, 1, split) for query, doc, label, _ in self.lists() if label)
                 continue
             for where, (query, doc, label) in _rows(path, "question_id", "ans_id", "label"):
-                if label not in ("0", "1"):
-                    raise UserError(f"{where}: label is {label[:40]!r}; 0 and 1 are allowed")
-                if label == "1":
+                if parse_label(where, label):
                     yield query, doc, 1, split
 
     def lists(self) -> Iterator[Listed]:

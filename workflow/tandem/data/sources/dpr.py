@@ -11,7 +11,6 @@ so does this. But a record is one line: a quote left open is a mistake, where cs
 import ast
 import csv
 import gzip
-import json
 import re
 import warnings
 import zipfile
@@ -28,7 +27,7 @@ import ijson
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.listing import Listing, one_by_split
-from tandem.data.reading import BOM, JsonObject, lines, open_bytes, text_of, texts_of
+from tandem.data.reading import BOM, JsonObject, lines, objects_of, open_bytes, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import order, require_splits
 from tandem.errors import UserError
@@ -173,10 +172,7 @@ class EntityQuestions(WikipediaQuestions):
 
 def _contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, float | None]]:
     """(passage id, score) of one list of a question's pool; either may be missing."""
-    contexts = question.record.get(key) or []
-    if not isinstance(contexts, list) or not all(isinstance(context, dict) for context in contexts):
-        raise UserError(f"{question.where}: {key} is {json.dumps(contexts)[:60]}; a list of objects is needed")
-    for context in contexts:
+    for context in objects_of(question.where, key, question.record.get(key) or []):
         ids = (context[id_key] for id_key in ("passage_id", "psg_id") if context.get(id_key) not in (None, ""))
         name = next(ids, None)
         if name is not None and not isinstance(name, str | int):

@@ -6,7 +6,6 @@ another question may retrieve them. Equal passages are one, named by its md5.
 """
 
 import hashlib
-import json
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from tandem.cluster.progress import Progress
 from tandem.config.datasets import DuReader2 as Entry
 from tandem.data.files import Files
 from tandem.data.listing import Listing, by_split
-from tandem.data.reading import JsonObject, records, text_of, texts_of
+from tandem.data.reading import JsonObject, objects_of, records, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import order, require_splits
 from tandem.data.text import best_span, segmenter
@@ -122,9 +121,7 @@ def read_questions(path: Path) -> Iterator[tuple[str, Question]]:
     """(`file:line`, question) of each line of a raw or preprocessed file of DuReader 2.0."""
     for where, record in records(path):
         answers = texts_of(where, "answers", record.get("answers", []))
-        documents = record.get("documents")
-        if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
-            raise UserError(f"{where}: documents is {json.dumps(documents)[:60]}; a list of objects is needed")
+        documents = objects_of(where, "documents", record.get("documents"))
         query, text = text_of(where, record, "question_id", number=True), text_of(where, record, "question")
         answers = [answer for answer in answers if answer.strip()]
         yield where, Question(query, text, answers, [_paragraphs(where, document) for document in documents])

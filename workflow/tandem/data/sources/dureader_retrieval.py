@@ -11,7 +11,6 @@
 import hashlib
 import zipfile
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -21,7 +20,6 @@ from typing import NamedTuple
 import ijson
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
@@ -29,23 +27,13 @@ from tandem.data.files import Files
 from tandem.data.listing import Listing
 from tandem.data.reading import BOM, clean, fields, open_bytes, parse_whole, records, text_of
 from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
-from tandem.data.sources.rocketqa import read_mentions, title_of
+from tandem.data.sources.rocketqa import Integers, Mentions, Pairs, read_mentions, title_of
 from tandem.data.validate import Hashes
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
 COLLECTION = "passage-collection"
 CHUNK = 1 << 16  # ids that are Python objects at once
-
-Integers = NDArray[np.int64]
-
-
-class Pairs(NamedTuple):
-    """Training pairs: numbers of their queries, rows of their passages in the collection, and labels."""
-
-    queries: Integers
-    rows: Integers
-    labels: Integers
 
 
 class Release(NamedTuple):
@@ -122,16 +110,18 @@ class DureaderRetrieval(Source):
 
     @cached_property
     def _release(self) -> Release:
-        training = Training(self._dual, self._cross)
+        passages = Hashes()
+        mentions = read_mentions(self._dual, self._cross)
+        training = Mentions(mentions, lambda _, text: passages.add([normalised(text)]))
         ids = read_ids(self._map)
         labelled = [(doc, text) for _, doc, text in self._labelled() if text]
         collection = word_hashes(self._counted(len(ids)))
-        rows, dev = collection.rows(training.passages), collection.rows(word_hashes(text for _, text in labelled))
+        rows, dev = collection.rows(passages), collection.rows(word_hashes(text for _, text in labelled))
         self._require_fit(ids, [doc for doc, _ in labelled], dev)
-        missing = len(np.unique(training.passages.array()[rows < 0]))
+        missing = len(np.unique(passages.array()[rows < 0]))
         pairs, both = training.pairs(rows)
         self.facts |= {
-            "training_passages": len(np.unique(training.passages.array())) - missing,
+            "training_passages": len(np.unique(passages.array())) - missing,
             "training_passages_not_in_the_collection": missing,
             "training_pairs_of_both_labels": both,
             "dev_passages_not_in_the_collection": int((dev < 0).sum()),
@@ -163,44 +153,6 @@ class DureaderRetrieval(Source):
 def training_id(query: str) -> str:
     """The id of a training query, which the release names by its text alone."""
     return f"train-{hashlib.sha1(query.encode()).hexdigest()[:16]}"
-
-
-class Training:
-    """Every (query, passage, label) of `dual.train.tsv` and `cross.train.tsv`: 24 bytes each.
-
-    A query may come back later, with a passage of another label: questions of DuReader with the same words are one
-    query here, and a passage that one of them calls positive is positive. `queries` maps their texts to numbers, in
-    order of appearance; `passages` hashes each pair's passage.
-    """
-
-    def __init__(self, dual: Path | None, cross: Path | None) -> None:
-        self.queries: dict[str, int] = {}
-        self.passages = Hashes()
-        queries, labels = array("q"), array("b")
-        for query, _, passage, label in read_mentions(dual, cross):
-            queries.append(self.queries.setdefault(query, len(self.queries)))
-            self.passages.add([normalised(passage)])
-            labels.append(label)
-        self._queries, self._labels = np.array(queries, np.int64), np.array(labels, np.int64)
-
-    def pairs(self, rows: Integers) -> tuple[Pairs, int]:
-        """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
-
-        Pairs whose passage has a negative row in the collection are left out.
-
-        Returns:
-            The pairs, and how many of them had both labels: they are positive.
-        """
-        present = rows >= 0
-        queries, passages, labels = self._queries[present], rows[present], self._labels[present]
-        width = int(passages.max(initial=0)) + 1
-        _, first, back = np.unique(queries * width + passages, return_index=True, return_inverse=True)
-        highest, lowest = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
-        np.maximum.at(highest, back, labels)
-        np.minimum.at(lowest, back, labels)
-        order = np.lexsort((first, queries[first]))
-        chosen = first[order]
-        return Pairs(queries[chosen], passages[chosen], highest[order]), int((highest > lowest).sum())
 
 
 def normalised(text: str) -> str:

@@ -11,12 +11,11 @@ of one collision among 8.8 million passages: 1 to 500,000).
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from hashlib import blake2b
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
 from tandem.data.listing import Listing
-from tandem.data.reading import fields, lines, parse_whole
+from tandem.data.reading import fields, lines, parse_label, parse_whole
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT, order
 from tandem.data.validate import first_occurrences
@@ -35,6 +34,7 @@ from tandem.stages.base import Json
 QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
 
 Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
+Integers = NDArray[np.int64]
 
 
 @dataset_format("rocketqa")
@@ -140,60 +140,85 @@ class RocketQaTsv(Source):
         return {kind: name for kind in kinds for name in listing.matching(f"{kind}.train.tsv")} or None
 
     def corpus(self) -> Iterator[Passage]:
-        for is_first, (_, title, text, _) in zip(self._mentions.first(), self._read(), strict=True):
+        _, digests = self._mentions
+        for is_first, (_, title, text, _) in zip(first_occurrences(digests), self._read(), strict=True):
             if is_first:
                 yield f"{digest(title, text):016x}", title, text
 
     def queries(self) -> Iterator[Query]:
-        return ((f"{digest(text):016x}", text, "train") for text in self._mentions.queries)
+        return ((f"{digest(text):016x}", text, "train") for text in self._mentions[0].queries)
 
     def qrels(self) -> Iterator[Judgement]:
         return ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label > 0)
 
     def lists(self) -> Iterator[Listed]:
         """(query id, passage id, 1 or 0, None), each pair once; a passage that is both is a positive, and counted."""
-        self.facts["both_positive_and_negative"] = 0
-        texts = list(self._mentions.queries)
-        for query, pairs in self._mentions.by_query():
-            positives = {doc for doc, label in pairs if label}
-            negatives = {doc for doc, label in pairs if not label}
-            self.facts["both_positive_and_negative"] += len(positives & negatives)
-            for doc in dict.fromkeys(doc for doc, _ in pairs):
-                yield f"{digest(texts[query]):016x}", f"{doc:016x}", int(doc in positives), None
+        mentions, digests = self._mentions
+        queries = [f"{digest(text):016x}" for text in mentions.queries]
+        distinct, rows = np.unique(digests, return_inverse=True)
+        pairs, self.facts["both_positive_and_negative"] = mentions.pairs(rows)
+        for query, row, label in zip(*pairs, strict=True):
+            yield queries[query], f"{distinct[row]:016x}", int(label), None
 
     @cached_property
-    def _mentions(self) -> "Mentions":
-        return Mentions(self._read())
+    def _mentions(self) -> "tuple[Mentions, NDArray[np.uint64]]":
+        """All pairs, and the digest of each one's passage."""
+        digests = array("Q")
+        mentions = Mentions(self._read(), lambda title, text: digests.append(digest(title, text)))
+        return mentions, np.frombuffer(digests, np.uint64)
 
     def _read(self) -> Iterator[Mention]:
         for query, title, text, label in read_mentions(self._dual, self._cross):
             yield query, title_of(title), text, label
 
 
-class Mentions:
-    """Every pair of a query and a passage that the files mention, in their order: 13 bytes each, and the queries.
+class Pairs(NamedTuple):
+    """Training pairs: numbers of their queries, rows of their passages, and labels."""
 
+    queries: Integers
+    rows: Integers
+    labels: Integers
+
+
+class Mentions:
+    """Every labelled pair of training files, in their order: 9 bytes each, and what `take` stores of the passage.
+
+    A query may come back later, with a passage of another label: questions with the same words are one query here, and
+    a passage that one of them calls positive is positive.
+
+    Args:
+        take: is called with the title and the text of each pair's passage.
     Attributes:
         queries: text → number, by first appearance.
     """
 
-    def __init__(self, pairs: Iterator[Mention]) -> None:
+    def __init__(self, mentions: Iterable[Mention], take: Callable[[str, str], None]) -> None:
         self.queries: dict[str, int] = {}
-        self._query, self._doc, self._label = array("i"), array("Q"), array("b")
-        for query, title, text, label in pairs:
+        self._query, self._label = array("q"), array("b")
+        for query, title, text, label in mentions:
             self._query.append(self.queries.setdefault(query, len(self.queries)))
-            self._doc.append(digest(title, text))
             self._label.append(label)
+            take(title, text)
 
-    def first(self) -> NDArray[np.bool_]:
-        return first_occurrences(np.frombuffer(self._doc, np.uint64))
+    def pairs(self, rows: Integers) -> tuple[Pairs, int]:
+        """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
 
-    def by_query(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """(query's number, its (passage's digest, label) in the files' order), queries by first appearance."""
-        by_number = np.argsort(np.frombuffer(self._query, np.int32), kind="stable")
-        rows = ((self._query[at], self._doc[at], self._label[at]) for at in by_number)
-        for query, group in groupby(rows, key=itemgetter(0)):
-            yield query, [(doc, label) for _, doc, label in group]
+        Args:
+            rows: what each pair's passage is; pairs of a negative row are left out.
+        Returns:
+            The pairs, and how many of them had both labels: they are positive.
+        """
+        present = rows >= 0
+        queries, labels = np.frombuffer(self._query, np.int64)[present], np.frombuffer(self._label, np.int8)[present]
+        passages = rows[present]
+        width = int(passages.max(initial=0)) + 1
+        _, first, back = np.unique(queries * width + passages, return_index=True, return_inverse=True)
+        highest, lowest = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
+        np.maximum.at(highest, back, labels)
+        np.minimum.at(lowest, back, labels)
+        order = np.lexsort((first, queries[first]))
+        chosen = first[order]
+        return Pairs(queries[chosen], passages[chosen], highest[order]), int((highest > lowest).sum())
 
 
 def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[Mention]:
@@ -208,9 +233,7 @@ def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[Mention]:
             yield columns[0], columns[3], columns[4], 0
     if cross:
         for where, (query, title, text, label) in fields(cross, "query, title, text, label", 4):
-            if label not in ("0", "1"):
-                raise UserError(f"{where}: label is {label[:40]!r}; 0 and 1 are allowed")
-            yield query, title, text, int(label)
+            yield query, title, text, parse_label(where, label)
 
 
 def digest(*texts: str) -> int:
