@@ -238,7 +238,7 @@ def test_the_tracked_example_is_planned():
 
 
 def test_every_method_that_has_keys_can_be_tuned():
-    from tandem.plan.fusions import METHODS
+    from tandem.config.retrieval import METHODS
     from tandem.stages.retrieval import fusion, fusion_grid
 
     assert set(fusion) >= set(fusion_grid) == METHODS.keys()

@@ -1,7 +1,7 @@
 """How passages are found: BM25, encoding, re-ranking, fusions, aggregations, imported runs."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -180,6 +180,17 @@ class FusionTuning(Section):
     k: Items[Weight] = Field((60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try")
 
 
+class Method(NamedTuple):
+    """Keys of a method of fusion: the one that is tuned where it is null, that of `tune` for it, and the others."""
+
+    tuned: str = ""
+    candidates: str = ""
+    others: tuple[str, ...] = ()
+
+
+METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}  # others have no keys
+
+
 class Fusion(Section):
     """Several runs as one, an entry of `fusions`."""
 
@@ -190,6 +201,17 @@ class Fusion(Section):
     weights: Items[Weight] | None = Field(None, description="of weighted, one per run; null: tuned")
     depth: int | None = Field(None, ge=1, description="passages per query; null: as deep as runs on the split go")
     tune: FusionTuning = Field(FusionTuning(), description="how parameters that are null are chosen")
+
+    @property
+    def method_keys(self) -> Method:
+        """The keys that its method looks at."""
+        return METHODS.get(self.method, Method())
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its setting is chosen on a split with labels."""
+        key = self.method_keys.tuned
+        return bool(key) and getattr(self, key) is None
 
 
 class Pipeline(Section):

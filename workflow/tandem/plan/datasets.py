@@ -1,5 +1,6 @@
 """Datasets as stages, which splits they have, and what is reported on them: the split, the depth, the measures."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from tandem.config.datasets import (
@@ -14,7 +15,7 @@ from tandem.config.datasets import (
     Unlabelled,
     Windows,
 )
-from tandem.data.splits import QRELS_FILES, UNLABELLED, qrels_files
+from tandem.data.splits import QRELS_FILES, UNLABELLED, VALIDATED, qrels_files
 from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON, Stage
@@ -30,6 +31,7 @@ NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 UPSTREAM_KEYS = ("corpus_of", "of", "from_")  # what they name is upstream, not a parameter
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
+SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is missing
 NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are
 
 
@@ -140,6 +142,45 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
     # An entry that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}
     return (counted and counted | drawn) or set(entry.always_has) or None
+
+
+def draw_missing_dev(ctx: Context) -> None:
+    """Have dev drawn from train where something needs it and a dataset is known to lack it; note a line each.
+
+    The share is drawn by a hash of the queries' ids, by the dataset's own key `dev_from_train`: it stands in the
+    dataset's parameters, and so in the lineage of every number. An entry that sets the key, if to null, is left as it
+    is.
+    """
+    for name in dict.fromkeys(needing_dev(ctx)):
+        entry = ctx.datasets.get(name)
+        if entry is None or entry.relevance != "qrels" or "dev_from_train" in entry.model_fields_set:
+            continue
+        if isinstance(entry, Group) or parts(entry):  # its splits are those of other datasets
+            continue
+        known = splits(ctx, name)
+        if known is None or "train" not in known or VALIDATED in known:
+            continue
+        ctx.datasets[name] = entry.model_copy(update={"dev_from_train": SHARE, "dev_from_train_most": MOST})
+        ctx.splits[name] = known | {VALIDATED}
+        ctx.notices[name] = (
+            f"dataset {name} has no dev split: {SHARE:.0%} of its training queries, at most {MOST}, become dev "
+            f"(datasets.{name}.dev_from_train: {SHARE}; null: leave train as it is)"
+        )
+
+
+def needing_dev(ctx: Context) -> Iterator[str]:
+    """Names of the datasets on whose dev queries something of the configuration is chosen."""
+    settings = ctx.settings
+    for model in settings.models.values():
+        if model.train.choose == "dev" or model.train.validate_every is not None:
+            yield ctx.trained_on(model)
+    choices = [
+        *(settings.bm25.tune.split for entry in settings.sparse.values() if entry.tuned),
+        *(entry.tune.split for entry in settings.fusions.values() if entry.is_tuned),
+        *(entry.split for entry in settings.pipelines.values()),
+    ]
+    if VALIDATED in choices:
+        yield settings.dataset
 
 
 def require_split(ctx: Context, name: str, split: str, what: str) -> None:

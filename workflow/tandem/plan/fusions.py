@@ -5,7 +5,6 @@ The functions take the stages of the runs that they combine; `runs` plans those.
 """
 
 from math import comb, isclose, isfinite
-from typing import NamedTuple
 
 from tandem.config.datasets import Windows
 from tandem.config.retrieval import Aggregation, Fusion
@@ -15,16 +14,6 @@ from tandem.plan.datasets import cutoff, dataset, measures, reported_split, run_
 from tandem.plan.encoders import judges
 from tandem.plan.graph import JSON, Stage
 
-
-class Method(NamedTuple):
-    """Keys of a method of fusion: the one that is tuned where it is null, that of `tune` for it, and the others."""
-
-    tuned: str = ""
-    candidates: str = ""
-    others: tuple[str, ...] = ()
-
-
-METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}  # others have no keys
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
@@ -42,24 +31,13 @@ def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuni
         upstream["tuned"] = ctx.stage(
             "tune_fusion", data, f"{name}.{tune_split}", tuning(ctx, name, data), tune_upstream
         )
-    elif key := keys_of(entry).tuned:
+    elif key := entry.method_keys.tuned:
         params |= json_of(entry, key)
     return ctx.stage("fuse", data, f"{name}.{split}", params, upstream)
 
 
 def _sources(ctx: Context, data: str, runs: list[Stage]) -> dict[str, Stage]:
     return {"dataset": dataset(ctx, data), **{f"run.{at}": run for at, run in enumerate(runs)}}
-
-
-def keys_of(entry: Fusion) -> Method:
-    """The keys that a fusion's method looks at."""
-    return METHODS.get(entry.method, Method())
-
-
-def is_tuned(entry: Fusion) -> bool:
-    """Whether a fusion's setting is chosen on a split with labels."""
-    key = keys_of(entry).tuned
-    return bool(key) and getattr(entry, key) is None
 
 
 def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
@@ -76,7 +54,7 @@ def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
 def tuning(ctx: Context, name: str, data: str) -> JSON:
     """How an entry is tuned; a `UserError` where that is impossible on this dataset."""
     entry, labelled, at = ctx.settings.fusions[name], ctx.dataset_entry(data), f"fusions.{name}"
-    method, measure, split = keys_of(entry), entry.tune.measure, entry.tune.split
+    method, measure, split = entry.method_keys, entry.tune.measure, entry.tune.split
     if labelled.relevance == "answers":
         problem = f"{at}.{method.tuned} is null: to be tuned, but dataset {data} has answers and no qrels"
         raise Unavailable(f"{problem}; set it")
@@ -91,7 +69,7 @@ def tuning(ctx: Context, name: str, data: str) -> JSON:
 
 def _others(entry: Fusion) -> JSON:
     """The keys beside the tuned one that the method looks at."""
-    return {key: getattr(entry, key) for key in keys_of(entry).others}
+    return {key: getattr(entry, key) for key in entry.method_keys.others}
 
 
 def check_fusion(ctx: Context, name: str) -> None:

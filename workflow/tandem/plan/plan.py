@@ -236,7 +236,7 @@ def _check_fusion(planner: Planner, name: str) -> None:
         planner, data, lambda split: runs.fused_runs(ctx, name, split, f"fusions.{name}.of", data)
     ):
         raise wrong[0]
-    if fusions.is_tuned(planner.settings.fusions[name]):
+    if planner.settings.fusions[name].is_tuned:
         fusions.tuning(ctx, name, data)
 
 

@@ -18,7 +18,6 @@ from tandem.plan import audits, datasets, encoders, models, rerankers, runs
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
-from tandem.plan.missing_dev import draw_missing_dev
 
 
 class Planner:
@@ -27,7 +26,7 @@ class Planner:
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings, self.ctx = settings, Context(settings, stages)
         self._done: set[Name] = set()
-        draw_missing_dev(self.ctx)
+        datasets.draw_missing_dev(self.ctx)
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
         """The stage that trains a model; `where` names the key that refers to it."""

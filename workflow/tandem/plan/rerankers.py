@@ -9,8 +9,7 @@ from tandem.plan.context import Context, json_of, require_name
 from tandem.plan.encoders import encoder
 from tandem.plan.fusions import is_taken
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.hub_lock import pinned
-from tandem.plan.towers import HUB, folder_of
+from tandem.plan.towers import HUB, folder_of, pinned
 from tandem.store.files import fingerprint
 
 

@@ -115,7 +115,7 @@ def _fused(ctx: Context, name: str, split: str, data: str, opened: Opened) -> St
     entry = ctx.settings.fusions[name]
     fusions.fusion_depth(ctx, name, split, data)
     runs, tuning_runs = fused_runs(ctx, name, split, f"fusions.{name}.of", data, opened), None
-    if fusions.is_tuned(entry):
+    if entry.is_tuned:
         fusions.tuning(ctx, name, data)  # before its runs: where it is impossible, that is the reason
         tuning_runs = fused_runs(ctx, name, entry.tune.split, f"fusions.{name}.tune.split", data, opened)
     return fusions.fuse(ctx, name, split, data, runs, tuning_runs)

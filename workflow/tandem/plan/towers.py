@@ -1,4 +1,9 @@
-"""How an encoder makes a text's vector: by its entry's own keys, then by its files, and never by a guess."""
+"""How an encoder makes a text's vector: by its entry's own keys, then by its files, and never by a guess.
+
+And which files these are: `hub.lock.yaml` has the commit that a branch of the hub stands for in this folder, whatever
+it is there today. `tandem prefetch` writes it beside results/, and every plan made here reads it. It belongs under
+version control, with the configuration.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,17 +11,23 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar, get_args
 
+import yaml
+
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.loading import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
-from tandem.models.hub import description, package_folder
+from tandem.models.hub import COMMIT, description, package_folder
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON
-from tandem.plan.hub_lock import pinned
+from tandem.store.files import write_text
 
 E = TypeVar("E", PublishedEncoder, Reranker)
+Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision → commit
+LOCK = "hub.lock.yaml"
+HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 UNDESCRIBED: JSON = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
 TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
@@ -130,3 +141,33 @@ def at_commit(entry: E) -> E:
     if entry.source != "hub":
         return entry
     return entry.model_copy(update={"revision": pinned(entry.name or "", entry.revision) or "main"})
+
+
+def pinned(name: str, revision: str | None) -> str | None:
+    """A revision of a hub model as the lock has it, else itself; without one, of the branch `main`."""
+    return read_lock().get(name, {}).get(revision or "main", revision)
+
+
+def read_lock() -> Commits:
+    """The commits of the working directory's lock; empty without one.
+
+    Raises:
+        UserError: a lock of another form.
+    """
+    path = Path.cwd() / LOCK
+    lock = read_own(path) if path.is_file() else {}
+    commits = [commit for of in lock.values() for commit in of.values()] if _is_lock(lock) else [None]
+    if not all(COMMIT.fullmatch(str(commit)) for commit in commits):
+        raise UserError(f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it")
+    return dict(lock)
+
+
+def _is_lock(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(revisions, dict) for revisions in value.values())
+
+
+def write_lock(commits: Commits) -> None:
+    """Add commits to the lock."""
+    lock = read_lock()
+    lock = {name: lock.get(name, {}) | commits.get(name, {}) for name in sorted({*lock, *commits})}
+    write_text(Path.cwd() / LOCK, HEAD + yaml.safe_dump(lock))

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from tandem.cluster.parts import Pieces
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
-from tandem.store.pieces import Pieces
 
 Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Rows = list[Array]  # rows as they are stored, memory-mapped

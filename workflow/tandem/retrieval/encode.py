@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import torch
 
 from tandem.cluster.background import ahead, behind
+from tandem.cluster.parts import origin
 from tandem.cluster.progress import Progress, say, warn
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
@@ -27,7 +28,6 @@ from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.store.pieces import origin
 
 TOWERS = {"passages": "passage", "queries": "query"}
 

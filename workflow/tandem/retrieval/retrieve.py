@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from tandem.cluster.leases import offered
+from tandem.cluster.parts import WORK, Pieces, origin
 from tandem.cluster.progress import Progress
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import RankedRows
@@ -25,7 +26,6 @@ from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Job, writing
-from tandem.store.pieces import WORK, Pieces, origin
 
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
 E = TypeVar("E", bound=Embeddings)

@@ -19,7 +19,7 @@ from tandem.extras.operations.configurations import Configuration, Configuration
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.scan import find
 from tandem.extras.plan import FullPlan
-from tandem.plan.hub_lock import LOCK
+from tandem.plan.towers import LOCK
 from tandem.stages import KINDS
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files

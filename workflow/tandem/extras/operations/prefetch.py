@@ -20,7 +20,7 @@ from tandem.extras.plan import FullPlan
 from tandem.models.hub import COMMIT, FILES, download
 from tandem.models.weights import weight_files
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.hub_lock import LOCK, write_lock
+from tandem.plan.towers import LOCK, write_lock
 from tandem.stages.base import Json
 
 

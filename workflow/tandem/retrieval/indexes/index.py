@@ -14,6 +14,7 @@ import faiss
 import numpy as np
 from faiss.contrib.ondisk import merge_ondisk
 
+from tandem.cluster.parts import Pieces, origin, spans
 from tandem.cluster.progress import Progress, say
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
@@ -25,7 +26,6 @@ from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
-from tandem.store.pieces import Pieces, origin, spans
 
 TRAINED, PARTS = "trained.faiss", "work"
 INDEX, LISTS = "index.faiss", "lists.ivfdata"
