@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from tandem.cluster import parts
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import Encoder, run
-from tandem.store import artifact, pieces
+from tandem.store import artifact
 from tandem.store.artifact import MANIFEST, open_artifact
 from tandem.store.job import run_shard
 
@@ -109,7 +110,7 @@ def test_a_block_that_is_there_is_read_once(tmp_path, make_job, dual_inputs, emb
         return sha256(path)
 
     (made.folder / MANIFEST).unlink()
-    for module in (artifact, pieces):
+    for module in (artifact, parts):
         monkeypatch.setattr(module, "sha256", noted)
     run(make_job("embeddings", made.folder, PARAMS, dual_inputs))
     assert sorted(name for name in seen if name.endswith(".npy")) == [f"0000{number}.npy" for number in range(4)]
