@@ -68,7 +68,10 @@ def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool
             raise
     try:
         if lock.is_locked:
-            _remove_partials(out)
+            for partial in out.parent.glob(".*.*") if out.name == MANIFEST else ():
+                if is_partial(partial.name):
+                    with suppress(OSError):
+                        partial.unlink()
             with suppress(OSError):  # a full disk is reported by the stage
                 path.write_text(f"process {os.getpid()} on {platform.node()}")
         yield waited and out.is_file()
@@ -76,14 +79,6 @@ def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool
         with suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()
-
-
-def _remove_partials(out: Path) -> None:
-    if out.name == MANIFEST:
-        for path in out.parent.glob(".*.*"):
-            if is_partial(path.name):
-                with suppress(OSError):
-                    path.unlink()
 
 
 def place(words: list[str]) -> int | None:

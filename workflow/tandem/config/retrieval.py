@@ -5,18 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from tandem.config.base import (
-    Analyzer,
-    Count,
-    Distinct,
-    Items,
-    Precision,
-    Section,
-    Share,
-    Weight,
-    choice,
-    problem,
-)
+from tandem.config.base import Analyzer, Count, Distinct, Items, Precision, Section, Share, Weight, choice, problem
 from tandem.registry import Registry
 
 # Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.

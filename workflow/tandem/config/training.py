@@ -7,15 +7,7 @@ from pydantic import Field, model_validator
 
 from tandem.config.base import Count, Items, PairPooling, Pooling, Section, by_value, is_one, problem
 from tandem.config.candidates import Candidates, Topics
-from tandem.config.losses import (
-    Distil,
-    Distillation,
-    Regularise,
-    Supervision,
-    TakesLosses,
-    distillation,
-    supervision,
-)
+from tandem.config.losses import Distil, Distillation, Regularise, Supervision, TakesLosses, distillation, supervision
 from tandem.config.optimisation import Lora, Optimisation, PartTrain
 from tandem.config.representations import AnyRepresentation, Named
 

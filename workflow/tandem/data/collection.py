@@ -1,6 +1,7 @@
 """A dataset artifact for its readers: passages are streamed, queries and qrels are looked up by split."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 
@@ -35,7 +36,11 @@ class Collection:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
-        self.passages: int = pq.read_metadata(artifact.path(CORPUS)).num_rows
+
+    @cached_property
+    def passages(self) -> int:
+        """How many there are."""
+        return int(pq.read_metadata(self.artifact.path(CORPUS)).num_rows)
 
     def batches(
         self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text"), span: range | None = None
@@ -66,8 +71,7 @@ class Collection:
 
     def query_texts(self) -> dict[str, str]:
         """Query id → text of all splits."""
-        table = pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"])
-        return dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+        return dict(rows(pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"])))
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""

@@ -97,10 +97,7 @@ def answerable(qrels: Qrels) -> list[str]:
 
 
 def evaluate(
-    measures: Sequence[ir_measures.Measure],
-    qrels: Qrels,
-    run: Iterable[Ranked],
-    queries: list[str] | None = None,
+    measures: Sequence[ir_measures.Measure], qrels: Qrels, run: Iterable[Ranked], queries: list[str] | None = None
 ) -> Evaluation:
     """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
 

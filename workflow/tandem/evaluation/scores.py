@@ -47,13 +47,6 @@ class Relevance:
     source: str
 
 
-class Labels(Collection):
-    """Qrels alone, without the corpus they belong to."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
-
-
 def relevance(
     inputs: Mapping[str, Artifact],
     split: str,
@@ -86,7 +79,7 @@ def relevance(
 
 def _by_labels(labels: Artifact, collection: Collection, split: str) -> Relevance:
     """Other qrels of the same queries."""
-    qrels = Labels(labels).qrels(split)
+    qrels = Collection(labels).qrels(split)
     unknown = qrels.keys() - collection.queries(split).keys()
     if unknown:
         problem = f"{labels.folder}: labels {len(unknown):,} queries that split {split} lacks, the first {min(unknown)}"

@@ -97,9 +97,7 @@ def _crossed(differences: Floats64) -> tuple[Floats64, Floats64]:
     crossed = squares[0] + squares[1] - squares[2]
     single = squares[:2].max(axis=0)
     degrees = np.where(
-        crossed > single,
-        crossed**2 / (squares**2 / freedom).sum(axis=0),
-        freedom[:2, 0][squares[:2].argmax(axis=0)],
+        crossed > single, crossed**2 / (squares**2 / freedom).sum(axis=0), freedom[:2, 0][squares[:2].argmax(axis=0)]
     )
     return np.sqrt(np.maximum(crossed, single) / (seeds * queries)), degrees
 

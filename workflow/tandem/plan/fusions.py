@@ -75,9 +75,7 @@ def _others(entry: Fusion) -> JSON:
 def check_fusion(ctx: Context, name: str) -> None:
     """Refuse an entry whose name is taken, with too few runs, or with weights or steps that do not fit."""
     entry, at = ctx.settings.fusions[name], f"fusions.{name}"
-    require_name("fusions", name)
-    if is_taken(ctx, "fusions", name):
-        raise UserError(f"{at} has the name of another run or model; name it otherwise")
+    require_free(ctx, "fusions", name)
     if len(entry.of) < 2:
         raise UserError(f"{at}.of is {list(entry.of)}; two runs or more are fused")
     weights, count, step = entry.weights, len(entry.of), entry.tune.step
@@ -122,11 +120,11 @@ def members(ctx: Context, name: str) -> list[str]:
     return list(dict.fromkeys(each for system in named for each in (system.rpartition("+")[0], system) if each))
 
 
-def check_pipeline(ctx: Context, name: str) -> None:
-    """Refuse an entry whose name is taken."""
-    require_name("pipelines", name)
-    if is_taken(ctx, "pipelines", name):
-        raise UserError(f"pipelines.{name} has the name of another run or model; name it otherwise")
+def require_free(ctx: Context, block: str, name: str) -> None:
+    """Refuse an entry of a block that has no name for a key, or the name of another run or model."""
+    require_name(block, name)
+    if is_taken(ctx, block, name):
+        raise UserError(f"{block}.{name} has the name of another run or model; name it otherwise")
 
 
 def is_taken(ctx: Context, block: str, name: str) -> bool:

@@ -23,15 +23,8 @@ from tandem.plan.runs import embedded_queries, run, score_by, vectors
 from tandem.plan.towers import UNDESCRIBED, described_representation, towers
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
-OF_THE_WHOLE = (
-    "counts",
-    "bytes",
-    "measures",
-    "score_split",
-    "access",
-    "where",
-    "mteb",
-)  # not true of a part of a dataset
+# What an entry says about a whole dataset and is not true of a part.
+OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where", "mteb")
 
 
 def plan_model(ctx: Context, name: str) -> Stage:

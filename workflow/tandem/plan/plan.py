@@ -241,5 +241,5 @@ def _check_fusion(planner: Planner, name: str) -> None:
 
 
 def _check_pipeline(planner: Planner, name: str) -> None:
-    fusions.check_pipeline(planner.ctx, name)
+    fusions.require_free(planner.ctx, "pipelines", name)
     planner.run(name, planner.split(), f"pipelines.{name}")

@@ -95,14 +95,10 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     if not path.is_file():
         have = ", ".join(entry.paths)
         raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
-    params = {
-        "format": entry.format,
-        "ties": entry.ties,
-        **searched(ctx, split, data),
-        "fingerprint": fingerprint(path),
-    }
-    upstream = {"dataset": dataset(ctx, data)}
-    return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
+    params = {**json_of(entry, "format", "ties"), **searched(ctx, split, data), "fingerprint": fingerprint(path)}
+    return ctx.stage(
+        "imported", data, f"{system}.{split}", params, {"dataset": dataset(ctx, data)}, {"path": str(path)}
+    )
 
 
 def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> list[Stage]:
