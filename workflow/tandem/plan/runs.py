@@ -96,9 +96,8 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
         have = ", ".join(entry.paths)
         raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
     params = {**json_of(entry, "format", "ties"), **searched(ctx, split, data), "fingerprint": fingerprint(path)}
-    return ctx.stage(
-        "imported", data, f"{system}.{split}", params, {"dataset": dataset(ctx, data)}, {"path": str(path)}
-    )
+    upstream = {"dataset": dataset(ctx, data)}
+    return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
 
 
 def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> list[Stage]:
