@@ -37,9 +37,9 @@ class Pieces:
         """Have `write` write a piece to a path; what its mark then says: `facts`, and those that `write` returns."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as partial:
-            facts |= write(partial) or {}
-            if partial.is_dir():
+        with replacing(path) as unfinished:
+            facts |= write(unfinished) or {}
+            if unfinished.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
         facts |= {"sha256": _digest(path), "origin": self.origin}
         write_json(path.with_suffix(".json"), facts)

@@ -76,14 +76,10 @@ def seeded_test(differences: Floats64) -> Floats64:
     p = randomisation_test(differences.mean(axis=0))
     touched = (differences != differences[0]).any(axis=(0, 1))
     if queries > 1 and touched.any():
-        p[touched] = np.maximum(p[touched], _crossed_test(differences[..., touched]))
+        error, degrees = _crossed(differences[..., touched])
+        t = differences[..., touched].mean(axis=(0, 1)) / error
+        p[touched] = np.maximum(p[touched], 2 * stdtr(degrees, -np.abs(t)))
     return p
-
-
-def _crossed_test(differences: Floats64) -> Floats64:
-    error, degrees = _crossed(differences)
-    t = differences.mean(axis=(0, 1)) / error
-    return np.asarray(2 * stdtr(degrees, -np.abs(t)), np.float64)
 
 
 def _crossed(differences: Floats64) -> tuple[Floats64, Floats64]:
