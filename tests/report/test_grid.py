@@ -2,8 +2,7 @@
 
 import pytest
 
-from tandem.report.grid import Grid
-from tandem.report.page import environment, prose
+from tandem.report.page import Grid, environment, prose
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tandem.config.tables import Band, Paper, PrintedOn
 from tandem.report.formats import table_grid
-from tandem.report.grid import SPECIAL, escape_latex, latex
+from tandem.report.page import SPECIAL, escape_latex, latex
 from tandem.report.results import Cell, FilledColumn, Row, Table
 
 ODD = "100 % & $5_a #1 {b} ~^ \\x <y> ▲ ▼ † ‡ Δ – — ± ‖ … “q” ‘r’ [1] ≥ → ·"

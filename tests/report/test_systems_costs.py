@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from table_plans import make_table
 
-from tandem.report.costs import COST_HEAD, costs_of
 from tandem.report.results import read_table
+from tandem.report.scored import COST_HEAD, costs_of
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 

@@ -10,16 +10,14 @@ from markupsafe import Markup
 from scipy import stats
 
 from tandem.config.base import Model
-from tandem.report import page
 from tandem.report.charts import Series, line_chart, scatter
-from tandem.report.flags import JSON, CsvOut
-from tandem.report.grid import csv_text
+from tandem.report.commands import JSON, CsvOut, write_views
+from tandem.report.page import FOLDERS, csv_text, fragment, render
 from tandem.report.sections import Addition, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
-from tandem.store.files import write_text
 from tandem.training.selection import best, validated, worth
 
-page.FOLDERS.append(Path(__file__).parent / "assets")
+FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]
 
 
@@ -130,7 +128,7 @@ def add_validations(rows: Sequence[ValidationRow]) -> Addition:
             TrainingCharts(
                 curve.checkpoints[0].key,
                 [curve.line, *([curve.points] if curve.full else [])],
-                page.fragment("_validations.html", "agreement", curve) if curve.full else Markup(),
+                fragment("_validations.html", "agreement", curve) if curve.full else Markup(),
             )
             for curve in curves
         ],
@@ -145,8 +143,7 @@ def fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -> None
         out: the table; the page goes beside it as .html.
     """
     curves = open_curves(rows)
-    write_text(out, curves_csv(curves))
-    write_text(out.with_suffix(".html"), page.render("fidelity.html", curves=curves))
+    write_views(out, {".csv": curves_csv(curves), ".html": render("fidelity.html", curves=curves)})
 
 
 def curves_csv(curves: list[Curve]) -> str:

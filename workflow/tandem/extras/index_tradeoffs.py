@@ -9,12 +9,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from tandem.report.charts import Series, line_chart, scatter
-from tandem.report.flags import CsvOut
-from tandem.report.grid import Grid, markdown
-from tandem.report.page import render
+from tandem.report.commands import CsvOut, write_views
+from tandem.report.page import Grid, markdown, render
 from tandem.stages.retrieval import TradeoffsParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.files import write_text
 
 SWEPT = {"nprobe": "nprobe", "ef_search": "efSearch"}
 TITLE = "Indexes: recall against latency and size"
@@ -34,10 +32,8 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
     grid = tradeoffs_grid(lines, recalls, artifact)
     plots = [plot for name in recalls for plot in charts(lines, name)]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
-    write_text(out, text)
-    write_text(out.with_suffix(".md"), markdown(grid))
     html = render("grid.html", title=TITLE, notes=grid.notes, grid=grid, charts=plots, source=source)
-    write_text(out.with_suffix(".html"), html)
+    write_views(out, {".csv": text, ".md": markdown(grid), ".html": html})
 
 
 def setting(line: "pd.Series[Any]") -> str:

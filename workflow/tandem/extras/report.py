@@ -17,10 +17,9 @@ from tandem.extras.fidelity import ValidationRow, add_validations
 from tandem.extras.operations.lineage import open_scored
 from tandem.extras.sweep_page import add_sweeps
 from tandem.plan.plan import views_folder
-from tandem.report.commands import write_report
-from tandem.report.flags import JSON, Files
+from tandem.report.commands import JSON, Files, write_report
 from tandem.report.formats import mark, number, probability, signed
-from tandem.report.grid import Grid, aligned
+from tandem.report.page import Grid, aligned
 from tandem.report.results import Cell, Row, Table, read_table
 
 LEGEND = (

@@ -10,13 +10,11 @@ from tandem.config.loading import read_section
 from tandem.config.tables import StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG, csv_rows
-from tandem.report.flags import JSON, CsvOut
-from tandem.report.grid import UNITS, Grid, csv_text, markdown
-from tandem.report.page import render
+from tandem.report.commands import JSON, CsvOut, write_views
+from tandem.report.page import UNITS, Grid, csv_text, markdown, render
 from tandem.report.sections import number_text
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
-from tandem.store.files import write_text
 
 HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 PRINTED = ["source", "table", "dataset", "split", "quantity", "value", "note"]
@@ -138,14 +136,15 @@ def statistics(
     entry, numbers = read_section(StatisticsLayout, layout), layout.with_name("printed.csv")
     printed = read_printed_numbers(numbers, entry.paper.source, entry.paper.tables)
     _check(printed, numbers, entry, layout)
-    counted = {name: _read_counts(folder) for name, folder in artifacts.items()}
+    opened = {name: open_artifact(folder, "dataset", verify=False) for name, folder in artifacts.items()}
+    counted = {name: json.loads(own.path("statistics.json").read_bytes()) for name, own in opened.items()}
     lines = list(fill(entry, printed, counted, presence))
     source = f"Source of the printed values: {entry.paper.citation.strip()}."
     notes = [text for text in (entry.note.strip(), source) if text]
     html = Grid(entry.title, HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
-    write_text(out, csv_text(HEAD, lines))
-    write_text(out.with_suffix(".md"), markdown(Grid(entry.title, HEAD, lines, align="lllrrl", notes=notes)))
-    write_text(out.with_suffix(".html"), render("grid.html", title=entry.title, grid=html, notes=notes))
+    text = markdown(Grid(entry.title, HEAD, lines, align="lllrrl", notes=notes))
+    page = render("grid.html", title=entry.title, grid=html, notes=notes)
+    write_views(out, {".csv": csv_text(HEAD, lines), ".md": text, ".html": page})
 
 
 def fill(
@@ -188,8 +187,3 @@ def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout
     for quantity in [*(number.quantity for number in printed), *(more.quantity for more in layout.quantities)]:
         if quantity not in QUANTITIES:
             raise UserError(f"{numbers}, {path}: {quantity!r} is no quantity; allowed are {', '.join(QUANTITIES)}")
-
-
-def _read_counts(folder: Path) -> Statistics:
-    artifact = open_artifact(folder, "dataset", verify=False)
-    return dict(json.loads(artifact.path("statistics.json").read_text(encoding="utf-8")))

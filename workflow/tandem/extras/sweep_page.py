@@ -11,18 +11,16 @@ import altair
 from markupsafe import Markup
 
 from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value, label_point, read_result, short_path
-from tandem.report import page
 from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
-from tandem.report.flags import CsvOut, read_plan
+from tandem.report.commands import CsvOut, read_plan, write_views
 from tandem.report.formats import four_decimals, mark, number, probability
-from tandem.report.grid import Grid, csv_text, markdown
+from tandem.report.page import FOLDERS, Grid, asset, csv_text, fragment, markdown, render
 from tandem.report.results import Origin
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST
-from tandem.store.files import write_text
 from tandem.store.lineage import Stage
 
-page.FOLDERS.append(Path(__file__).parent / "assets")
+FOLDERS.append(Path(__file__).parent / "assets")
 MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
 LEGEND = (
     "Values in percent, ± their standard deviation over seeds; in brackets the 95 % bootstrap interval over queries. "
@@ -45,15 +43,12 @@ def sweep(*, points: Path, out: CsvOut) -> None:
     result = compute(read_plan("points", points, SweepPlan, "a sweep's plan"))
 
     def address(run: Origin) -> str:
-        """A run's manifest as seen from the page."""
         return os.path.relpath(Path(run.folder) / MANIFEST, out.parent)
 
-    html = page.render("sweep.html", title=result.title, sweep=SweepView(result, address))
-    write_text(out, sweep_csv(result))
-    grids = [sweep_grid(result), *crossed(result)]
-    texts = {".md": "\n".join(map(markdown, grids)), ".svg": svg(result), ".html": html, ".json": result.to_json()}
-    for suffix, text in texts.items():
-        write_text(out.with_suffix(suffix), text)
+    html = render("sweep.html", title=result.title, sweep=SweepView(result, address))
+    text = "\n".join(map(markdown, [sweep_grid(result), *crossed(result)]))
+    numbers = {".csv": sweep_csv(result), ".md": text, ".json": result.to_json()}
+    write_views(out, numbers | {".svg": svg(result), ".html": html})
 
 
 def sweep_csv(result: Result) -> str:
@@ -162,7 +157,7 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
             return f"#stage-{run.run}" if run.run in stages else ""
 
         views = [SweepView(result, address) for result in results]
-        return Section("sweeps", "Sweeps", page.fragment("_sweeps.html", "swept", views), "results") if views else None
+        return Section("sweeps", "Sweeps", fragment("_sweeps.html", "swept", views), "results") if views else None
 
     return Addition(section=section)
 
@@ -176,7 +171,7 @@ def svg(result: Result) -> str:
 
 def with_colours(drawing: str) -> str:
     """A drawing with the light colours of the style sheet in place of its variables, on white."""
-    css = page.asset("report.css").split("@media")[0]
+    css = asset("report.css").split("@media")[0]
     for name, colour in re.findall(r"--([\w-]+):\s*(?:light-dark\()?(#[0-9a-fA-F]+)", css):
         drawing = drawing.replace(f"var(--{name})", colour)
     return drawing.replace("<svg ", '<svg style="background: #fff" ', 1)

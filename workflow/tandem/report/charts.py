@@ -16,8 +16,7 @@ import numpy as np
 import vl_convert
 from markupsafe import Markup
 
-from tandem.report.grid import Grid
-from tandem.report.page import fragment
+from tandem.report.page import Grid, fragment
 
 Datum = dict[str, Any]  # a row of a plot's data
 Specification = dict[str, object]  # a plot as Vega-Lite reads it

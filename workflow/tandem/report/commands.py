@@ -1,26 +1,29 @@
-"""The commands `table`, `show` and `report`: a paper's table in every format, and one HTML page that shows a run.
+"""The commands `table`, `show` and `report`, and the flags and files that they share with those of extras.
 
-The page needs no network: tables, the stages behind every number, training curves, negatives, cost, and an explorer of
-single queries; extras add sections of their own.
+A paper's table in every format; and one HTML page that shows a run and needs no network: tables, the stages behind
+every number, training curves, negatives, cost, and an explorer of single queries; extras add sections of their own.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from cyclopts import Parameter, Token
+from pydantic import TypeAdapter, ValidationError
 
 from tandem.cluster.progress import duration
+from tandem.config.base import Model
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, System, TablePlan, system_name
 from tandem.report import formats
 from tandem.report.charts import bundle
 from tandem.report.compare import compare, explore
 from tandem.report.filling import fill
-from tandem.report.flags import CsvOut, read_plan
 from tandem.report.graph import draw_graph, group_by_box, stage_costs
-from tandem.report.grid import aligned, latex, markdown
-from tandem.report.page import render
+from tandem.report.page import aligned, latex, markdown, render
 from tandem.report.results import Table, read_table
 from tandem.report.scored import Scored, collect_lines, open_scores, read_scored
 from tandem.report.sections import Addition, describe_dataset, trained_models, training_lists
@@ -28,6 +31,48 @@ from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
 from tandem.store.lineage import input_of, tree, walk
+
+M = TypeVar("M", bound=Model)
+
+
+def _require_csv(_: Any, out: Path) -> None:
+    if out.suffix != ".csv":
+        raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
+
+
+def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
+    (token,) = tokens
+    try:
+        return TypeAdapter(kind).validate_json(token.value)
+    except ValidationError as error:
+        raise UserError(f"{token.keyword}: {_first(error)}") from None
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
+
+
+CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # the other formats go beside it
+Files = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
+# A value that pydantic reads.
+JSON = Parameter(converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative="")
+
+
+def read_plan(flag: str, path: Path, kind: type[M], expected: str) -> M:
+    """A file that planning wrote; a `UserError` where it cannot be read or is not `expected`."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"--{flag}: {path} cannot be read: {os.strerror(error.errno or 0)}") from None
+    except ValidationError as error:
+        raise UserError(f"--{flag}: {path} is not {expected} ({_first(error)}); snakemake writes it") from None
+
+
+def write_views(out: Path, texts: Mapping[str, str]) -> None:
+    """Write the formats of a table beside one another, by the endings of their files."""
+    for suffix, text in texts.items():
+        write_text(out.with_suffix(suffix), text)
 
 
 def write_table(*, plan: Path, out: CsvOut) -> None:
@@ -45,25 +90,14 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
     table = replace(fill(planned.layout, scored, planned.name, planned.bands, absent), notes=notes, warnings=warnings)
-    for suffix, text in render_table(table, out.parent).items():
-        write_text(out.with_suffix(suffix), text)
-
-
-def render_table(table: Table, folder: Path) -> dict[str, str]:
-    """The table in every format, by the ending of its file; links of its page start at `folder`."""
+    grid = formats.table_grid(table)
 
     def address(run: str) -> str:
-        """A manifest's place as seen from the page."""
-        return os.path.relpath(Path(run) / MANIFEST, folder)
+        return os.path.relpath(Path(run) / MANIFEST, out.parent)
 
-    grid = formats.table_grid(table)
-    return {
-        ".csv": formats.table_csv(table),
-        ".md": markdown(grid),
-        ".tex": latex(grid),
-        ".json": table.to_json(),
-        ".html": render("table.html", title=table.heading, table=table, address=address),
-    }
+    page = render("table.html", title=table.heading, table=table, address=address)
+    texts = {".csv": formats.table_csv(table), ".md": markdown(grid), ".tex": latex(grid), ".json": table.to_json()}
+    write_views(out, texts | {".html": page})
 
 
 def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:

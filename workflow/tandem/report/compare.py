@@ -12,7 +12,7 @@ from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.measures import Qrels, without_excluded
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.report.charts import SIZE, Specification, figure, inline, specification
-from tandem.report.grid import Grid
+from tandem.report.page import Grid
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of

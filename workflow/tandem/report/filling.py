@@ -12,9 +12,8 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, system_name
 from tandem.evaluation.significance import holm
 from tandem.report.bands import Place, compare_before, select_band, verdict
-from tandem.report.costs import costs_of
 from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
-from tandem.report.scored import Block, Scored, origin, read_block, run_folder
+from tandem.report.scored import Block, Scored, costs_of, origin, read_block, run_folder
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 

@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 from tandem.config.tables import Band
 from tandem.evaluation.layouts import system_name
-from tandem.report.costs import COST_HEAD, COST_NOTE, cost_cells
-from tandem.report.grid import Grid, csv_text
+from tandem.report.page import Grid, csv_text
 from tandem.report.results import Cell, Row, Table
+from tandem.report.scored import COST_HEAD, COST_NOTE, cost_cells
 
 LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
 LEGEND = (

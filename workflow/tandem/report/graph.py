@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from tandem.cluster.progress import duration
 from tandem.report.charts import colours, draw_svg, inline, specification
-from tandem.report.grid import Grid
+from tandem.report.page import Grid
 from tandem.stages import KINDS
 from tandem.store.lineage import Stage
 

@@ -74,7 +74,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a system costs (`report/costs.py`): bytes that are searched, wall time of a query, seconds of training."""
+    """What a system costs (`report/scored.py`): bytes that are searched, wall time of a query, seconds of training."""
 
     index_bytes: int
     ms_per_query: float

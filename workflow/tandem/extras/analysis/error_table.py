@@ -19,16 +19,14 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES, Summary, read_types
 from tandem.extras.sheets import shortened
-from tandem.report import page
 from tandem.report.charts import bars
-from tandem.report.flags import CsvOut
-from tandem.report.grid import Grid, csv_text, latex, markdown
+from tandem.report.commands import CsvOut, write_views
+from tandem.report.page import FOLDERS, Grid, csv_text, fragment, latex, markdown, render
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.files import write_text
 from tandem.store.lineage import Stage
 
-page.FOLDERS.append(Path(__file__).parent / "assets")
+FOLDERS.append(Path(__file__).parent / "assets")
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
 PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)
 HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
@@ -74,16 +72,16 @@ def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None 
         raise UserError(f"{sheet}: no row has a type yet; fill in the column `type`")
     shares = printed_shares(printed)
     lines = table(shares, types)
-    notes = [arithmetic(shares), _caption(artifact, summary, types, annotated=sheet is not None)]
+    who = "annotated" if sheet else "guessed from words, not annotated: no finding, only what a sheet starts from"
+    queries = f"{summary.without_positive:,} of {summary.queries:,} queries of {summary.split}"
+    top = f"the top {summary.top} of {summary.run} ({artifact.key})"
+    own = f"Own: {len(types):,} pairs, {who}. {queries} have no positive in {top}."
+    notes = [arithmetic(shares), own]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
     grid = Grid(TITLE, HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
-    html = page.render("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
-    write_text(
-        out, csv_text(Line._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
-    )
-    write_text(out.with_suffix(".md"), markdown(grid))
-    write_text(out.with_suffix(".tex"), latex(grid))
-    write_text(out.with_suffix(".html"), html)
+    html = render("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
+    text = csv_text(Line._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
+    write_views(out, {".csv": text, ".md": markdown(grid), ".tex": latex(grid), ".html": html})
 
 
 def read_summary(errors: Artifact) -> Summary:
@@ -129,13 +127,6 @@ def arithmetic(printed: dict[str, float]) -> str:
     return f"The printed shares add up to {total:g} %; {whole}."
 
 
-def _caption(errors: Artifact, summary: Summary, types: list[str], annotated: bool) -> str:
-    who = "annotated" if annotated else "guessed from words, not annotated: no finding, only what a sheet starts from"
-    queries = f"{summary.without_positive:,} of {summary.queries:,} queries of {summary.split}"
-    top = f"the top {summary.top} of {summary.run} ({errors.key})"
-    return f"Own: {len(types):,} pairs, {who}. {queries} have no positive in {top}."
-
-
 @dataclass(frozen=True)
 class ErrorAnalysis:
     """An error analysis for the page, with a chart of the guessed types and the first rows of its sheet."""
@@ -154,13 +145,9 @@ def error_analysis(stage: Stage) -> ErrorAnalysis:
     chart = bars("Guessed types of wrong results", counts, "pairs", ".0f")
     with pq.ParquetFile(stage.artifact.path(PAIRS)) as file:
         first = islice((row for batch in file.iter_batches(batch_size=MOST) for row in batch.to_pylist()), MOST)
-        rows = [{name: _shortened(value) for name, value in row.items()} for row in first]
+        rows = [{k: shortened(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
     return ErrorAnalysis(stage, summary, Grid("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
-
-
-def _shortened(value: object) -> object:
-    return shortened(value, CHARACTERS) if isinstance(value, str) else value
 
 
 def add_analyses(manifests: Sequence[Path]) -> Addition:
@@ -168,7 +155,7 @@ def add_analyses(manifests: Sequence[Path]) -> Addition:
 
     def section(stages: dict[str, Stage]) -> Section | None:
         analyses = [error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
-        body = page.fragment("_analyses.html", "analysed", analyses)
+        body = fragment("_analyses.html", "analysed", analyses)
         return Section("analyses", "Errors", body, "checks") if analyses else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)

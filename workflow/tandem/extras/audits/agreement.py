@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tandem.report.formats import number
-from tandem.report.grid import Grid
+from tandem.report.page import Grid
 from tandem.store.artifact import Artifact
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]

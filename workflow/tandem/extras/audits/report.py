@@ -15,18 +15,17 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.extras.audits.agreement import agreement_grids
-from tandem.report import page
 from tandem.report.charts import bars, histogram
-from tandem.report.flags import Files
+from tandem.report.commands import Files
 from tandem.report.formats import number
-from tandem.report.grid import Grid, csv_text
+from tandem.report.page import FOLDERS, Grid, csv_text, fragment, render
 from tandem.report.sections import Addition, Section, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
 from tandem.store.lineage import Stage, walk
 
-page.FOLDERS.append(Path(__file__).parent / "assets")
+FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["audit", "finding", "where", "count", "share", "stage"]
 SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
 PLOTTED = 2  # measures
@@ -109,7 +108,7 @@ def audits(*, parts: Files, out: Path, table: Path) -> None:
     stages = walk([open_artifact(part) for part in parts])
     dataset = next(stage for stage in stages.values() if stage.kind == "dataset")
     facts = describe_dataset(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
-    html = page.render("audits.html", dataset=dataset, facts=facts, stages=stages, audits=audits_among(stages))
+    html = render("audits.html", dataset=dataset, facts=facts, stages=stages, audits=audits_among(stages))
     write_text(table, audits_csv(stages.values()))
     write_text(out, html)
 
@@ -118,7 +117,7 @@ def add_audits(manifests: Sequence[Path]) -> Addition:
     """The report's section of audits."""
 
     def section(stages: dict[str, Stage]) -> Section | None:
-        body = page.fragment("_audits.html", "findings", audits_among(stages))
+        body = fragment("_audits.html", "findings", audits_among(stages))
         return Section("audits", "Audits", body, "checks") if manifests else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)

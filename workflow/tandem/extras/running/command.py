@@ -17,7 +17,7 @@ from tandem.extras.running.progress import Forecast, Line, describe, requested_s
 from tandem.plan.graph import Stages
 from tandem.report import formats
 from tandem.report.formats import table_grid
-from tandem.report.grid import aligned
+from tandem.report.page import aligned
 from tandem.report.results import Table, read_table
 
 LOGS = Path("logs")
