@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from tandem.extras.audits.agreement import agreement, cohen_kappa
+from tandem.extras.audits.llm_judge import agreement, cohen_kappa
 
 
 def test_by_hand():

@@ -4,13 +4,14 @@ Its labels are a machine's: every file that holds them says so, and how far they
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, warn
 from tandem.data import tables
@@ -18,7 +19,6 @@ from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, c
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
-from tandem.extras.audits.agreement import Agreement, agreement
 from tandem.extras.audits.false_negatives import COLUMNS, judgements
 from tandem.extras.audits.pools import read_run
 from tandem.extras.audits.relabel import FILLED_BY, Answers, describe
@@ -58,21 +58,23 @@ def run(job: Job[JudgeLlmParams]) -> None:
     require_dataset(job, "pool", *(role for role in sorted(job.inputs) if role.startswith("run.")))
     collection = Collection(job.inputs["dataset"])
     judged, docs = judgements(collection, split), doc_rows(collection)
-    _require_scale(params, judged)
+    highest = max((relevance for own in judged.values() for relevance in own.values()), default=0)
+    if params.scale == "graded" and highest > len(GRADES) - 1:
+        problem = f"audits.llm_judge.scale is graded, but the highest label of split {split} is {highest}"
+        raise UserError(f"{problem}; grades go from 0 to {len(GRADES) - 1}, choose binary")
     looked_at = pq.read_table(job.inputs["pool"].path("queries.parquet"))["query_id"].to_pylist()
     texts = collection.queries(split)
     queries = {query: texts[query] for query in looked_at}
     pairs = [*unjudged(job, queries, judged, docs), *sample(judged, docs, params.sample, params.seed)]
     with writing(job) as draft:
         grades = ask(job, draft, pairs, texts, collection)
-        machine = {
-            (pair.query, pair.doc): grade
-            for pair, grade in zip(pairs, grades, strict=True)
-            if pair.people is None and grade is not None
-        }
-        rows = ((*pair[:2], grade, pair.people, params.model) for pair, grade in zip(pairs, grades, strict=True))
+        rows = [(query, doc, g, people, params.model) for (query, doc, people), g in zip(pairs, grades, strict=True)]
         tables.write(draft.path("grades.parquet"), tables.batches(rows, GRADES_SCHEMA), GRADES_SCHEMA)
-        labels = [*_people(judged, split), *_machine(params, machine)]
+        machine = {(query, doc): g for query, doc, g, people, _ in rows if people is None and g is not None}
+        labels = [(query, doc, label, split, "people") for query, own in judged.items() for doc, label in own.items()]
+        for (query, doc), grade in machine.items():
+            label = grade if params.scale == "graded" else int(grade >= params.relevant_from)
+            labels.append((query, doc, label, split, params.model))
         tables.write(draft.path(QRELS), tables.batches(labels, LABELS_SCHEMA), LABELS_SCHEMA)
         write_sheet(draft.path("sheet.csv"), (*COLUMNS, "grade", FILLED_BY), _sheet(job, machine))
         answers: Answers = {query: {} for query in queries}
@@ -81,13 +83,6 @@ def run(job: Job[JudgeLlmParams]) -> None:
         changes = {"split": split, "verdict": "language model", **describe(queries, judged, answers, _least(params))}
         write_json(draft.path("changes.json"), changes)
         write_json(draft.path("summary.json"), summary(params, pairs, grades))
-
-
-def _require_scale(params: JudgeLlmParams, judged: dict[str, dict[str, int]]) -> None:
-    highest = max((relevance for docs in judged.values() for relevance in docs.values()), default=0)
-    if params.scale == "graded" and highest > len(GRADES) - 1:
-        problem = f"audits.llm_judge.scale is graded, but the highest label of split {params.split} is {highest}"
-        raise UserError(f"{problem}; grades go from 0 to {len(GRADES) - 1}, choose binary")
 
 
 def unjudged(
@@ -99,10 +94,9 @@ def unjudged(
     for query, doc, is_asked in tables.rows(pool):
         if is_asked:
             known[query].add(doc)
+    params, dataset = job.params, job.inputs["dataset"]
     for artifact in job.many("run"):
-        for query, rows in read_run(
-            artifact, job.inputs["dataset"], job.params.split, queries, job.params.depth
-        ).items():
+        for query, rows in read_run(artifact, dataset, params.split, queries, params.depth).items():
             known[query].update(docs.ids(rows))
     for query, own in known.items():
         yield from (Pair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys()))
@@ -110,9 +104,8 @@ def unjudged(
 
 def sample(judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int) -> list[Pair]:
     """At most so many of a split's judged pairs whose passage the corpus has, drawn evenly, in the file's order."""
-    marks = LITERAL_MATCH, EXCLUDED  # no judgements of people
-    labels = ((query, doc, grade) for query, own in judged.items() for doc, grade in own.items())
-    pairs = [Pair(query, doc, grade) for query, doc, grade in labels if grade not in marks]
+    pairs = [Pair(query, doc, grade) for query, own in judged.items() for doc, grade in own.items()]
+    pairs = [pair for pair in pairs if pair.people not in (LITERAL_MATCH, EXCLUDED)]  # no judgements of people
     known = docs.rows([pair.doc for pair in pairs], missing_ok=True) >= 0
     pairs = [pair for pair, is_known in zip(pairs, known, strict=True) if is_known]
     drawn = np.random.default_rng(seed).choice(len(pairs), min(most, len(pairs)), replace=False)
@@ -150,17 +143,6 @@ def ask(
     return grades
 
 
-def _people(judged: dict[str, dict[str, int]], split: str) -> Iterator[tuple[str, str, int, str, str]]:
-    for query, docs in judged.items():
-        yield from ((query, doc, relevance, split, "people") for doc, relevance in docs.items())
-
-
-def _machine(params: JudgeLlmParams, grades: dict[tuple[str, str], int]) -> Iterator[tuple[str, str, int, str, str]]:
-    for (query, doc), grade in grades.items():
-        label = grade if params.scale == "graded" else int(grade >= params.relevant_from)
-        yield query, doc, label, params.split, params.model
-
-
 def _least(params: JudgeLlmParams) -> int:
     """The lowest of people's labels that counts as relevant."""
     return params.relevant_from if params.scale == "graded" else 1
@@ -174,13 +156,56 @@ def _sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iter
         yield [query, doc, *texts, *filled]
 
 
+class Agreement(BaseModel):
+    """Labels of the same pairs by people and by a model.
+
+    Attributes:
+        table: number of pairs by people's label (rows) and the model's (columns), labels from 0.
+        percent: of pairs with the same label; None without a pair.
+        kappa: see `cohen_kappa`.
+    """
+
+    table: list[list[int]]
+    pairs: int
+    percent: float | None
+    kappa: float | None
+
+
+def agreement(labels: Iterable[tuple[int, int]], count: int) -> Agreement:
+    """The agreement of (people's, model's) labels, each from 0 to `count` - 1."""
+    table = np.zeros((count, count), np.int64)
+    for people, model in labels:
+        table[int(people), int(model)] += 1
+    pairs, kappa = int(table.sum()), cohen_kappa(table)
+    percent = round(100 * float(np.trace(table)) / pairs, 2) if pairs else None
+    kappa = None if kappa is None else round(kappa, 4)
+    return Agreement(table=table.tolist(), pairs=pairs, percent=percent, kappa=kappa)
+
+
+def cohen_kappa(table: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
+    """Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what the judges' shares of labels give by chance.
+
+    Cohen, A Coefficient of Agreement for Nominal Scales, 1960.
+
+    Args:
+        table: number of pairs by the first judge's label and the second's, shape (labels, labels).
+    Returns:
+        From -1 to 1; None where the first judge used one label alone: then the second's labels cannot change it.
+    """
+    if np.count_nonzero(table.sum(axis=1)) < 2:
+        return None
+    pairs, same = int(table.sum()), int(np.trace(table))
+    chance = int(table.sum(axis=1) @ table.sum(axis=0))  # times pairs²
+    return (pairs * same - chance) / (pairs**2 - chance)
+
+
 def summary(params: JudgeLlmParams, pairs: Sequence[Pair], grades: Sequence[int | None]) -> dict[str, object]:
     """summary.json: the prompt, how often each grade was given, and the agreement on what people judged."""
     counts = Counter(str(grade) for pair, grade in zip(pairs, grades, strict=True) if pair.people is None)
     both = [(p.people, g) for p, g in zip(pairs, grades, strict=True) if p.people is not None and g is not None]
     least = _least(params)
     relevant = agreement(((people >= least, grade >= params.relevant_from) for people, grade in both), 2)
-    agreements: dict[str, Agreement] = {"relevant": relevant}
+    agreements = {"relevant": relevant}
     if params.scale == "graded":
         agreements["grades"] = agreement(((max(people, 0), grade) for people, grade in both), len(GRADES))
     return {

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
-from tandem.extras.audits.agreement import agreement_grids
+from tandem.extras.audits.llm_judge import Agreement
 from tandem.report.charts import bars, histogram
 from tandem.report.commands import Files
 from tandem.report.formats import number
@@ -29,8 +29,8 @@ FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["audit", "finding", "where", "count", "share", "stage"]
 SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
 PLOTTED = 2  # measures
+SCALES = {"relevant": "Relevant (1) or not (0)", "grades": "Grades"}
 Means = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
-Examples = dict[str, list[dict[str, Any]]]  # finding → examples
 
 
 class Summary(BaseModel):
@@ -47,16 +47,12 @@ class Summary(BaseModel):
     above_best_positive: dict[str, Any] = {}
     above_threshold: dict[str, Any] = {}
     threshold: float | None = None
+    agreement: dict[str, Agreement] = {}
 
 
 def read_audit(artifact: Artifact, name: str = "summary.json") -> Summary:
     """A file of an audit's counts."""
     return Summary.model_validate_json(artifact.path(name).read_bytes())
-
-
-def read_examples(artifact: Artifact) -> Examples:
-    """examples.json of an audit."""
-    return TypeAdapter(Examples).validate_json(artifact.path("examples.json").read_bytes())
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class Audit:
     grids: list[Grid] = field(default_factory=list)
     charts: list[Markup] = field(default_factory=list)
     effects: Grid | None = None
-    examples: Examples = field(default_factory=dict)
+    examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by finding
     relabelled: list["Audit"] = field(default_factory=list)
 
 
@@ -87,13 +83,14 @@ class Audits(NamedTuple):
 
 def audits_among(stages: dict[str, Stage]) -> Audits:
     """The audits among some stages, which also hold the scores that show their effect."""
-    by_kind: dict[str, list[Stage]] = {}
-    for stage in stages.values():
-        by_kind.setdefault(stage.kind, []).append(stage)
+
+    def of_kind(kind: str) -> list[Stage]:
+        return [stage for stage in stages.values() if stage.kind == kind]
+
     return Audits(
-        [noise(stage) for stage in by_kind.get("noise", ())],
-        [similar_queries(stage, stages) for stage in by_kind.get("similar_queries", ())],
-        [false_negatives(stage, stages) for stage in by_kind.get("false_negatives", ())],
+        [noise(stage) for stage in of_kind("noise")],
+        [similar_queries(stage, stages) for stage in of_kind("similar_queries")],
+        [false_negatives(stage, stages) for stage in of_kind("false_negatives")],
     )
 
 
@@ -131,8 +128,7 @@ def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
         [split, f"{n['queries']:,}", f"{n['similar']:,}", number(n["percent"]), f"{n['train_similar']:,}"]
         for split, n in summary.splits.items()
     ]
-    bins = summary.histogram
-    counts = {"pairs": list(map(int, bins["pairs"]))}
+    bins, counts = summary.histogram, {"pairs": list(map(int, summary.histogram["pairs"]))}
     known = set(pq.read_table(audit.artifact.path("queries.parquet"))["query_id"].to_pylist())
     scores = [stage for stage in stages.values() if stage.kind == "score" and _concerns(stage, audit, stages)]
     measures = measures_of(scores[0].artifact) if scores else []
@@ -145,15 +141,14 @@ def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
         removed = score.upstream["dataset"] != audit.upstream["dataset"]
         among = f"{'removed' if removed else 'trained on'}, {similar.sum():,} · {(~similar).sum():,} queries"
         rows.append((stages[score.upstream["run"]], [among], [means.get(name, [None, None]) for name in measures]))
+    title, sides = "Scores on similar queries and on the others", ("similar", "others")
     return Audit(
         audit,
         summary,
         [Grid("Queries with a similar training query", head, splits)],
         [histogram("Scores of the proposed pairs", bins["edges"], counts, summary.decided_by)],
-        _effects(
-            "Scores on similar queries and on the others", ("similar", "others"), ["similar queries"], measures, rows
-        ),
-        read_examples(audit.artifact),
+        _effects(title, sides, ["similar queries"], measures, rows),
+        json.loads(audit.artifact.path("examples.json").read_bytes()),
     )
 
 
@@ -193,20 +188,14 @@ def false_negatives(audit: Stage, stages: dict[str, Stage]) -> Audit:
     head = ["Queries with an unlabelled passage", "queries", "of", "%"]
     likely = [[name, f"{n['queries']:,}", f"{n['of']:,}", number(n["percent"])] for name, n in verdicts]
     systems = [[name, f"{n['found']:,}", f"{n['alone']:,}"] for name, n in summary.systems.items()]
-    return Audit(
-        audit,
-        summary,
-        [
-            Grid("Queries with an unlabelled passage that is likely relevant", head, likely),
-            Grid("What each system found", ["System", "passages found", "by it alone"], systems),
-        ],
-        [histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else [],
-        relabelled=[
-            relabelling(stage, stages)
-            for stage in stages.values()
-            if stage.kind in ("relabel", "judge_llm") and stage.upstream.get("pool") == audit.key
-        ],
-    )
+    grids = [
+        Grid("Queries with an unlabelled passage that is likely relevant", head, likely),
+        Grid("What each system found", ["System", "passages found", "by it alone"], systems),
+    ]
+    charts = [histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else []
+    relabelled = [stage for stage in stages.values() if stage.kind in ("relabel", "judge_llm")]
+    of_pool = [relabelling(stage, stages) for stage in relabelled if stage.upstream.get("pool") == audit.key]
+    return Audit(audit, summary, grids, charts, relabelled=of_pool)
 
 
 def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
@@ -235,8 +224,18 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
             if old is not None and new is not None:
                 known[run.name if unique else run.key] = {"before": old, "after": new}
         charts += [bars(f"{measure} {what}", known, f"{measure}, %")] if known else []
-    grids = agreement_grids(relabelled.artifact) if relabelled.kind == "judge_llm" else []
+    agreements = read_audit(relabelled.artifact).agreement if relabelled.kind == "judge_llm" else {}
+    grids = [_agreement_grid(SCALES[name], own) for name, own in agreements.items() if own.pairs]
     return Audit(relabelled, changes, grids, charts, effects)
+
+
+def _agreement_grid(title: str, agreement: Agreement) -> Grid:
+    labels, kappa = range(len(agreement.table)), "κ is not defined, people gave one label alone"
+    if agreement.kappa is not None:
+        kappa = f"Cohen's κ {agreement.kappa:.2f}"
+    same = f"the same label for {number(agreement.percent)} % of {agreement.pairs:,} pairs"
+    rows = [[f"people: {label}", *(f"{count:,}" for count in agreement.table[label])] for label in labels]
+    return Grid(f"{title}: {same}; {kappa}", ["", *(f"model: {label}" for label in labels)], rows)
 
 
 def _target(score: Stage) -> tuple[str | None, ...]:
@@ -245,12 +244,12 @@ def _target(score: Stage) -> tuple[str | None, ...]:
 
 def noise(stage: Stage) -> Audit:
     """Leakage and noise: a table for the corpus, the splits, pairs of them and the runs."""
-    return Audit(stage, read_audit(stage.artifact), _grids(stage.artifact), examples=read_examples(stage.artifact))
+    examples = json.loads(stage.artifact.path("examples.json").read_bytes())
+    return Audit(stage, read_audit(stage.artifact), _grids(stage.artifact), examples=examples)
 
 
-def _noise_lines(artifact: Artifact) -> Iterator[dict[str, str]]:
-    with open(artifact.path("noise.csv"), encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
+def _noise_lines(artifact: Artifact) -> Iterable[dict[str, str]]:
+    return csv.DictReader(artifact.path("noise.csv").read_text(encoding="utf-8").splitlines())
 
 
 def _grids(artifact: Artifact) -> list[Grid]:
