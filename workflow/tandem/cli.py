@@ -73,7 +73,7 @@ COMMANDS = {
         Command("gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.", True, True),
         Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it.", True),
         Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", True),
-        Command("encoder", "extras.operations.encoder:encoder", DATA, "How an encoder makes vectors.", True, True),
+        Command("encoder", "extras.init.encoder:encoder", DATA, "How an encoder makes vectors.", True, True),
         Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
         Command("table", "report.commands:write_table", STEPS, "A table's files."),
         Command("report", "extras.report:report", STEPS, "The report's page."),

@@ -14,12 +14,10 @@ from tiny_project import ROOT, write_beir
 from tandem.cli import run
 from tandem.config.loading import gathered
 from tandem.errors import UserError
-from tandem.extras.init import sizes
-from tandem.extras.init.configuration import ANALYZED, experiment, flow
+from tandem.extras.init.configuration import ANALYZED, CPU, Machine, execution, experiment, flow
 from tandem.extras.init.encoder import starting_encoder
 from tandem.extras.init.init import guess_language
 from tandem.extras.init.look import Look
-from tandem.extras.init.sizes import Machine
 from tandem.extras.plan import FullPlan
 from tandem.plan.encoders import Shape
 
@@ -76,8 +74,8 @@ def test_training_queries_allow_every_system(here, documents, encoder_folder, ca
     plan = planned(Path("mine.yaml"))
     assert len(systems(plan)) == 7  # all but the encoder as it is, which does not say how its vectors are made
     models = plan.settings.models
-    assert {name: models[name].train.budget_minutes for name in sizes.CPU.minutes} == sizes.CPU.minutes
-    assert all(models[name].train.choose == "dev" for name in sizes.CPU.minutes)
+    assert {name: models[name].train.budget_minutes for name in CPU.minutes} == CPU.minutes
+    assert all(models[name].train.choose == "dev" for name in CPU.minutes)
     # 20 words at 1.3 tokens; the encoder has 96 positions
     assert plan.settings.lengths.model_dump(exclude_unset=True) == {"query": 16, "passage": 32}
     assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
@@ -191,10 +189,10 @@ def test_a_gpu_computes_as_many_tokens_at_once_as_half_its_memory_holds():
     bert = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
     each = bert.activations(1, 384)  # 12 · (17 · 768 + 2.5 · 384 · 12) · 2 bytes
     assert each == 12 * (17 * 768 + 2.5 * 384 * 12) * 2
-    small = sizes.execution(Machine(8, 64 << 30, "A10", 24 << 30), bert, 384)
+    small = execution(Machine(8, 64 << 30, "A10", 24 << 30), bert, 384)
     assert small["graph_tokens"] * each <= 12 << 30 < 2 * small["graph_tokens"] * each
     assert small == {"micro_tokens": 16_384, "graph_tokens": 16_384, "hardware": "h200"}
-    assert sizes.execution(Machine(2, 8 << 30), bert, 384) == {}
+    assert execution(Machine(2, 8 << 30), bert, 384) == {}
 
 
 def test_the_gpu_of_a_machine_decides_batches_and_its_estimate(here, gpu, documents, capsys):

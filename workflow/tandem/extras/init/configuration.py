@@ -1,21 +1,126 @@
-"""The configuration that `init` writes: what a collection's splits allow, and the file with sizes for a machine."""
+"""The configuration that `init` writes: what a collection's splits allow, and sizes that fit machine and encoder."""
 
+import os
+import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import yaml
 
+from tandem.cluster.leases import offered
+from tandem.data.statistics import PassageStatistics
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import tokens_of
-from tandem.extras.init import sizes
 from tandem.extras.init.encoder import StartingEncoder
 from tandem.extras.init.look import Look
-from tandem.extras.init.sizes import Machine
+from tandem.plan.encoders import Shape
 
 # What Anserini has analyzers for; other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
 DEV_SHARE = 0.1  # of the training queries, where nothing else can be scored
+LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+GIB = 1 << 30
+TYPICAL = {"passage": 73.0, "query": 8.5}  # tokens, where nothing is counted
+BERT_BASE = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
+SPECIAL = 3  # tokens of a pair beside its texts
+GRAPH_TOKENS = 131_072  # at most; more tokens at once gain nothing
+FEWEST_TOKENS = 2048
+LARGE = 512  # hidden numbers, from which the learning rates of small encoders are too high
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cores, bytes of memory, and the first GPU with its memory; an empty name without one."""
+
+    cores: int
+    memory: int
+    gpu: str = ""
+    gpu_memory: int = 0
+
+    @classmethod
+    def here(cls) -> Self:
+        """This machine, as far as the process may use it."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        with suppress(OSError, ValueError):  # "max" where there is no limit
+            memory = min(memory, int(LIMIT.read_text()))
+        cores = os.cpu_count() or 1
+        return cls(cores, memory, *_gpu(ids[0])) if (ids := offered(os.environ)) else cls(cores, memory)
+
+    def __str__(self) -> str:
+        """The same in words."""
+        gpu = f"{self.gpu} with {self.gpu_memory / GIB:.0f} GiB" if self.gpu else "no GPU"
+        return f"{self.cores} cores, {self.memory / GIB:.0f} GiB of memory, {gpu}"
+
+
+def _gpu(number: str) -> tuple[str, int]:
+    """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
+    words = ["nvidia-smi", f"--id={number}", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        name, _, mebibytes = done.stdout.partition("\n")[0].rpartition(", ")
+        return name, int(mebibytes) << 20
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return "a GPU of unknown size", 8 * GIB
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a machine can do in a first experiment: trainings of minutes on two cores, or on one GPU.
+
+    Attributes:
+        queries: split → at most so many queries of it.
+        passage: the longest passage, in tokens.
+        rerank: passages of a query that are re-ranked.
+        minutes: of each training on two CPU cores, which a GPU passes in a thousandth of the time.
+        train: further keys of every model's `train`.
+    """
+
+    queries: dict[str, int]
+    passage: int
+    rerank: int
+    minutes: dict[str, int]
+    train: dict[str, Any]
+
+
+CPU = Sizes(
+    queries={"train": 5_000, "dev": 500, "test": 1_000},
+    passage=192,
+    rerank=10,
+    minutes={"de_bm25neg": 5, "ce_bm25neg": 10, "ce_deneg": 10, "rocketqav2": 10},
+    train={},
+)
+GPU = Sizes(
+    queries={"train": 50_000, "dev": 2_000, "test": 10_000},
+    passage=384,
+    rerank=50,
+    minutes={"de_bm25neg": 3_000, "ce_bm25neg": 6_000, "ce_deneg": 6_000, "rocketqav2": 6_000},
+    train={"queries_per_batch": 64, "list_size": 8},
+)
+
+
+def lengths(look: Look, sizes: Sizes, shape: Shape) -> dict[str, int]:
+    """The longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow."""
+    query = _rounded(look.lengths["query"], "query", 8, 64)
+    passage = _rounded(look.lengths["passage"], "passage", 16, sizes.passage)
+    return {"query": query, "passage": min(passage, shape.positions - query - SPECIAL - 2)}
+
+
+def _rounded(counted: PassageStatistics, side: str, step: int, most: int) -> int:
+    tokens = tokens_of(counted, TYPICAL[side], "p90")
+    return min(most, max(2 * step, step * -(-int(tokens) // step)))
+
+
+def execution(machine: Machine, shape: Shape, passage: int) -> dict[str, Any]:
+    """How much a GPU computes at once: tokens whose activations fill half of its memory; {} without a GPU."""
+    if not machine.gpu:
+        return {}
+    graph = GRAPH_TOKENS
+    while graph > FEWEST_TOKENS and shape.activations(graph, passage) > machine.gpu_memory / 2:
+        graph //= 2
+    return {"micro_tokens": min(16_384, graph), "graph_tokens": graph, "hardware": "h200"}
 
 
 @dataclass(frozen=True)
@@ -49,9 +154,9 @@ class Choices:
     machine: Machine
 
     @property
-    def fitting(self) -> sizes.Sizes:
+    def fitting(self) -> Sizes:
         """The sizes for the machine."""
-        return sizes.GPU if self.machine.gpu else sizes.CPU
+        return GPU if self.machine.gpu else CPU
 
     @property
     def experiment(self) -> Experiment:
@@ -97,9 +202,9 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
 def compose(choices: Choices) -> str:
     """The text of the file."""
     collection, encoder = choices.collection, choices.encoder
-    shape = encoder.shape or sizes.BERT_BASE
-    longest = sizes.lengths(collection, choices.fitting, shape)
-    how = sizes.execution(choices.machine, shape, longest["passage"])
+    shape = encoder.shape or BERT_BASE
+    longest = lengths(collection, choices.fitting, shape)
+    how = execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",
         f"dataset: {flow(choices.name)}",
@@ -115,10 +220,11 @@ def compose(choices: Choices) -> str:
         lines.append(f"rerank: {{depth: {choices.fitting.rerank}}}  # passages of a query that cross-encoders score")
         gpu = ", of which a GPU needs a thousandth" if choices.machine.gpu else ""
         lines.append(f"models:  # each is trained for at most so many minutes of two CPU cores{gpu}")
-        for model in choices.fitting.minutes:
-            train = flow(sizes.train_keys(choices.fitting, model, shape, choices.experiment.choose))
+        for model, minutes in choices.fitting.minutes.items():
+            train: dict[str, Any] = {"choose": choices.experiment.choose, "budget_minutes": minutes}
+            train |= ({"lr": 2.0e-5} if shape.hidden >= LARGE else {}) | choices.fitting.train
             lists = "candidates: {queries: null}, " if model == "rocketqav2" else ""
-            lines.append(f"  {model}: {{{lists}train: {train}}}")
+            lines.append(f"  {model}: {{{lists}train: {flow(train)}}}")
     lines += [f"execution: {flow(how)}  # by the GPU's memory"] if how else []
     return "\n".join(lines) + "\n"
 
@@ -127,7 +233,7 @@ def _dataset_lines(choices: Choices) -> list[str]:
     """The dataset's entry."""
     collection, language = choices.collection, choices.language
     counts = {**({"passages": collection.passages} if collection.whole else {}), **collection.queries}
-    tokens = {side: round(tokens_of(collection.lengths[side], sizes.TYPICAL[side])) for side in ("passage", "query")}
+    tokens = {side: round(tokens_of(collection.lengths[side], TYPICAL[side])) for side in ("passage", "query")}
     lines = [f"{key}: {flow(value)}" for key, value in choices.entry.items()]
     lines.append(f"language: {flow(language)}")
     lines += [] if language in ANALYZED.split() else ["analyzer: whitespace  # there is no other for this language"]

@@ -23,10 +23,9 @@ from tandem.data.sources import dataset_format
 from tandem.errors import NAME, UserError
 from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, total
 from tandem.extras.estimate.resources import Hardware
-from tandem.extras.init.configuration import Choices, compose
+from tandem.extras.init.configuration import Choices, Machine, compose
 from tandem.extras.init.encoder import starting_encoder
 from tandem.extras.init.look import Look, look
-from tandem.extras.init.sizes import Machine
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 from tandem.stages.data import DatasetParams

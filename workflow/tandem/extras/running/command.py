@@ -12,8 +12,7 @@ from tandem.errors import UserError, nearest, shortened
 from tandem.extras.operations.configurations import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.events import Job, Run, read_lines, stage_words
-from tandem.extras.running.process import Snakemake
-from tandem.extras.running.progress import Forecast, Line, describe, requested_stages
+from tandem.extras.running.progress import Forecast, Line, Snakemake, describe, requested_stages
 from tandem.plan.graph import Stages
 from tandem.report import formats
 from tandem.report.formats import table_grid

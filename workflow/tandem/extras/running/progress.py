@@ -1,11 +1,23 @@
-"""How far a run is: the time left, by estimates of its stages and the pace so far, and the line that shows it."""
+"""Snakemake as a process of its own, and how far it is: the time left by estimates and pace, and a line that shows it.
 
+Its output goes to a file, its events to `tandem run`; Ctrl-C stops its jobs.
+"""
+
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from queue import Empty, SimpleQueue
 from statistics import fmean
+from threading import Thread
+
+import psutil
 
 from tandem import ROOT
 from tandem.cluster.progress import duration, say
@@ -14,7 +26,7 @@ from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.operations.configurations import stages_of_all
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.events import Job, Run, kind_of_rule
+from tandem.extras.running.events import Event, Job, Run, kind_of_rule
 from tandem.plan.graph import Stage, Stages, upstream_first
 from tandem.store.lineage import stage_name
 
@@ -34,6 +46,7 @@ DOES = {
     "vocabulary": "learning a vocabulary for", "table": "writing", "report": "writing the",
 }  # fmt: skip
 MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
+TICK = 1.0  # seconds between two looks at the progress of the running jobs
 
 
 def requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
@@ -153,3 +166,94 @@ class Line:
         """A line of its own, above the one that is refreshed."""
         self.clear()
         say(text)
+
+
+class Snakemake:
+    """A run of Snakemake on this checkout's Snakefile.
+
+    It has a session of its own, so that Ctrl-C reaches `tandem run` alone: were the pipes that write a stage's log
+    ended with it, the stage could not say that it has saved its state.
+
+    Args:
+        words: of its command line: targets first.
+        log: the file that its output goes to, and that of its jobs.
+    Raises:
+        UserError: the log cannot be written.
+    """
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self.stopped = False
+        read, write = os.pipe()
+        events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
+        path = [str(ROOT / "workflow"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+        try:
+            log.parent.mkdir(exist_ok=True)
+            with log.open("ab") as output:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "snakemake", *events, *words],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                    pass_fds=[write], start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise UserError(f"{log}: cannot be written: {error.strerror}") from None
+        os.close(write)
+        self._events: SimpleQueue[Event | None] = SimpleQueue()
+        Thread(target=self._read, args=(read,), daemon=True).start()
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    self._events.put(Event.model_validate_json(line))
+        finally:
+            self._events.put(None)
+
+    def follow(self, line: Line) -> tuple[Run, int]:
+        """Show what happens until Snakemake ends; what has happened, and the exit status."""
+        run = Run()
+        try:
+            while self._next(run, line):
+                pass
+        except Exception:  # a fault of ours must not leave Snakemake running unseen
+            self.stop(line)
+            raise
+        status = self.process.wait()
+        line.clear()
+        return run, status if status >= 0 else 128 - status
+
+    def _next(self, run: Run, line: Line) -> bool:
+        """Take the next event, or look at the progress where there is none for a moment; False at the end."""
+        try:
+            event = self._events.get(timeout=TICK)
+            if event is None:
+                return False
+            run.take(event)
+            if event.event == "job_info":
+                line.begin(run, run.running[event.jobid])
+        except Empty:
+            line.refresh(run)
+        except KeyboardInterrupt:
+            self.stop(line)
+        return True
+
+    def stop(self, line: Line) -> None:
+        """Have Snakemake begin nothing more, and its jobs end: trainings save their state, but not the second time."""
+        self.stopped = True
+        line.say("stopping: trainings save their state; Ctrl-C again ends them at once")
+        self.process.send_signal(signal.SIGINT)
+        try:
+            for stage in stage_processes(psutil.Process(self.process.pid)):
+                stage.send_signal(signal.SIGINT)
+        except psutil.Error:  # it has ended meanwhile
+            return
+
+
+def stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
+    """The processes of Tandem's commands below a process, without theirs: ranks are stopped by their launcher."""
+    for child in process.children():
+        words = child.cmdline()
+        if ("-m", "tandem") in pairwise(words):
+            yield child
+        else:
+            yield from stage_processes(child)
