@@ -1,10 +1,16 @@
-"""The command `export`: a dual encoder and the index of its passages as a folder for plain FAISS and transformers."""
+"""The command `export`: a dual encoder and the index of its passages as a folder for plain FAISS and transformers.
+
+Or a system's run, or its scores as the files that MTEB's `ResultCache` reads, one a task. Their format is that of mteb
+2.26: `results/<model>/<revision>/<task>.json` (`TaskResult`) beside `model_meta.json`. Not written are measures of
+confidence (nAUC), and times, which are in the manifests.
+"""
 
 import json
 import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,21 +18,27 @@ import numpy as np
 from cyclopts import Parameter
 
 from tandem.cluster.progress import Progress, say
+from tandem.config.datasets import Group, MtebTask
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_run, write_trec
 from tandem.errors import UserError
-from tandem.extras.demo.mteb import write_results
+from tandem.evaluation.scores import score_run
 from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.models.dual import read_shape
 from tandem.models.tokens import Tokens
 from tandem.models.usage import POOL
+from tandem.plan.context import Context
+from tandem.plan.datasets import run_depth
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.indexes.types import SIGNS
-from tandem.store.artifact import Artifact, open_artifact
-from tandem.store.files import replacing, write_text
+from tandem.stages.base import Json
+from tandem.stages.evaluation import ScoreParams
+from tandem.store.artifact import open_artifact
+from tandem.store.files import replacing, write_json, write_text
+from tandem.store.job import Job
 
 CARD = Path(__file__).parent / "assets/export.md"
 FLAT, IDS, TEXTS = "passages.faiss", "ids.txt", "texts.parquet"
@@ -35,6 +47,18 @@ TUNED = {"nprobe": "nprobe", "ef_search": "efSearch"}  # an index's parameters, 
 # whether it is trained, the metric, and the number of values that follow.
 HEADER = struct.Struct("<4siqqq?iQ")
 MARK, UNUSED, INNER_PRODUCT = b"IxFI", 1 << 20, 0
+
+# Of MTEB.
+CUTOFFS = (1, 3, 5, 10, 20, 100, 1000)
+MEASURES = {"ndcg": "nDCG", "map": "AP", "recall": "R", "precision": "P", "mrr": "RR", "hit_rate": "Success"}
+CUT = ("test_queries", "train_from_test", "near_duplicates")  # keys by which a dataset is no longer MTEB's
+# What MTEB's `ModelMeta` asks of a model and a run does not say.
+UNKNOWN: Json = {
+    **dict.fromkeys(("loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens")),
+    **dict.fromkeys(("embed_dim", "license", "open_weights", "public_training_code", "public_training_data")),
+    **dict.fromkeys(("similarity_fn_name", "use_instructions", "training_datasets")),
+    "framework": [],
+}
 
 
 def export(
@@ -145,7 +169,10 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     if "index" in needs:
         if SIGNS in needs["index"].manifest.facts["factory"]:
             raise UserError(f"{system}: FAISS alone would rank by signs, without exact scores; name another index")
-        files, factory = _copy_index(needs["index"], folder)
+        meta = json.loads(needs["index"].path("meta.json").read_text())
+        for name in needs["index"].manifest.files.keys() - {"meta.json"}:
+            shutil.copyfile(needs["index"].path(name), folder / name)
+        files, factory = [entry["file"] for entry in meta["indexes"]], meta["factory"]
     else:
         with Progress(f"export {system}", passages.rows, "passages") as progress:
             write_flat(folder / FLAT, passages, progress)
@@ -182,9 +209,69 @@ def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
             progress.add(len(vectors))
 
 
-def _copy_index(index: Artifact, folder: Path) -> tuple[list[str], str]:
-    """Copy an index's files; their names in the order of their passages, and FAISS's name of the index."""
-    meta = json.loads(index.path("meta.json").read_text())
-    for name in index.manifest.files.keys() - {"meta.json"}:
-        shutil.copyfile(index.path(name), folder / name)
-    return [part["file"] for part in meta["indexes"]], meta["factory"]
+def write_results(configuration: Configuration, system: str, folder: Path) -> list[str]:
+    """Write a system's results on the configuration's dataset, or on all of a group, and return the names of the tasks.
+
+    Raises:
+        UserError: a dataset that is no task of MTEB, or a run that is not built.
+    """
+    plan = configuration.plan()
+    requested, data, ctx = set(plan.stages), plan.settings.dataset, plan.planner.ctx
+    entry = ctx.dataset_entry(data)
+    names = entry.of if isinstance(entry, Group) else (data,)
+    tasks = {name: task_of(ctx, name) for name in names}
+    whole = plan.planner.score(system, "the system")
+    scores = whole.upstream.values() if isinstance(entry, Group) else [whole]
+    needed = [stage.upstream[role] for stage in scores for role in ("dataset", "run")]
+    require_built(needed, requested, system, configuration)
+    model = {"name": f"tandem/{system}", "revision": whole.digest}
+    place = folder / "results" / model["name"].replace("/", "__") / model["revision"]
+    for (name, task), score in zip(tasks.items(), scores, strict=True):
+        depth = run_depth(ctx, score.values["split"], name)
+        write_json(place / f"{task.task}.json", task_result(task, score, depth, languages(ctx, name)))
+    write_json(place / "model_meta.json", model | UNKNOWN)
+    return [task.task for task in tasks.values()]
+
+
+def task_of(ctx: Context, name: str) -> MtebTask:
+    """The task of MTEB that a dataset is."""
+    entry, at = ctx.dataset_entry(name), f"datasets.{name}"
+    if entry.mteb is None:
+        raise UserError(f"{at}.mteb is missing; say which task of MTEB it is: mteb: {{task: …, split: test}}")
+    if entry.relevance == "answers":
+        raise UserError(f"{at}.relevance is answers; the tasks of MTEB are scored by qrels")
+    for key in CUT:
+        if (value := getattr(entry, key)) is not None:
+            raise UserError(f"{at}.{key} is {value}, which the task {entry.mteb.task} is not; set it to null")
+    return entry.mteb
+
+
+def languages(ctx: Context, name: str) -> list[str]:
+    """The languages of a dataset as MTEB writes them."""
+    entry = ctx.dataset_entry(name)
+    if entry.mteb and entry.mteb.languages:
+        return list(entry.mteb.languages)
+    if entry.language != "en":
+        raise UserError(f"datasets.{name}.mteb.languages is missing; say it as MTEB does, such as deu-Latn")
+    return ["eng-Latn"]
+
+
+def task_result(task: MtebTask, score: Stage, depth: int, languages: list[str]) -> Json:
+    """MTEB's `TaskResult` of a run, by the stage that scores it, as far down as the run goes."""
+    keys = {f"{key}_at_{k}": f"{name}@{k}" for k in CUTOFFS if k <= depth for key, name in MEASURES.items()}
+    if task.main_score not in keys:
+        raise UserError(f"mteb.main_score is {task.main_score}, but runs are {depth} deep; known: {', '.join(keys)}")
+    inputs = {role: open_artifact(Path(score.upstream[role].folder)) for role in ("dataset", "run")}
+    params = ScoreParams.model_validate({**score.values, "measures": list(keys.values())})
+    result, _ = score_run(Job("score", Path(score.folder), params, inputs))
+    means = dict(zip(keys, result.values.mean(axis=0).round(6).tolist(), strict=True))
+    values = {**means, "accuracy": means["recall_at_1"], "main_score": means[task.main_score]}
+    return {
+        "dataset_revision": f"tandem-{inputs['dataset'].manifest.facts['checksum']}",
+        "task_name": task.task,
+        "mteb_version": None,
+        "scores": {task.split: [{**values, "hf_subset": task.subset, "languages": languages}]},
+        "evaluation_time": None,
+        "kg_co2_emissions": None,
+        "date": datetime.fromisoformat(inputs["run"].manifest.finished).timestamp(),
+    }
