@@ -55,29 +55,28 @@ def run(job: Job[FalseNegativesParams]) -> None:
     docs, texts = doc_rows(collection), collection.queries(params.split)
     chosen = subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
-    results = [
-        read_run(artifact, collection.artifact, params.split, queries, params.depth) for artifact in job.many("run")
-    ]
+    results = [read_run(run, collection.artifact, params.split, queries, params.depth) for run in job.many("run")]
     scored_by = f"mean probability of {', '.join(judges)}" if judges else f"reciprocal rank fusion (k = {FUSION})"
     counts = Counts(names, params.top, params.threshold if judges else None)
     sheet: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
         source = pools(results, judgements(collection, params.split), queries, docs)
         rank = judge_ranking(job, query_rows(collection)) if judges else partial(map, _by_ranks)
-        for group in ranked(source, rank, docs, Progress(f"false_negatives {job.key}", len(queries), "queries")):
-            for pool in group:
-                counts.add(pool)
-            rows = table(group, names, docs, params.top)
-            writer.write_table(rows)
-            sheet.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
+        with Progress(f"false_negatives {job.key}", len(queries), "queries") as progress:
+            while group := list(islice(source, GROUP)):
+                for pool, (scores, best) in zip(group, rank(group), strict=True):
+                    pool.rank(scores, best, docs)
+                    counts.add(pool)
+                progress.add(len(group))
+                rows = table(group, names, docs, params.top)
+                writer.write_table(rows)
+                sheet.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
         summary = counts.summary()
         write_sheets(draft, list(sheet_rows(pa.concat_tables(sheet), queries, collection)), job.key, scored_by)
         looked_at = {"query_id": list(queries), "split": [params.split] * len(queries)}
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
-        head = {"split": params.split, "scored_by": scored_by, "judges": judges}
-        write_json(
-            draft.path("summary.json"), head | summary | params.model_dump(include={"depth", "top", "threshold"})
-        )
+        head, how = {"split": params.split, "scored_by": scored_by, "judges": judges}, {"depth", "top", "threshold"}
+        write_json(draft.path("summary.json"), head | summary | params.model_dump(include=how))
         draft.facts |= {"queries": summary["queries"], "asked": summary["asked"], "scored_by": scored_by}
 
 
@@ -88,16 +87,6 @@ def judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
     """
     splits = pq.read_table(collection.artifact.path(QRELS), columns=["split"])["split"].unique()
     return collection.qrels(split) if split in splits.to_pylist() else {}
-
-
-def ranked(source: Iterator[Pool], rank: Rank, docs: IdRows, progress: Progress) -> Iterator[list[Pool]]:
-    """The pools, ranked, a group of queries at a time."""
-    with progress:
-        while group := list(islice(source, GROUP)):
-            for pool, (scores, best) in zip(group, rank(group), strict=True):
-                pool.rank(scores, best, docs)
-            progress.add(len(group))
-            yield group
 
 
 def _by_ranks(pool: Pool) -> tuple[Array, float]:

@@ -33,13 +33,10 @@ class Split:
         """Ids of a query's relevant passages, in the corpus or not."""
         return [doc for doc, relevance in self.judged.get(query, {}).items() if relevance > 0]
 
-    def known(self, query: str) -> list[int]:
-        """Rows of a query's relevant passages that are in the corpus."""
-        return [self.rows[doc] for doc in self.positives(query) if self.rows[doc] >= 0]
-
-    def positive_rows(self) -> Rows:
-        """Rows of all relevant passages in the corpus, ascending."""
-        return np.unique(np.asarray([row for query in self.judged for row in self.known(query)], np.int64))
+    def known(self, *queries: str) -> Rows:
+        """Rows of some queries' relevant passages that are in the corpus, ascending, each once."""
+        rows = np.asarray([self.rows[doc] for query in queries for doc in self.positives(query)], np.int64)
+        return np.unique(rows[rows >= 0])
 
     def without_positive(self) -> list[str]:
         """Judged queries of which no judgement is relevant."""
@@ -65,7 +62,7 @@ class Split:
             "judgements": sum(map(len, self.judged.values())),
             "unknown": sum(self.rows[doc] < 0 for docs in self.judged.values() for doc in docs),
             "missing": len(missing),
-            "missing_all": sum(not self.known(query) for query in missing),
+            "missing_all": sum(not len(self.known(query)) for query in missing),
             "repeated_groups": len(repeated),
             "repeated": sum(map(len, repeated)),
         }
@@ -97,8 +94,7 @@ def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
 def repeated_across(splits: dict[str, Split]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """For each two splits (first, second): queries of the second whose text the first has, each with its first such."""
     for (name, split), (other, second) in combinations(splits.items(), 2):
-        texts = by_text(split.queries)
-        groups = by_text(second.queries).items()
+        texts, groups = by_text(split.queries), by_text(second.queries).items()
         yield name, other, [(query, texts[text][0]) for text, group in groups for query in group if text in texts]
 
 
@@ -125,7 +121,7 @@ def overlaps(splits: dict[str, Split], duplicates: Duplicates) -> dict[str, Over
 
 
 def _overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
-    trained, tested = train.positive_rows(), split.positive_rows()
+    trained, tested = train.known(*train.judged), split.known(*split.judged)
     shared = np.intersect1d(tested, trained)
     first = duplicates.first
     # the training positive that stands for a text: its first one
@@ -139,7 +135,7 @@ def _overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
             like[int(row)] = min(texts[other], like.get(int(row), texts[other]))
     near = [(row, like[first[row]]) for row in left.tolist() if first[row] in like]
     known = {*shared.tolist(), *(row for row, _ in exact + near)}
-    queries = sum(not known.isdisjoint(split.known(query)) for query in split.judged)
+    queries = sum(not known.isdisjoint(split.known(query).tolist()) for query in split.judged)
     return Overlap(tested, shared, exact, near, queries)
 
 
@@ -168,23 +164,10 @@ class Depth:
 class Holes:
     """Unjudged results of the judged queries of a run."""
 
-    missing: int  # judged queries without a result
     depths: dict[int, Depth]  # by cutoff
     queries: int = 0  # judged queries with results
+    missing: int = 0  # judged queries without a result
     examples: list[Hint] = field(default_factory=list)  # the first hints
-
-    def add_hints(self, hints: Iterable[Hint], most: int) -> None:
-        """Count the hints of some queries, all of a query at once; keep up to `most` examples."""
-        ranks: dict[str, int] = {}
-        for hint in hints:
-            ranks[hint.query] = min(hint.rank, ranks.get(hint.query, hint.rank))
-            for cutoff, depth in self.depths.items():
-                depth.exact += hint.likeness == EXACT and hint.rank <= cutoff
-                depth.near += hint.likeness != EXACT and hint.rank <= cutoff
-            if len(self.examples) < most:
-                self.examples.append(hint)
-        for cutoff, depth in self.depths.items():
-            depth.queries += sum(rank <= cutoff for rank in ranks.values())
 
     def counts(self) -> dict[str, object]:
         """The counts as JSON."""
@@ -204,22 +187,26 @@ def holes(
 
     At most `most` examples are returned. A result that the corpus lacks is a `UserError`.
     """
-    result = Holes(len(split.judged), {depth: Depth() for depth in depths})
+    result = Holes({depth: Depth() for depth in depths})
     shares = dict.fromkeys(depths, 0.0)
     judged = ((query, docs[: max(depths)]) for query, docs, _ in run if query in split.judged)
-    while some := list(islice(judged, QUERIES_AT_ONCE)):
-        tops = dict(some)
-        for query, docs in tops.items():
-            result.queries += 1
-            for cutoff, depth in result.depths.items():
+    while tops := dict(islice(judged, QUERIES_AT_ONCE)):
+        hints = list(_hints(tops, split, duplicates, ids))
+        for cutoff, depth in result.depths.items():
+            for query, docs in tops.items():
                 top = docs[:cutoff]
                 unjudged = sum(doc not in split.judged[query] for doc in top)
                 depth.unjudged += unjudged
                 shares[cutoff] += unjudged / len(top)  # as ir_measures' 1 - `Judged@k`: of short lists their own length
-        result.add_hints(_hints(tops, split, duplicates, ids), most)
-        result.missing -= len(tops)
+            within = [hint for hint in hints if hint.rank <= cutoff]
+            depth.exact += sum(hint.likeness == EXACT for hint in within)
+            depth.near += sum(hint.likeness != EXACT for hint in within)
+            depth.queries += len({hint.query for hint in within})
+        result.queries += len(tops)
+        result.examples += hints[: most - len(result.examples)]
     for cutoff, depth in result.depths.items():
         depth.hole = shares[cutoff] / result.queries if result.queries else None
+    result.missing = len(split.judged) - result.queries
     return result
 
 
@@ -231,14 +218,13 @@ def _hints(tops: dict[str, list[str]], split: Split, duplicates: Duplicates, ids
         for rank, doc in enumerate(docs, start=1)
         if doc not in split.judged[query]
     ]
-    known = {query: sorted(split.known(query)) for query in tops}
+    known = {query: split.known(query) for query in tops}
     rows = ids.rows([doc for _, doc, _ in open_results])
     positives = [known[query] for query, _, _ in open_results]
     counts = np.asarray([len(some) for some in positives], np.int64)
-    flat = np.asarray([row for some in positives for row in some], np.int64)
-    likeness = duplicates.likeness(np.repeat(rows, counts), flat)
-    for at, end in enumerate(np.cumsum(counts).tolist()):
-        alike = likeness[end - counts[at] : end]
+    flat = np.concatenate([np.empty(0, np.int64), *positives])
+    likeness = np.split(duplicates.likeness(np.repeat(rows, counts), flat), np.cumsum(counts)[:-1])
+    for result, own, alike in zip(open_results, positives, likeness, strict=False):
         if alike.size and alike.max() > 0:
             best = int(alike.argmax())
-            yield Hint(*open_results[at], positives[at][best], float(alike[best]))
+            yield Hint(*result, int(own[best]), float(alike[best]))

@@ -69,8 +69,8 @@ def run(job: Job[NoiseParams]) -> None:
     ids = doc_rows(collection)
     splits = labels.read_splits(collection, ids)
     if runs and params.split not in splits:
-        there = ", ".join(splits)
-        raise UserError(f"split: {params.split} does not exist in {job.inputs['dataset'].folder}; it has {there}")
+        dataset, there = job.inputs["dataset"].folder, ", ".join(splits)
+        raise UserError(f"split: {params.split} does not exist in {dataset}; it has {there}")
     for artifact in runs:
         require_split(artifact, params.split)
     with writing(job) as draft:
@@ -168,11 +168,20 @@ def examples(findings: Findings, splits: dict[str, Split], duplicates: Duplicate
             Example("the same text", [(query, second[query]), (before, first[before])], [])
             for query, before in pairs[:MOST]
         ]
-    for name, part in findings.overlaps.items():
-        result[f"Positives of {name} that train has shown"] = overlap_examples(name, part, ids)
+    for name, part in findings.overlaps.items():  # shared ones, then equal texts, then near-duplicates
+        shown = [Example(f"a positive of train and of {name}", [], [doc]) for doc in ids.ids(part.shared[:MOST])]
+        for what, pairs in (("the same text", part.exact), ("near-duplicates", part.near)):
+            note = f"{what}: a positive of {name}, one of train"
+            shown += [Example(note, [], ids.ids(np.asarray(pair, np.int64))) for pair in pairs[:MOST]]
+        result[f"Positives of {name} that train has shown"] = shown
     for key, unjudged in findings.holes.items():
-        repeats = f"Unjudged results of {key} that repeat a positive"
-        result[repeats] = hole_examples(unjudged, splits[findings.split], ids)
+        texts, repeats = splits[findings.split].queries, list[Example]()
+        for hint in unjudged.examples:
+            likeness = "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
+            passages = [hint.doc, *ids.ids(np.asarray([hint.positive]))]
+            note = f"unjudged at rank {hint.rank}; a positive, {likeness}"
+            repeats.append(Example(note, [(hint.query, texts[hint.query])], passages))
+        result[f"Unjudged results of {key} that repeat a positive"] = repeats
     return result
 
 
@@ -193,40 +202,22 @@ def corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
 
 def split_examples(name: str, split: Split) -> Examples:
     """Positives that the corpus lacks, judged queries without a positive, queries asked twice."""
-    text, judged = split.queries, split.judged
+
+    def example(note: str, *queries: str) -> Example:
+        return Example(note, [(query, split.queries[query]) for query in queries[:MOST]], [])
+
     lost, without, repeated = islice(split.missing().items(), MOST), split.without_positive(), split.repeated()
     return {
         f"Positives that the corpus lacks, {name}": [
-            Example(f"the corpus lacks {', '.join(docs[:MOST])}", [(query, text[query])], []) for query, docs in lost
+            example(f"the corpus lacks {', '.join(docs[:MOST])}", query) for query, docs in lost
         ],
         f"Judged queries without a positive, {name}": [
-            Example(f"{len(judged[query])} judgements", [(query, text[query])], []) for query in without[:MOST]
+            example(f"{len(split.judged[query])} judgements", query) for query in without[:MOST]
         ],
         f"Queries asked more than once, {name}": [
-            Example(f"{len(group)} queries", [(query, text[query]) for query in group[:MOST]], [])
-            for group in repeated[:MOST]
+            example(f"{len(group)} queries", *group) for group in repeated[:MOST]
         ],
     }
-
-
-def overlap_examples(name: str, part: Overlap, ids: IdRows) -> list[Example]:
-    """Positives of a split that training has shown: shared ones, then equal texts, then near-duplicates."""
-    result = [Example(f"a positive of train and of {name}", [], [doc]) for doc in ids.ids(part.shared[:MOST])]
-    for what, pairs in (("the same text", part.exact), ("near-duplicates", part.near)):
-        note = f"{what}: a positive of {name}, one of train"
-        result += [Example(note, [], ids.ids(np.asarray(pair, np.int64))) for pair in pairs[:MOST]]
-    return result
-
-
-def hole_examples(unjudged: Holes, split: Split, ids: IdRows) -> list[Example]:
-    """Unjudged results and the positives they repeat."""
-    result = []
-    for hint in unjudged.examples:
-        likeness = "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
-        passages = [hint.doc, *ids.ids(np.asarray([hint.positive]))]
-        note = f"unjudged at rank {hint.rank}; a positive, {likeness}"
-        result.append(Example(note, [(hint.query, split.queries[hint.query])], passages))
-    return result
 
 
 def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
@@ -234,8 +225,7 @@ def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dic
     texts = collection.texts(doc for some in examples.values() for example in some for doc in example.passages)
 
     def listed(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-        cut = ((name, text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…") for name, text in rows)
-        return [{"id": name, "text": text} for name, text in cut]
+        return [{"id": name, "text": t if len(t) <= CHARACTERS else f"{t[:CHARACTERS]}…"} for name, t in rows]
 
     return {
         finding: [

@@ -159,15 +159,11 @@ class Counts:
             summary["above_threshold"] = _share(counts["above threshold"], queries)
             positives["likely"] = counts["machine positives"]
             positives["per_query_with_likely"] = _mean(counts["positives"] + counts["machine positives"], queries)
-        summary["histogram"] = self._histogram()
-        return summary
-
-    def _histogram(self) -> dict[str, list[float]]:
-        joined = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
-        highest = 1.0 if self.threshold is not None else float(max(s.max(initial=0) for s in joined.values()) or 1.0)
+        scores = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
+        highest = 1.0 if self.threshold is not None else float(max(s.max(initial=0) for s in scores.values()) or 1.0)
         edges = np.linspace(0, highest, BINS + 1)
-        counts = {name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()}
-        return {"edges": [round(float(edge), 6) for edge in edges], **counts}
+        bins = {name: np.histogram(values, edges)[0].tolist() for name, values in scores.items()}
+        return summary | {"histogram": {"edges": [round(float(edge), 6) for edge in edges], **bins}}
 
 
 def _mean(total: int, count: int) -> float | None:

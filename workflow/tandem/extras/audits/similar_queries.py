@@ -5,6 +5,7 @@ or words, a judge decides (similar above 0.5).
 """
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,15 +125,12 @@ def open_vectors(job: Job, others: Queries, train: Queries) -> similarity.Vector
         listed = ", ".join(f"{split} with {model}" for split, model in models.items())
         raise UserError(f"similar_queries: queries were embedded by several models ({listed}); use one")
     for queries, parts in ((train, [similarity.TRAIN]), (others, splits)):
-        if [query for split in parts for query in _ids(opened[split])] != queries.ids:
-            folders = ", ".join(str(opened[split].artifact.folder) for split in parts)
+        artifacts = [opened[split].artifact for split in parts]
+        ids = [pq.read_table(artifact.path("ids.parquet"))["query_id"].to_pylist() for artifact in artifacts]
+        if list(chain(*ids)) != queries.ids:
+            folders = ", ".join(str(artifact.folder) for artifact in artifacts)
             raise UserError(f"{folders}: not the queries of {job.inputs['dataset'].folder}; encode them again")
     return similarity.VectorCosine([opened[split] for split in splits], opened[similarity.TRAIN])
-
-
-def _ids(vectors: Embeddings) -> list[str]:
-    ids: list[str] = pq.read_table(vectors.artifact.path("ids.parquet"))["query_id"].to_pylist()
-    return ids
 
 
 def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array:
