@@ -80,23 +80,20 @@ def loss_page() -> str:
     return "\n".join([*lines, ""])
 
 
-def cost_table() -> str:
-    """Costs at the papers' sizes on one H200 as Markdown, the joint training also as a naive loop computes it."""
-    head = ["| collection | what | training | operations | device time |", "|---|---|--:|--:|--:|"]
-    machine = Hardware.load(ROOT / "config/hardware", "h200")
-    rows = [row for name in CONFIGS for row in _rows(name, machine)]
-    return "\n".join([*head, *rows])
-
-
 def cost_page() -> str:
-    """The page of estimates, with the table as it is calculated now."""
+    """The page of estimates with the table of today: costs at the papers' sizes on one H200.
+
+    The joint training is listed also as a naive loop computes it.
+    """
     text = (ROOT / COSTS).read_text(encoding="utf-8")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    return f"{before}{BEGIN}\n{cost_table()}\n{END}{after}"
+    head = ["| collection | what | training | operations | device time |", "|---|---|--:|--:|--:|"]
+    machine = Hardware.load(ROOT / "config/hardware", "h200")
+    table = "\n".join([*head, *(row for name in CONFIGS for row in _rows(name, machine))])
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
 def _rows(name: str, machine: Hardware) -> Iterator[str]:
-    """The rows of one configuration."""
     plan = FullPlan(gathered([ROOT / f"config/{name}.yaml"], ROOT), ROOT)
     setting = new_setting(plan.settings, machine)
     costs = costs_of(stages_of_tables(plan), setting, machine)

@@ -165,16 +165,11 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
 def svg(result: Result) -> str:
     """All measures below one another, as a drawing that needs no style sheet."""
     charts = [chart(result, measure).properties(title=measure) for measure in result.measures]
-    spec = specification(altair.vconcat(*charts).resolve_scale(color="shared"))
-    return with_colours(str(draw_svg(spec))) + "\n"
-
-
-def with_colours(drawing: str) -> str:
-    """A drawing with the light colours of the style sheet in place of its variables, on white."""
-    css = asset("report.css").split("@media")[0]
+    drawing = str(draw_svg(specification(altair.vconcat(*charts).resolve_scale(color="shared"))))
+    css = asset("report.css").split("@media")[0]  # its light colours take the place of its variables
     for name, colour in re.findall(r"--([\w-]+):\s*(?:light-dark\()?(#[0-9a-fA-F]+)", css):
         drawing = drawing.replace(f"var(--{name})", colour)
-    return drawing.replace("<svg ", '<svg style="background: #fff" ', 1)
+    return drawing.replace("<svg ", '<svg style="background: #fff" ', 1) + "\n"
 
 
 def chart(result: Result, measure: str) -> Any:
@@ -206,7 +201,6 @@ def chart(result: Result, measure: str) -> Any:
 
 
 def _datum(result: Result, line: Line, numbers: bool) -> Datum:
-    """A line of the table as a row of the plot's data."""
     at = line.point[result.x]
     low, high = (line.low, line.high) if line.sd is None else (line.value - line.sd, line.value + line.sd)
     bounds = {"low": round(low, 4), "high": round(high, 4)}
@@ -220,7 +214,6 @@ def _series(result: Result, line: Line) -> str:
 
 
 def _figure(result: Result, measure: str) -> Markup:
-    """A measure's plot with its numbers."""
     lines, x = [line for line in result.lines if line.measure == measure], short_path(result.x)
     numbers = [[_series(result, line), format_value(line.point[result.x]), value_text(line)] for line in lines]
     best = max(lines, key=lambda line: line.value)

@@ -153,6 +153,7 @@ def compute(plan: SweepPlan) -> Result:
     lines = []
     for place, ((key, system), folders) in enumerate(cells.items()):
         runs, own, baseline = by_cell[place].mean(axis=1), means[place].mean(axis=0), baselines.get(place)
+        known = [e for e in plan.printed if e.system == system and e.point.items() <= points[key].items()]
         for m, measure in enumerate(measures):
             lines.append(
                 Line(
@@ -166,13 +167,13 @@ def compute(plan: SweepPlan) -> Result:
                     high=percent(high[place, m]),
                     change=None if baseline is None else percent(own[m] - means[baseline, :, m].mean()),
                     p=None if baseline is None else round(float(p[place][m]), 6),
-                    printed=_printed_value(plan.printed, points[key], system, measure),
+                    printed=next((float(entry.value) for entry in known if entry.measure == measure), None),
                     stages=[keys[folder] for folder in folders],
                 )
             )
-    known = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
+    fields = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
     origins = {keys[folder]: origin(artifact) for folder, artifact in artifacts.items()}
-    return Result(**known, queries=len(queries), measures=measures, lines=lines, runs=origins)
+    return Result(**fields, queries=len(queries), measures=measures, lines=lines, runs=origins)
 
 
 def _key(point: Point) -> str:
@@ -201,10 +202,3 @@ def _corrected(by_cell: Sequence[Floats64], baselines: dict[int, int]) -> dict[i
         return {}
     p = np.stack([seeded_test(by_cell[place] - by_cell[base]) for place, base in baselines.items()])
     return dict(zip(baselines, np.apply_along_axis(holm, 0, p), strict=True))
-
-
-def _printed_value(printed: Sequence[PrintedPoint], point: Point, system: str, measure: str) -> float | None:
-    for entry in printed:
-        if (entry.system, entry.measure) == (system, measure) and entry.point.items() <= point.items():
-            return float(entry.value)
-    return None

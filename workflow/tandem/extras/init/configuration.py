@@ -230,7 +230,6 @@ def compose(choices: Choices) -> str:
 
 
 def _dataset_lines(choices: Choices) -> list[str]:
-    """The dataset's entry."""
     collection, language = choices.collection, choices.language
     counts = {**({"passages": collection.passages} if collection.whole else {}), **collection.queries}
     tokens = {side: round(tokens_of(collection.lengths[side], TYPICAL[side])) for side in ("passage", "query")}

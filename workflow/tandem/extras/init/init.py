@@ -74,7 +74,9 @@ def init(
     config = merged(gathered([], ROOT), yaml.safe_load(text))
     FullPlan(config, ROOT).tables.files()
     write_text(path, text)
-    print("\n".join([*described(choices), f"wrote {path}", "", *costs(config, choices), *next_commands(path)]))
+    command = f"tandem run {shlex.quote(str(path))}"
+    commands = [f"next: {command} baseline   # BM25 alone", f"      {command}            # everything"]
+    print("\n".join([*described(choices), f"wrote {path}", "", *costs(config, choices), *commands]))
 
 
 def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
@@ -153,9 +155,3 @@ def costs(config: Raw, choices: Choices) -> list[str]:
         *short,
         f"{line}; BM25 alone {duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)",
     ]
-
-
-def next_commands(path: Path) -> list[str]:
-    """The commands that build BM25's table, and everything."""
-    line = f"tandem run {shlex.quote(str(path))}"
-    return [f"next: {line} baseline   # BM25 alone", f"      {line}            # everything"]

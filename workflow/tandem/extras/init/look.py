@@ -22,7 +22,6 @@ from tandem.data.sources import DatasetJob, Source, open_source
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
     Hashes,
-    Queries,
     Warnings,
     mostly_unknown,
     read_queries,
@@ -82,7 +81,10 @@ def look(job: DatasetJob, seconds: float) -> Look:
     queries = read_queries(source.queries(), judged, answered, source, job.params, notes)
     result = Look(queries=dict(Counter(queries.splits.values())), notes=notes.lines)
     ids = _read_corpus(source, seconds, result)
-    _look_at_texts(list(queries.texts.values()), result)
+    texts, sample, lengths = list(queries.texts.values()), Sample(), CorpusStatistics()
+    sample.add(texts)
+    lengths.measure(pa.array([""] * len(texts)), pa.array(texts, pa.string()))
+    result.lengths["query"], result.languages["query"] = lengths.summary(), sample.facts()["languages"]
     if not result.whole:
         notes.add(
             f"the corpus has more than the {len(ids):,} passages read in {duration(seconds)}: judgements and ids are "
@@ -93,7 +95,8 @@ def look(job: DatasetJob, seconds: float) -> Look:
         judged = select_qrels(judged, queries, ids, job.params, notes, source)
         require_positives(judged)
         count_negative_grades(judged, source.literal_matches, notes)
-    result.positives = _positives(judged, queries)
+    named = set(tables.rows(judged.filter(pc.greater(judged["relevance"], 0)), "query_id", "split"))
+    result.positives = dict(Counter(split for query, split in named if queries.splits.get(query) == split))
     return result
 
 
@@ -113,22 +116,12 @@ def _read_corpus(source: Source, seconds: float, result: Look) -> Hashes:
                 break
     if not ids:
         raise UserError(f"{source.places['corpus']}: the corpus is empty; at least one passage is needed")
-    require_unique_hashes("document", source.places["corpus"], ids, lambda row: _ids_from(source, row))
+    require_unique_hashes(
+        "document", source.places["corpus"], ids, lambda row: next(islice(source.corpus(), row, None))[0]
+    )
     result.passages = len(ids)
     result.lengths["passage"], result.languages["passage"] = lengths.summary(), sample.facts()["languages"]
     return ids
-
-
-def _ids_from(source: Source, row: int) -> str:
-    return next(islice(source.corpus(), row, None))[0]
-
-
-def _look_at_texts(texts: list[str], result: Look) -> None:
-    """Lengths and languages of the queries."""
-    sample, lengths = Sample(), CorpusStatistics()
-    sample.add(texts)
-    lengths.measure(pa.array([""] * len(texts)), pa.array(texts, pa.string()))
-    result.lengths["query"], result.languages["query"] = lengths.summary(), sample.facts()["languages"]
 
 
 def _known(judged: pa.Table, ids: Hashes, source: Source, result: Look) -> pa.Table:
@@ -161,10 +154,3 @@ def _twin(source: Source, unknown: str) -> tuple[str, str]:
 
 def _simplified(name: str) -> str:
     return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
-
-
-def _positives(judged: pa.Table, queries: Queries) -> dict[str, int]:
-    """Split → queries that it keeps with a judgement above 0."""
-    relevant = judged.filter(pc.greater(judged["relevance"], 0))
-    named = set(tables.rows(relevant, "query_id", "split"))
-    return dict(Counter(split for query, split in named if queries.splits.get(query) == split))

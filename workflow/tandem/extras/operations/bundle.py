@@ -25,7 +25,7 @@ from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
 from tandem.store.environment import redacted
 from tandem.store.files import replacing, sha256, write_json
-from tandem.store.lineage import Stage, walk
+from tandem.store.lineage import walk
 
 TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
 LIST = "bundle.json"
@@ -83,16 +83,11 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
     top = out.name.removesuffix(".zip").removesuffix(".tar.gz")
     with TemporaryDirectory() as folder:
         files_by_place = gather(name, configuration, Path(folder))
-        write_archive(files_by_place, out, top)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as partial:  # files by name, no times, no owners
+            (_zip if out.suffix == ".zip" else _tar)(dict(sorted(files_by_place.items())), partial, top)
     size = f"{len(files_by_place) - 1} files, {readable(out.stat().st_size)}"
     print(f"{out}: {size}; unpack it, then: tandem verify {top}")
-
-
-def write_archive(files: dict[str, Path], out: Path, top: str) -> None:
-    """Write the archive under a temporary name, then rename it; files by name, no times, no owners."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as partial:
-        (_zip if out.suffix == ".zip" else _tar)(dict(sorted(files.items())), partial, top)
 
 
 def _tar(files: dict[str, Path], out: Path, top: str) -> None:
@@ -156,7 +151,8 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
     for stage in stages.values():
         place = Path("results", *stage.artifact.folder.absolute().parts[-3:]).as_posix()
         files[f"{place}/{MANIFEST}"] = stage.artifact.folder / MANIFEST
-        own = packed_files(stage)
+        recorded = list(stage.artifact.manifest.files)
+        own = recorded if stage.kind in PACKED or RUN in recorded else []
         check_files(stage.artifact, own)
         files |= {f"{place}/{file}": stage.artifact.path(file) for file in own}
         left_out += [] if own else [stage.key]
@@ -165,12 +161,6 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
     records = {p: FileRecord(bytes=path.stat().st_size, sha256=sha256(path)) for p, path in sorted(files.items())}
     write_json(folder / LIST, Bundle(files=records, left_out=sorted(left_out)).model_dump())
     return files | {LIST: folder / LIST}
-
-
-def packed_files(stage: Stage) -> list[str]:
-    """The files of a stage that are packed: all of scores and runs, none of models, vectors and collections."""
-    files = stage.artifact.manifest.files
-    return list(files) if stage.kind in PACKED or RUN in files else []
 
 
 def resolved_configuration(plan: FullPlan, name: str) -> str:

@@ -14,8 +14,8 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import system_name
 from tandem.extras.operations.lineage import SWEEPS
 from tandem.extras.operations.scan import RESULTS, artifact_folders, find, first_names, kind_of, read_manifest
-from tandem.extras.sweeps import Result, label_point, read_result
-from tandem.report.results import Table, read_table
+from tandem.extras.sweeps import label_point, read_result
+from tandem.report.results import read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
 from tandem.store.environment import files_changed_since, modules_hash, sources
@@ -82,28 +82,20 @@ def manifests(roots: Iterable[Path]) -> Iterator[tuple[Path, Manifest | None]]:
 
 def mixed_generations(root: Path) -> Iterator[str]:
     """Warnings about the tables and sweeps below a folder of results; JSON files that are neither are passed over."""
+    project = root.absolute().parent
     for path in [*sorted((root / "tables").rglob("*.json")), *sorted((root / SWEEPS).glob("*.json"))]:
         place = path.relative_to(root).with_suffix("")
         what = f"{place.parts[0].removesuffix('s')} {place.relative_to(place.parts[0]).as_posix()}"
-        rows: dict[str, Row] = {}
+        folders: dict[str, list[Path]] = {}
         with suppress(UserError):
-            is_table = place.parts[0] == "tables"
-            rows = _table_rows(read_table(path), root.absolute().parent) if is_table else _sweep_rows(read_result(path))
-        yield from _warnings(what, path, rows)
-
-
-def _table_rows(table: Table, project: Path) -> dict[str, Row]:
-    rows: dict[str, Row] = {}
-    for row in table.rows:
-        if row.lineage:
-            folders = [(project / scored.folder).parents[1] / "score" / scored.scores for scored in row.lineage]
-            rows[system_name((row.system, row.first_stage))] = _open(folders)
-    return rows
-
-
-def _sweep_rows(sweep: Result) -> dict[str, Row]:
-    keys = {f"{line.system} at {label_point(line.point)}": line.stages for line in sweep.lines}
-    return {row: _open(map(Path, own)) for row, own in keys.items()}
+            if place.parts[0] == "tables":
+                for row in read_table(path).rows:
+                    scores = [(project / run.folder).parents[1] / "score" / run.scores for run in row.lineage]
+                    folders |= {system_name(row.id): scores} if scores else {}
+            else:
+                for line in read_result(path).lines:
+                    folders[f"{line.system} at {label_point(line.point)}"] = list(map(Path, line.stages))
+        yield from _warnings(what, path, {name: _open(own) for name, own in folders.items()})
 
 
 def _open(folders: Iterable[Path]) -> Row:
@@ -117,7 +109,6 @@ def _open(folders: Iterable[Path]) -> Row:
 
 
 def _warnings(what: str, path: Path, rows: dict[str, Row]) -> Iterator[str]:
-    """Warnings about a table or sweep."""
     for name, row in rows.items():
         if row.gone:
             yield f"{what}: row {name} shows {first_names(row.gone)}, which is deleted: it cannot be traced"

@@ -117,11 +117,9 @@ def untrained(params: VocabularyParams, vocabulary: int) -> Any:
 def vocabulary(job: Job[VocabularyParams]) -> None:
     """Learn the tokenizer, draw the weights, write both as a Hugging Face folder `hf/`."""
     collection, params = Collection(job.inputs["dataset"]), job.params
-
     passes = iter(("characters", "pieces"))
 
     def texts() -> Iterator[str]:
-        """Title and text of every passage, streamed."""
         with Progress(f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages") as progress:
             for batch in collection.batches(columns=("title", "text")):
                 yield from (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
@@ -150,7 +148,12 @@ def pretrain(job: PretrainJob) -> None:
         budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
         tokens, lists = passages_alone(Tokens.open(job.inputs["tokens"]))
         objective = build(job, tokens, budget, world)
-        state = Training(job, list_training(job.params), objective, lists, None, world).run()
+        train = job.params.train
+        shared = {name: getattr(train, name) for name in Optimisation.model_fields}
+        # a batch of passages is one of lists of one
+        sizes = {"queries_per_batch": train.passages_per_batch, "list_size": 1}
+        loop = Train.model_construct(**shared, **sizes, choose="last")
+        state = Training(job, loop, objective, lists, None, world).run()
         if world.first:
             write(job, objective, state)
             Checkpoints(job.out / "checkpoints").remove()
@@ -162,14 +165,6 @@ def passages_alone(tokens: Tokens) -> tuple[Tokens, Lists]:
     empty = Ragged(nothing, np.broadcast_to(np.int64(0), len(rows) + 1))
     lists = Lists(rows, np.arange(len(rows) + 1), np.ones(len(rows), np.int8), rows)
     return replace(tokens, queries=empty), lists
-
-
-def list_training(params: PretrainParams) -> Train:
-    """The loop's parameters: a batch of passages is one of lists of one."""
-    shared = {name: getattr(params.train, name) for name in Optimisation.model_fields}
-    return Train.model_construct(
-        **shared, queries_per_batch=params.train.passages_per_batch, list_size=1, choose="last"
-    )
 
 
 def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Objective:
@@ -217,17 +212,15 @@ def write(job: PretrainJob, objective: Objective, state: State) -> None:
     """The finished encoder, with the tokenizer it started with."""
     model: Any = objective.models["dual"]
     folder, params = job.inputs["start"].folder / "hf", job.params
+    head = objective.head if isinstance(objective, Mlm) else None
+
+    def with_head(encoder: Any, folder: Path) -> None:
+        (masked_lm(encoder, head) if head else encoder).save_pretrained(folder)
+
     with writing(job) as draft:
-        save_encoder(model.towers["passage"], load_tokenizer(folder), draft.folder / "hf", _saving(objective))
+        save_encoder(model.towers["passage"], load_tokenizer(folder), draft.folder / "hf", with_head)
         shape = DualShape(True, params.pooling, params.normalize, params.temperature, prompts=params.prompts)
         describe_encoder(draft.folder / "hf", model.dimension, shape)
         write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(params.train.precision)
         draft.facts |= {"steps": state.step, "precision": precision, "device": device().type}
-
-
-def _saving(objective: Objective) -> Callable[[Any, Path], None] | None:
-    """How `save_encoder` writes the encoder: with its head after `mlm`, else as always."""
-    if not isinstance(objective, Mlm):
-        return None
-    return lambda encoder, folder: masked_lm(encoder, objective.head).save_pretrained(folder)
