@@ -5,9 +5,9 @@ plans without it.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tandem.config.datasets import UNSPACED
 from tandem.config.loading import read_section
@@ -37,7 +37,8 @@ class FullPlan(Plan):
         self.catalogue = self.document()["datasets"]
         self.analyses = Analyses(self.planner, views)
         self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
-        self._counted: dict[str, Counted] = {}
+        # The datasets of a statistics table; looked at when one is needed, since looking for downloads takes a second.
+        self.counted = cache(lambda table: count(self.statistics[table], self.planner, self.catalogue))
 
     def targets(self) -> dict[str, list[Check]]:
         """Target of the command line → what must be possible for it."""
@@ -110,12 +111,6 @@ class FullPlan(Plan):
         for check in checks:
             with suppress(UserError):
                 check()
-
-    def counted(self, table: str) -> "Counted":
-        """The datasets of a statistics table; asked only for these, since looking for downloads takes a second."""
-        if table not in self._counted:
-            self._counted[table] = count(self.statistics[table], self.planner, self.catalogue)
-        return self._counted[table]
 
 
 def noise(planner: Planner, data: str) -> Stage:
@@ -215,7 +210,6 @@ class Analyses:
         return self.ctx.stage("hardness", data, "negatives", params, upstream | judged)
 
     def _lists(self, name: str, where: str) -> Stage:
-        """The stage that drew a model's training lists."""
         model = self.planner.model(name, where)
         return self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})[1].upstream["candidates"]
 
@@ -228,8 +222,7 @@ NOTEBOOKS = {
 }
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     """The datasets of one statistics table: stages of those that are on this machine, why others are not counted."""
 
     stages: dict[str, Stage]

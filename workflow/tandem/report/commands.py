@@ -26,7 +26,7 @@ from tandem.report.graph import draw_graph, group_by_box, stage_costs
 from tandem.report.page import aligned, latex, markdown, render
 from tandem.report.results import Table, read_table
 from tandem.report.scored import Scored, collect_lines, open_scores, read_scored
-from tandem.report.sections import Addition, describe_dataset, trained_models, training_lists
+from tandem.report.sections import Addition, describe_dataset, trained_models, training_list
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
@@ -156,7 +156,7 @@ def write_report(
         boxes=group_by_box(stages),
         graph=draw_graph(stages),
         training=trained_models(stages.values(), [charts for addition in additions for charts in addition.training]),
-        negatives=training_lists(stages.values()),
+        negatives=[training_list(stage) for stage in stages.values() if stage.kind == "candidates"],
         cost=stage_costs(stages.values()),
         sections=[section for section in sections if section],
         wins=grid,

@@ -67,7 +67,9 @@ def fill(
         for column, own_positions, p in zip(columns, positions, corrected, strict=True):
             cell = _cell(layout, row, column, own_positions, p.get(row.id))
             queries = own_positions[row.id].block.queries if row.id in own_positions else 0
-            place = _place(cell, row, own, table, queries)
+            collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
+            what = row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure
+            place = Place(*what, table=table, queries=queries)
             cells.append(_judge(cell, layout, row, row.wrong.get(column.id, ""), place, bands))
         rows.append(_row(layout, row, cells, own, previous, (absent or {}).get(row.id, "")))
         previous = own[0] if own else previous
@@ -98,7 +100,6 @@ def _columns(layout: Layout, blocks: Sequence[Block]) -> list[Column]:
 
 
 def _positions(layout: Layout, column: Column, blocks: Sequence[Block]) -> dict[System, Position]:
-    """Where the numbers of a column stand, by row."""
     positions: dict[System, Position] = {}
     for block in blocks:
         if block.place[0] == column.dataset and column.measure in block.measures:
@@ -108,7 +109,6 @@ def _positions(layout: Layout, column: Column, blocks: Sequence[Block]) -> dict[
 
 
 def _corrected(positions: dict[System, Position]) -> dict[System, float]:
-    """Holm-corrected p of a column by row."""
     p = {row: at.block.p[row][at.measure] for row, at in positions.items() if row in at.block.p}
     return dict(zip(p, holm(np.array(list(p.values()))).tolist(), strict=True)) if p else {}
 
@@ -182,13 +182,6 @@ def _best(layout: Layout, column: Column, positions: dict[System, Position], row
     return replace(best, over=system_name(reference), gain=percent(position.mean - base.mean), p=p)
 
 
-def _place(cell: Cell, row: LayoutRow, own: list[Scored], table: str, queries: int) -> Place:
-    """What a row's number in a column is of."""
-    collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
-    what = row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure
-    return Place(*what, table=table, queries=queries)
-
-
 def _judge(cell: Cell, layout: Layout, row: LayoutRow, wrong: str, place: Place, bands: Sequence[Band]) -> Cell:
     """A cell with its verdict on the printed number, and whether the value is what was measured here before."""
     usual = not (layout.subset or row.labels or row.variant or row.with_)
@@ -210,7 +203,7 @@ def _row(
     if not own:
         return Row(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent, family=row.family)
     folder = run_folder(own[0].artifact)
-    tested = any(cell.change is not None for cell in cells)
+    tested, searched = any(cell.change is not None for cell in cells), {"column", "dataset", "split", "seed"}
     return Row(
         row.system,
         row.first_stage,
@@ -218,16 +211,7 @@ def _row(
         Path(folder).name,
         folder,
         cells,
-        lineage=[
-            Lineage(
-                **asdict(origin(score.artifact)),
-                column=score.row.column,
-                dataset=score.row.dataset,
-                split=score.row.split,
-                seed=score.row.seed,
-            )
-            for score in own
-        ],
+        lineage=[Lineage(**asdict(origin(s.artifact)), **s.row.model_dump(include=searched)) for s in own],
         differs=differences(own[0].artifact, previous.artifact) if previous else [],
         neighbour=system_name(previous.system) if previous else "",
         instead="; ".join(dict.fromkeys(score.row.instead for score in own if score.row.instead)),

@@ -178,12 +178,8 @@ def _number(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def training_lists(stages: Iterable[Stage]) -> list[TrainingList]:
-    """The candidates among some stages, with the scores of positives and negatives."""
-    return [_training_list(stage) for stage in stages if stage.kind == "candidates"]
-
-
-def _training_list(stage: Stage) -> TrainingList:
+def training_list(stage: Stage) -> TrainingList:
+    """The lists of a stage `candidates`, with the scores of positives and negatives."""
     candidates = stage.artifact
     report = ListReport.model_validate_json(candidates.path("report.json").read_bytes())
     judged = any(role.startswith("judge") for role in candidates.upstream)

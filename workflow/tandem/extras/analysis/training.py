@@ -93,7 +93,10 @@ def dynamics(job: Job[DynamicsParams]) -> None:
     sampled, steps, rows = sample(job), points(job), []
     with writing(job) as draft, Progress(f"dynamics {job.key}", len(steps) * len(sampled.ids), "lists") as progress:
         for step, retriever, reranker in steps:
-            scores = retriever_scores(job, retriever, sampled), reranker_scores(job, reranker, sampled)
+            # pairs that any stage has scored before are found
+            pairs = PairScores(reranker, job.inputs["cross_tokens"], job.params.precision, job.params.batch_tokens)
+            cross = pairs.score(sampled.queries, sampled.passages).astype(np.float64)
+            scores = retriever_scores(job, retriever, sampled), cross
             lists = (np.split(side, sampled.ends[:-1]) for side in scores)
             for query, de, ce in zip(sampled.ids, *lists, strict=True):
                 rows.append(dict(zip(SCHEMA.names, (step, query, *compare(de, ce)), strict=True)))
@@ -140,12 +143,6 @@ def retriever_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample)
     return np.asarray(np.einsum("pd,pd->p", *sides) / temperature)
 
 
-def reranker_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample) -> Array:
-    """s_ce(q, p) of each pair, shape (pairs,), float64; pairs that any stage has scored before are found."""
-    scores = PairScores(model, job.inputs["cross_tokens"], job.params.precision, job.params.batch_tokens)
-    return scores.score(sampled.queries, sampled.passages).astype(np.float64)
-
-
 def hardness(job: Job[HardnessParams]) -> None:
     """Write negatives.parquet (source, query_id, doc_id, label, rank, score, judge) and summary.json.
 
@@ -160,10 +157,10 @@ def hardness(job: Job[HardnessParams]) -> None:
     use_workers(job.execution.workers)
     names = Names(job.inputs["dataset"])
     with writing(job) as draft, Progress(f"hardness {job.key}", 0, "pairs") as progress:
-        sources = zip(lists, params.models, params.drawn_from, strict=True)
+        sources = map("{}: {}".format, params.models, params.drawn_from)
         rows = pa.concat_tables(
-            negatives(artifact, names, f"{model}: {source}", params.queries, judges, progress)
-            for artifact, model, source in sources
+            negatives(artifact, names, source, params.queries, judges, progress)
+            for artifact, source in zip(lists, sources, strict=True)
         )
         pq.write_table(rows, draft.path(NEGATIVES))
         judged_by = [model.key for model in job.many("judge")]
