@@ -114,24 +114,18 @@ def embedded(value: Any) -> Markup:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of texts, which every rendering escapes.
-
-    Attributes:
-        named_by: the column that names a row.
-        links: the address that a cell leads to, by row and column.
-        align: a letter a column, l for words and r for numbers; empty: words, then numbers.
-        best: cells in bold, by row and column.
-    """
+    """A table of texts, which every rendering escapes."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    named_by: int = 0
+    named_by: int = 0  # the column that names a row
+    # the address that a cell leads to, by row and column
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    align: str = ""
+    align: str = ""  # a letter a column, l for words and r for numbers; empty: words, then numbers
     caption: str = ""
     notes: Sequence[str] = ()
-    best: Collection[tuple[int, int]] = ()
+    best: Collection[tuple[int, int]] = ()  # cells in bold, by row and column
 
     @property
     def numbers(self) -> list[bool]:

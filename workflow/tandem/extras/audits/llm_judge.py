@@ -157,18 +157,12 @@ def _sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iter
 
 
 class Agreement(BaseModel):
-    """Labels of the same pairs by people and by a model.
+    """Labels of the same pairs by people and by a model."""
 
-    Attributes:
-        table: number of pairs by people's label (rows) and the model's (columns), labels from 0.
-        percent: of pairs with the same label; None without a pair.
-        kappa: see `cohen_kappa`.
-    """
-
-    table: list[list[int]]
+    table: list[list[int]]  # number of pairs by people's label (rows) and the model's (columns), labels from 0
     pairs: int
-    percent: float | None
-    kappa: float | None
+    percent: float | None  # of pairs with the same label; None without a pair
+    kappa: float | None  # see `cohen_kappa`
 
 
 def agreement(labels: Iterable[tuple[int, int]], count: int) -> Agreement:

@@ -57,20 +57,15 @@ def read_audit(artifact: Artifact, name: str = "summary.json") -> Summary:
 
 @dataclass(frozen=True)
 class Audit:
-    """An audit or a relabelling as the page shows it.
-
-    Attributes:
-        effects: the scores that it concerns; None without any.
-        relabelled: of unlabelled passages, the new labels.
-    """
+    """An audit or a relabelling as the page shows it."""
 
     stage: Stage
     summary: Summary
     grids: list[Grid] = field(default_factory=list)
     charts: list[Markup] = field(default_factory=list)
-    effects: Grid | None = None
+    effects: Grid | None = None  # the scores that it concerns; None without any
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by finding
-    relabelled: list["Audit"] = field(default_factory=list)
+    relabelled: list["Audit"] = field(default_factory=list)  # of unlabelled passages, the new labels
 
 
 class Audits(NamedTuple):

@@ -20,20 +20,13 @@ SECTIONS = ("models", "sparse", "runs", "indexes", "fusions", "pipelines", "ense
 
 @dataclass(frozen=True)
 class Part:
-    """Something that scores passages.
+    """Something that scores passages."""
 
-    Attributes:
-        column: `BM25`, `DE` or `CE`.
-        name: of the model, ensemble or BM25 variant.
-        params: what decides its scores, as its stage has it.
-        needs: role → stage whose artifact it reads.
-    """
-
-    column: str
-    name: str
+    column: str  # `BM25`, `DE` or `CE`
+    name: str  # of the model, ensemble or BM25 variant
     key: str
-    params: Json
-    needs: dict[str, Stage]
+    params: Json  # what decides its scores, as its stage has it
+    needs: dict[str, Stage]  # role → stage whose artifact it reads
 
     @property
     def label(self) -> str:

@@ -68,21 +68,13 @@ def _gpu(number: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a machine can do in a first experiment: trainings of minutes on two cores, or on one GPU.
+    """What a machine can do in a first experiment: trainings of minutes on two cores, or on one GPU."""
 
-    Attributes:
-        queries: split → at most so many queries of it.
-        passage: the longest passage, in tokens.
-        rerank: passages of a query that are re-ranked.
-        minutes: of each training on two CPU cores, which a GPU passes in a thousandth of the time.
-        train: further keys of every model's `train`.
-    """
-
-    queries: dict[str, int]
-    passage: int
-    rerank: int
-    minutes: dict[str, int]
-    train: dict[str, Any]
+    queries: dict[str, int]  # split → at most so many queries of it
+    passage: int  # the longest passage, in tokens
+    rerank: int  # passages of a query that are re-ranked
+    minutes: dict[str, int]  # of each training on two CPU cores, which a GPU passes in a thousandth of the time
+    train: dict[str, Any]  # further keys of every model's `train`
 
 
 CPU = Sizes(
@@ -125,21 +117,13 @@ def execution(machine: Machine, shape: Shape, passage: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a collection's splits allow.
+    """What a collection's splits allow."""
 
-    Attributes:
-        sentence: that in words.
-        table: the table of systems.
-        trains: whether models are trained.
-        choose: how a training's checkpoint is chosen.
-        keys: of the dataset's entry.
-    """
-
-    sentence: str
-    table: str = "summary"
-    trains: bool = True
-    choose: str = "dev"
-    keys: dict[str, Any] = field(default_factory=dict)
+    sentence: str  # that in words
+    table: str = "summary"  # the table of systems
+    trains: bool = True  # whether models are trained
+    choose: str = "dev"  # how a training's checkpoint is chosen
+    keys: dict[str, Any] = field(default_factory=dict)  # of the dataset's entry
 
 
 @dataclass(frozen=True)

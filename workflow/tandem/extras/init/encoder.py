@@ -39,21 +39,13 @@ FILES = "its files"  # say it, where the entry does not
 
 @dataclass(frozen=True)
 class StartingEncoder:
-    """An encoder as a configuration names it.
+    """An encoder as a configuration names it."""
 
-    Attributes:
-        name: value of `encoder`.
-        entry: of `encoders:`; empty where the name says enough.
-        vectors: how they are computed, as its entry or its own files say.
-        shape: its sizes; None where they are not known here.
-        zero_shot: whether its vectors are worth a row without training.
-    """
-
-    name: str
-    entry: Raw = field(default_factory=dict)
-    vectors: Raw = field(default_factory=dict)
-    shape: Shape | None = None
-    zero_shot: bool = True
+    name: str  # value of `encoder`
+    entry: Raw = field(default_factory=dict)  # of `encoders:`; empty where the name says enough
+    vectors: Raw = field(default_factory=dict)  # how they are computed, as its entry or its own files say
+    shape: Shape | None = None  # its sizes; None where they are not known here
+    zero_shot: bool = True  # whether its vectors are worth a row without training
 
     def __str__(self) -> str:
         """Its name and how its vectors are computed."""

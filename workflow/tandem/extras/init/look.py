@@ -35,26 +35,19 @@ SEARCHED = 200_000  # passages among which the one that an unknown id may mean i
 
 @dataclass
 class Look:
-    """A collection's sizes and oddities.
-
-    Attributes:
-        whole: whether the corpus was read to its end.
-        queries: split → number of its queries.
-        positives: split → number of its queries with a relevant passage by its judgements.
-        lengths: `passage` and `query` → statistics of a sample, and of all queries.
-        languages: the same → language → share of the texts that tell.
-        drop_unknown: whether most judgements of a split name no passage, so that they have to be dropped.
-        notes: what is odd, a line each.
-    """
+    """A collection's sizes and oddities."""
 
     passages: int = 0
-    whole: bool = True
-    queries: dict[str, int] = field(default_factory=dict)
+    whole: bool = True  # whether the corpus was read to its end
+    queries: dict[str, int] = field(default_factory=dict)  # split → number of its queries
+    # split → number of its queries with a relevant passage by its judgements
     positives: dict[str, int] = field(default_factory=dict)
+    # `passage` and `query` → statistics of a sample, and of all queries
     lengths: dict[str, PassageStatistics] = field(default_factory=dict)
+    # the same → language → share of the texts that tell
     languages: dict[str, dict[str, float]] = field(default_factory=dict)
-    drop_unknown: bool = False
-    notes: list[str] = field(default_factory=list)
+    drop_unknown: bool = False  # whether most judgements of a split name no passage, so that they have to be dropped
+    notes: list[str] = field(default_factory=list)  # what is odd, a line each
 
 
 class Notes(Warnings):

@@ -38,15 +38,10 @@ PINNED = (".lock", ".yaml", ".in")  # of envs/
 
 
 class Bundle(Record):
-    """What `bundle.json` says about a bundle.
+    """What `bundle.json` says about a bundle."""
 
-    Attributes:
-        files: size and checksum of each other file by its place.
-        left_out: keys of the artifacts of which only the manifest was packed.
-    """
-
-    files: dict[str, FileRecord]
-    left_out: list[str]
+    files: dict[str, FileRecord]  # size and checksum of each other file by its place
+    left_out: list[str]  # keys of the artifacts of which only the manifest was packed
 
 
 def read_bundle(folder: Path) -> Bundle | None:

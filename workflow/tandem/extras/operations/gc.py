@@ -49,20 +49,13 @@ Keys = Container[tuple[str, str]]  # (kind, key)
 
 @dataclass(frozen=True)
 class Unneeded:
-    """A folder that no configuration needs.
-
-    Attributes:
-        group: one of `NAMES`.
-        bytes: on disk.
-        seconds: what making it took; None where that is not known.
-        finished: when, as its manifest says.
-    """
+    """A folder that no configuration needs."""
 
     folder: Path
-    group: str
-    bytes: int
-    seconds: float | None
-    finished: str
+    group: str  # one of `NAMES`
+    bytes: int  # on disk
+    seconds: float | None  # what making it took; None where that is not known
+    finished: str  # when, as its manifest says
 
 
 def gc(

@@ -26,24 +26,15 @@ from tandem.stages.base import Json
 
 @dataclass(frozen=True)
 class Item:
-    """Something that comes from elsewhere.
+    """Something that comes from elsewhere."""
 
-    Attributes:
-        kind: `dataset`, `encoder` (also of a re-ranker) or `language model`.
-        what: a URL, an ir_datasets id, or `org/name@revision` of the hub.
-        size: in bytes; None if that is not known before.
-        here: whether it is on this machine.
-        fetch: fetches it.
-        hub: name and revision of a model of the hub.
-    """
-
-    kind: str
+    kind: str  # `dataset`, `encoder` (also of a re-ranker) or `language model`
     name: str
-    what: str
-    size: int | None
-    here: bool
-    fetch: Callable[[], object]
-    hub: tuple[str, str] | None = None
+    what: str  # a URL, an ir_datasets id, or `org/name@revision` of the hub
+    size: int | None  # in bytes; None if that is not known before
+    here: bool  # whether it is on this machine
+    fetch: Callable[[], object]  # fetches it
+    hub: tuple[str, str] | None = None  # name and revision of a model of the hub
 
     @property
     def note(self) -> str:

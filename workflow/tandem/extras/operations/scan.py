@@ -120,31 +120,21 @@ SCORED_AGAIN = "delete it, its pairs will be scored again"
 
 @dataclass(frozen=True)
 class Fault:
-    """A difference between results and their manifests.
-
-    Attributes:
-        what: `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`.
-        path: the file or folder in the artifact's `folder` that it is about.
-    """
+    """A difference between results and their manifests."""
 
     folder: Path
-    what: str
-    path: Path
+    what: str  # `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`
+    path: Path  # the file or folder in the artifact's `folder` that it is about
     why: str
 
 
 class Examined(NamedTuple):
-    """What shows of a folder without reading its files.
-
-    Attributes:
-        stamp: `stamp` of the folder before it was looked at.
-        files: what is to be read and compared.
-    """
+    """What shows of a folder without reading its files."""
 
     folder: Path
-    stamp: int
+    stamp: int  # `stamp` of the folder before it was looked at
     faults: list[Fault]
-    files: dict[str, FileRecord]
+    files: dict[str, FileRecord]  # what is to be read and compared
 
     @property
     def bytes(self) -> int:

@@ -27,14 +27,10 @@ def generator(seeds: Seeds, *purpose: int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ids of a tokenizer that masking distinguishes.
-
-    Attributes:
-        special: ids that are never hidden, never a replacement and never predicted.
-    """
+    """The ids of a tokenizer that masking distinguishes."""
 
     mask: int
-    special: Ids
+    special: Ids  # ids that are never hidden, never a replacement and never predicted
     ordinary: Ids
 
     @classmethod
