@@ -18,11 +18,6 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def shortened(text: str, most: int = CHARACTERS) -> str:
-    """At most so many characters of a text, with a mark where it is cut."""
-    return text if len(text) <= most else f"{text[:most].rstrip()}…"
-
-
 def safe(text: str) -> str:
     """A text that no spreadsheet computes: an apostrophe before what would begin a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text
@@ -44,29 +39,22 @@ def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()
     Raises:
         UserError: not a CSV file in UTF-8, a column is missing, or a row has too few.
     """
-    rows = _rows(path)
-    header = [name.strip() for name in next(rows, (0, []))[1]]
-    missing = [name for name in columns if name not in header]
-    if missing:
-        present = ", ".join(header[:12]) or "nothing"
-        raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
-    places = [header.index(name) for name in columns]
-    further = [header.index(name) if name in header else None for name in optional]
-    for number, cells in rows:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) <= max(places):
-            raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
-        more = [cells[at].strip() if at is not None and at < len(cells) else "" for at in further]
-        yield number, [*(cells[at].strip() for at in places), *more]
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number, cells) of each row; a cell may hold line ends."""
     text = (f"{line}\n" for _, line in lines(path))
     first = next(text, "")
-    delimiter = max(DELIMITERS, key=first.count)
+    rows = csv.reader(chain([first], text), delimiter=max(DELIMITERS, key=first.count), strict=True)
     try:
-        yield from enumerate(csv.reader(chain([first], text), delimiter=delimiter, strict=True), start=1)
+        header = [name.strip() for name in next(rows, [])]
+        if missing := [name for name in columns if name not in header]:
+            present = ", ".join(header[:12]) or "nothing"
+            raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
+        places = [header.index(name) for name in columns]
+        further = [header.index(name) if name in header else None for name in optional]
+        for number, cells in enumerate(rows, start=2):  # a cell may hold line ends
+            stripped = [cell.strip() for cell in cells]
+            if any(stripped) and len(cells) <= max(places):
+                raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
+            if any(stripped):
+                more = [stripped[at] if at is not None and at < len(cells) else "" for at in further]
+                yield number, [*(stripped[at] for at in places), *more]
     except csv.Error as error:
         raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None

@@ -12,7 +12,7 @@ from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.measures import Qrels, without_excluded
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.report.charts import SIZE, Specification, figure, inline, specification
-from tandem.report.page import Grid
+from tandem.report.page import Grid, shortened
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of
@@ -123,7 +123,8 @@ def explore(systems: dict[System, Artifact]) -> Json:
     queries: list[Json] = []
     spent = 0
     for query in chosen:
-        new = [(doc, *map(shortened, passage_texts.get(doc, ("", "")))) for doc in docs[query] if doc not in at]
+        fresh = [(doc, *passage_texts.get(doc, ("", ""))) for doc in docs[query] if doc not in at]
+        new = [(doc, shortened(title, CHARACTERS), shortened(text, CHARACTERS)) for doc, title, text in fresh]
         spent += len(texts[query].encode()) + sum(len("".join(passage).encode()) for passage in new)
         if spent > BUDGET:
             break
@@ -133,7 +134,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
         queries.append(
             {
                 "id": query,
-                "text": shortened(texts[query]),
+                "text": shortened(texts[query], CHARACTERS),
                 "values": lines[query],
                 "top": [[at[doc] for doc in top.get(query, [])] for top in tops],
                 "relevant": [at[doc] for doc in listed],
@@ -162,9 +163,3 @@ def ranks_in(
         for query, docs, _ in without_excluded(iter_run(run, dataset), qrels, ignore_identical_ids)
         if query in relevant
     }
-
-
-def shortened(text: str, most: int | None = None) -> str:
-    """At most so many characters, CHARACTERS by default."""
-    limit = CHARACTERS if most is None else most
-    return text if len(text) <= limit else f"{text[:limit].rstrip()}…"

@@ -167,7 +167,7 @@ def table_notes(table: Table) -> list[str]:
     for row in table.rows:
         if row.absent:
             notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")
-    if any(map(table.has_verdict, range(len(table.columns)))):
+    if any(cell.verdict for row in table.rows for cell in row.cells):
         notes.append(VERDICTS)
     different = [(row, cell) for row in table.rows for cell in row.cells if cell.before.startswith("not")]
     notes += [_earlier_note(row, cell, cell.earlier) for row, cell in different if cell.earlier]
@@ -251,25 +251,24 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
         [*([str(at)] if terminal else []), row.system, numbers.get(row.first_stage, row.first_stage) or "–"]
         for at, row in enumerate(table.rows, 1)
     ]
-    if table.has_families:
+    if any(row.family for row in table.rows):
         head.append("family")
-        for line, row in zip(rows, table.rows, strict=True):
-            line.append(row.family or "–")
+        rows = [[*line, row.family or "–"] for line, row in zip(rows, table.rows, strict=True)]
     words, best = len(head), []
     for at, name in enumerate(table.names):
         best += [(line, len(head)) for line, row in enumerate(table.rows) if is_best(table, row, at)]
+        cells = table.column(at)
         more = {
-            "printed": table.has_printed(at),
-            "Δ": table.has_difference(at) and not terminal,
-            "verdict": table.has_verdict(at),
+            "printed": any(cell.printed is not None for cell in cells),
+            "Δ": any(delta(cell) != signed(None) for cell in cells) and not terminal,
+            "verdict": any(cell.verdict for cell in cells),
         }
         head += [name, *(title for title, present in more.items() if present), "p" if terminal else "difference"]
-        for line, row in zip(rows, table.rows, strict=True):
-            line += _cells(row.cells[at], table.decimals, more, terminal)
+        for line, cell in zip(rows, cells, strict=True):
+            line += _cells(cell, table.decimals, more, terminal)
     head += COST_HEAD if table.has_costs else []
     for line, row in zip(rows, table.rows, strict=True):
-        line += cost_cells(row.costs) if table.has_costs else []
-        line.append(numbers.get(row.against) or against(row))
+        line += [*(cost_cells(row.costs) if table.has_costs else []), numbers.get(row.against) or against(row)]
     align = "r" * terminal + "l" * (words - terminal) + "r" * (len(head) - words) + "l"
     notes = [LEGEND, *([] if terminal else [BRACKETS, MARGIN])]
     notes += [*table_notes(table), *band_notes(table), *source_note(table)]

@@ -101,6 +101,11 @@ def fragment(template: str, macro: str, *values: Any) -> Markup:
     return Markup(getattr(module, macro)(*values))
 
 
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text, with a mark where it is cut."""
+    return text if len(text) <= most else f"{text[:most].rstrip()}…"
+
+
 def embedded(value: Any) -> Markup:
     """JSON that may stand inside a `<script>` element, whatever its texts contain.
 

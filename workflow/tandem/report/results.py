@@ -195,26 +195,9 @@ class Table:
         """Whether any row has costs."""
         return any(row.costs for row in self.rows)
 
-    @property
-    def has_families(self) -> bool:
-        """Whether any row names its family."""
-        return any(row.family for row in self.rows)
-
     def column(self, at: int) -> list[Cell]:
         """The cells of a column."""
         return [row.cells[at] for row in self.rows]
-
-    def has_printed(self, at: int) -> bool:
-        """Whether any cell of a column has a printed value."""
-        return any(cell.printed is not None for cell in self.column(at))
-
-    def has_difference(self, at: int) -> bool:
-        """Whether any cell of a column has a printed value of the same collection beside ours."""
-        return any(not cell.stands_in and None not in (cell.printed, cell.value) for cell in self.column(at))
-
-    def has_verdict(self, at: int) -> bool:
-        """Whether any cell of a column has a verdict."""
-        return any(cell.verdict for cell in self.column(at))
 
     def to_json(self) -> str:
         """The table for programs; `read_table` reads it back."""

@@ -16,8 +16,7 @@ from pydantic import BaseModel
 from tandem.data.collection import CORPUS, QUERIES, contents
 from tandem.data.tables import value_at
 from tandem.report.charts import Series, histogram, line_chart
-from tandem.report.compare import shortened
-from tandem.report.page import Grid
+from tandem.report.page import Grid, shortened
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import Stage, input_of

@@ -18,10 +18,9 @@ from pydantic import TypeAdapter
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES, Summary, read_types
-from tandem.extras.sheets import shortened
 from tandem.report.charts import bars
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import FOLDERS, Grid, csv_text, fragment, latex, markdown, render
+from tandem.report.page import FOLDERS, Grid, csv_text, fragment, latex, markdown, render, shortened
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import Stage

@@ -20,8 +20,9 @@ from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, Ranked, without_excluded
 from tandem.evaluation.scores import relevance
-from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
+from tandem.extras.sheets import CHARACTERS, filled_rows, one_line, safe, write_sheet
 from tandem.extras.words import Rarity, terms
+from tandem.report.page import shortened
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
@@ -163,7 +164,7 @@ def write_rows(draft: Draft, rows: Sequence[Row]) -> None:
     pq.write_table(pa.Table.from_pylist(records, SCHEMA), draft.path(PAIRS))
     lines = []
     for record in records:
-        texts = {name: safe(shortened(one_line(record[name]))) for name in TEXTS}
+        texts = {name: safe(shortened(one_line(record[name]), CHARACTERS)) for name in TEXTS}
         cells = record | texts | {"score": f"{record['score']:.6g}"}
         lines.append([*("" if cells[name] is None else cells[name] for name in SCHEMA.names), "", ""])
     write_sheet(draft.path(SHEET), [*SCHEMA.names, *OWN], lines)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -163,13 +163,6 @@ class Duplicates:
         tables.write(path, map(batch, parts), SCHEMA)
 
 
-class SearchCounts(NamedTuple):
-    """Numbers of pairs that a search compared, and skipped: once for each large bucket that holds them."""
-
-    candidates: int
-    skipped: int
-
-
 class Search:
     """A search for exact and near-duplicates among the passages of a corpus; the same for any number of workers.
 
@@ -185,14 +178,15 @@ class Search:
         self.starts: list[int] = np.cumsum([0, *sizes]).tolist()  # of the row groups; then the number of passages
         self.bands = [scratch / BAND.format(band) for band in range(sketcher.bands[0])]
 
-    def run(self) -> tuple[Duplicates, SearchCounts]:
-        """All duplicates, and how many pairs were compared."""
+    def run(self) -> tuple[Duplicates, dict[str, int]]:
+        """All duplicates; numbers of pairs that were compared, and left out, once for each large bucket they are in."""
         hashes = self._sketches()
         first, empty = first_of_equal(hashes), hashes == 0
         pairs, skipped = self._candidates(np.flatnonzero((first == np.arange(len(first))) & ~empty).astype(np.uint32))
         similarity = self._compare(pairs)
         near = similarity >= np.float32(self.sketcher.threshold)
-        return Duplicates(first, empty, pairs[near], similarity[near]), SearchCounts(len(pairs), skipped)
+        counts = {"candidates": len(pairs), "skipped": skipped}
+        return Duplicates(first, empty, pairs[near], similarity[near]), counts
 
     def _sketches(self) -> Hashes:
         """Hashes of all passages; band keys go to files."""

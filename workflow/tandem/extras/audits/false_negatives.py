@@ -21,8 +21,8 @@ from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools, read_run, system_names
-from tandem.extras.sheets import FORMULA, one_line, safe, shortened, write_sheet
-from tandem.report.page import FOLDERS, render
+from tandem.extras.sheets import CHARACTERS, FORMULA, one_line, safe, write_sheet
+from tandem.report.page import FOLDERS, render, shortened
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.files import write_json, write_text
@@ -152,7 +152,9 @@ def sheet_rows(rows: pa.Table, queries: dict[str, str], collection: Collection) 
     texts = collection.texts(rows["doc_id"].to_pylist())
     for query, doc, score, rank in tables.rows(rows):
         title, passage = map(one_line, texts[doc])
-        yield SheetRow(query, doc, one_line(queries[query]), title, shortened(passage), f"{score:.6g}", rank)
+        yield SheetRow(
+            query, doc, one_line(queries[query]), title, shortened(passage, CHARACTERS), f"{score:.6g}", rank
+        )
 
 
 def write_sheets(draft: Draft, rows: list[SheetRow], key: str, scored_by: str) -> None:

@@ -19,7 +19,7 @@ from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run, require_split
 from tandem.errors import UserError
 from tandem.extras.audits import labels
-from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, SearchCounts, unpack
+from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, unpack
 from tandem.extras.audits.labels import Holes, Overlap, Split
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.report.page import csv_text
@@ -98,12 +98,12 @@ def run(job: Job[NoiseParams]) -> None:
         draft.facts.update(findings.corpus)
 
 
-def summary(findings: Findings, sketcher: Sketcher, searched: SearchCounts) -> dict[str, object]:
+def summary(findings: Findings, sketcher: Sketcher, searched: dict[str, int]) -> dict[str, object]:
     """summary.json: all counts, and how duplicates were searched for."""
     bands, rows = sketcher.bands
     return {
         "normalisation": "title and text; Unicode NFKC, case folded, white space one space each",
-        "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched._asdict()},
+        "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched},
         "corpus": findings.corpus,
         "splits": findings.splits,
         "repeated_queries": [{"split": a, "other": b, "queries": len(pairs)} for a, b, pairs in findings.repeated],

@@ -4,7 +4,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow.compute as pc
@@ -70,24 +70,6 @@ def same(others: Queries, train: Queries) -> tuple[Rows, Rows]:
     return table[:, 0], table[:, 1]
 
 
-class Proposer(Protocol):
-    """A similarity in [0, 1] of training queries and others, both by position."""
-
-    name: str  # for people
-
-    def columns(self, train: slice) -> Any:
-        """What `block` needs of some training queries."""
-
-    def block(self, others: slice, columns: Any, depth: int, floors: Array) -> Array:
-        """Similarities of others to the training queries of `columns`, shape (others, train), float32.
-
-        Exact for the best `depth` of each row that reach the row's floor; anything else may be -inf.
-        """
-
-    def pairs(self, others: Array, train: Array) -> Array:
-        """Similarities of pairs, shape (pairs,), float32: a function of the pair alone."""
-
-
 class WordCosine:
     """Cosine of TF-IDF vectors (Salton & Buckley 1988).
 
@@ -107,16 +89,16 @@ class WordCosine:
         idf = 1 + np.log((1 + counts[0].shape[0]) / (1 + df))
         self.train, self.others = (_unit_rows(part, idf) for part in counts)
 
-    def columns(self, train: slice) -> sparse.csr_array:
+    def columns(self, train: slice) -> Any:
         """Vectors of training queries as columns."""
         return self.train[train].T.tocsr()
 
-    def block(self, others: slice, columns: sparse.csr_array, depth: int, floors: Array) -> Array:
-        """All similarities of a block, float32."""
+    def block(self, others: slice, columns: Any, depth: int, floors: Array) -> Array:
+        """All similarities of a block, shape (others, train), float32."""
         return np.asarray((self.others[others] @ columns).toarray(), np.float32)
 
     def pairs(self, others: Array, train: Array) -> Array:
-        """Similarities of pairs, float32; rounding may not exceed 1."""
+        """Similarities of pairs, shape (pairs,), float32, functions of the pair alone; rounding may not exceed 1."""
         products = self.others[others].multiply(self.train[train]).sum(axis=1)
         return np.asarray(np.minimum(np.asarray(products, np.float64), 1), np.float32)
 
@@ -160,7 +142,10 @@ class VectorCosine:
         return unit(self.train.take(train.start, train.stop))
 
     def block(self, others: slice, columns: Array, depth: int, floors: Array) -> Array:
-        """Similarities of what may be among the best `depth` of a row, -inf elsewhere; float32."""
+        """Similarities of what may be among the best `depth` of a row and reach its floor, -inf elsewhere.
+
+        Shape (others, train), float32.
+        """
         queries = self.others[others]
         products = queries @ columns.T
         row, column = reaching(products, depth, floors, self.margin)
@@ -169,13 +154,16 @@ class VectorCosine:
         return scores
 
     def pairs(self, others: Array, train: Array) -> Array:
-        """Similarities of pairs, float32."""
+        """Similarities of pairs, shape (pairs,), float32, functions of the pair alone."""
         rows, at = np.unique(train, return_inverse=True)
         vectors = np.empty((len(rows), self.train.dimension), np.float32)
         for first, block in self.train.blocks():
             here = np.flatnonzero((rows >= first) & (rows < first + len(block)))
             vectors[here] = unit(np.asarray(block[rows[here] - first]))
         return cosines(self.others, vectors, others, at)
+
+
+Proposer = WordCosine | VectorCosine  # similarities in [0, 1] of training queries and others, both by position
 
 
 def unit(vectors: Array) -> Array:
