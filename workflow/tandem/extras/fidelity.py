@@ -108,15 +108,12 @@ def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
             [open_artifact(Path(path), verify=False) for path in paths if path] for paths in folders
         )
         measures = validated(reduced[0])[0], validated(full[0])[0] if full else ""
-        curves.append(Curve(model, part, checkpoints, reduced, full, measures, *_agreement(reduced, full)))
+        agreement: tuple[float | None, float | None, bool | None] = None, None, None
+        if full:
+            low, high = (list(map(worth, side)) for side in (reduced, full))
+            agreement = kendall(low, high), pearson(low, high), best(low) == best(high)
+        curves.append(Curve(model, part, checkpoints, reduced, full, measures, *agreement))
     return curves
-
-
-def _agreement(reduced: list[Artifact], full: list[Artifact]) -> tuple[float | None, float | None, bool | None]:
-    if not full:
-        return None, None, None
-    low, high = (list(map(worth, side)) for side in (reduced, full))
-    return kendall(low, high), pearson(low, high), best(low) == best(high)
 
 
 def add_validations(rows: Sequence[ValidationRow]) -> Addition:

@@ -26,37 +26,18 @@ AFTER = re.compile(r"( ± \d[\d.]*)?( [▲▼])?( \[[^\]]*\])?( · [\d.]+)?( %)?
 UNITS = {"": 1.0, "K": 1e3, "M": 1e6}
 EMPTY = ("", "–")  # cells without a value
 WIDEST_NOTES = 120
+MATH = {
+    "▲": r"\bigtriangleup", "▼": r"\bigtriangledown", "†": r"^{\dagger}", "‡": r"^{\ddagger}", "Δ": r"\Delta",
+    "<": "<", ">": ">", "−": "-", "±": r"\pm", "×": r"\times", "≥": r"\geq", "≤": r"\leq", "→": r"\to", "·": r"\cdot",
+    "‖": r"\Vert",
+}  # fmt: skip
 SPECIAL = {
-    "\\": r"\textbackslash{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\ensuremath{<}",
-    ">": r"\ensuremath{>}",
-    "▲": r"\ensuremath{\bigtriangleup}",
-    "▼": r"\ensuremath{\bigtriangledown}",
-    "†": r"\ensuremath{^{\dagger}}",
-    "‡": r"\ensuremath{^{\ddagger}}",
-    "Δ": r"\ensuremath{\Delta}",
-    "–": "--",
-    "−": r"\ensuremath{-}",
-    "—": "---",
-    "±": r"\ensuremath{\pm}",
-    "×": r"\ensuremath{\times}",
-    "≥": r"\ensuremath{\geq}",
-    "≤": r"\ensuremath{\leq}",
-    "→": r"\ensuremath{\to}",
-    "…": r"\dots{}",
-    "·": r"\ensuremath{\cdot}",
-    "‖": r"\ensuremath{\Vert}",
-    "“": "``",
-    "”": "''",
-    "‘": "`",
-    "’": "'",
-    "[": "{[}",  # at the start of a row it would be an argument of the line break before
-    "]": "{]}",
-    "\n": " ",
-}
+    **{character: rf"\ensuremath{{{command}}}" for character, command in MATH.items()},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "—": "---",
+    "…": r"\dots{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\n": " ",
+    "[": "{[}", "]": "{]}",  # at the start of a row it would be an argument of the line break before
+}  # fmt: skip
 
 
 def asset(name: str) -> str:

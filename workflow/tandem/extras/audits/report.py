@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -275,13 +275,11 @@ def audits_csv(stages: Iterable[Stage]) -> str:
         if stage.kind == "noise":
             rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact))
         elif stage.kind in ("similar_queries", "false_negatives", "judge_llm"):
-            rows = _summary_rows(stage.artifact)
+            values = flatten(json.loads(stage.artifact.path("summary.json").read_bytes()))
+            rows = (
+                [path, "", "", f"{value / 100:.6f}"] if "percent" in path else [path, "", str(value), ""]
+                for path, value in values.items()
+                if path.split(".")[0] not in SETTINGS and type(value) in (int, float)  # True is no number here
+            )
         lines += [[stage.kind, *row, stage.key] for row in rows]
     return csv_text(HEAD, lines)
-
-
-def _summary_rows(artifact: Artifact) -> Iterator[list[str]]:
-    for path, value in flatten(json.loads(artifact.path("summary.json").read_text(encoding="utf-8"))).items():
-        if path.split(".")[0] not in SETTINGS and isinstance(value, int | float) and not isinstance(value, bool):
-            is_share = "percent" in path
-            yield [path, "", "" if is_share else str(value), f"{value / 100:.6f}" if is_share else ""]

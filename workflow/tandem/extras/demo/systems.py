@@ -10,7 +10,7 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json
 from tandem.stages.lexical import ANALYZERS
-from tandem.store.artifact import MANIFEST, open_artifact
+from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "rerank": CROSS}  # of runs that have a part of their own
@@ -134,11 +134,8 @@ def require_built(
         command = configuration.snakemake([stage.manifest for stage in last], "" if planned else system)
         raise UserError(f"{system} cannot be used before {names} is built; build it: {command}")
     for stage in needed:
-        _check_sizes(Path(stage.folder))
-
-
-def _check_sizes(folder: Path) -> None:
-    for name, file in open_artifact(folder, verify=False).manifest.files.items():
-        path = folder / name
-        if not path.is_file() or path.stat().st_size != file.bytes:
-            raise UserError(f"{path}: missing or changed since it was written; delete {folder / MANIFEST} and rebuild")
+        for name, file in open_artifact(Path(stage.folder), verify=False).manifest.files.items():
+            path = Path(stage.folder, name)
+            if not path.is_file() or path.stat().st_size != file.bytes:
+                problem = f"{path}: missing or changed since it was written"
+                raise UserError(f"{problem}; delete {stage.manifest} and rebuild")
