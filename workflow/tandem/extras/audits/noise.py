@@ -170,9 +170,9 @@ def examples(findings: Findings, splits: dict[str, Split], duplicates: Duplicate
         ]
     for name, part in findings.overlaps.items():  # shared ones, then equal texts, then near-duplicates
         shown = [Example(f"a positive of train and of {name}", [], [doc]) for doc in ids.ids(part.shared[:MOST])]
-        for what, pairs in (("the same text", part.exact), ("near-duplicates", part.near)):
+        for what, alike in (("the same text", part.exact), ("near-duplicates", part.near)):
             note = f"{what}: a positive of {name}, one of train"
-            shown += [Example(note, [], ids.ids(np.asarray(pair, np.int64))) for pair in pairs[:MOST]]
+            shown += [Example(note, [], ids.ids(np.asarray(pair, np.int64))) for pair in alike[:MOST]]
         result[f"Positives of {name} that train has shown"] = shown
     for key, unjudged in findings.holes.items():
         texts, repeats = splits[findings.split].queries, list[Example]()

@@ -150,9 +150,8 @@ def pretrain(job: PretrainJob) -> None:
         objective = build(job, tokens, budget, world)
         train = job.params.train
         shared = {name: getattr(train, name) for name in Optimisation.model_fields}
-        # a batch of passages is one of lists of one
-        sizes = {"queries_per_batch": train.passages_per_batch, "list_size": 1}
-        loop = Train.model_construct(**shared, **sizes, choose="last")
+        size = train.passages_per_batch  # a batch of passages is one of lists of one
+        loop = Train.model_construct(**shared, queries_per_batch=size, list_size=1, choose="last")
         state = Training(job, loop, objective, lists, None, world).run()
         if world.first:
             write(job, objective, state)
