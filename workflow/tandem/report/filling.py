@@ -199,7 +199,6 @@ def _judge(cell: Cell, layout: Layout, row: LayoutRow, wrong: str, place: Place,
 def _row(
     layout: Layout, row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored | None, absent: str
 ) -> Row:
-    """A row with its lineage; a quoted one has none."""
     if not own:
         return Row(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent, family=row.family)
     folder = run_folder(own[0].artifact)

@@ -132,7 +132,6 @@ def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
 
 
 def _above(stages: dict[str, Stage], artifacts: list[Artifact]) -> list[Stage]:
-    """Artifacts and all they were made from, each once."""
     above: dict[str, Stage] = {}
     waiting = [artifact.key for artifact in artifacts]
     while waiting:

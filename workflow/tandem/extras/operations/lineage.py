@@ -100,7 +100,6 @@ def resolve(word: str) -> Target:
 
 
 def _view(folder: Path, name: str) -> Path:
-    """The file of a table or sweep in a configuration's folder."""
     return folder / (f"{name}.json" if name.startswith(SWEEPS) else f"tables/{name}.json")
 
 
