@@ -1,12 +1,12 @@
 """The whole graph on a generated collection with MS MARCO's numbers, and what each stage took beside its estimate.
 
-    python benchmarks/at_scale.py FOLDER [--share 0.01] [--cores 2] [--out FILE]
+    python benchmarks/at_scale.py FOLDER [--share 0.01] [--cores 2] [--hardware cpu] [--out FILE]
 
 FOLDER gets the collection, two small networks and the configuration `at_scale.yaml`; run it again and Snakemake goes on
 where it was. `--share 1` has 8,841,823 passages, 50,000 of 502,939 training queries and 6,980 dev queries. An encoder
 without layers (the mean of 64 numbers a word) and a cross-encoder of one layer stand for the networks: what is measured
-is everything else. `--out` writes the table as Markdown: seconds, peak memory and bytes of each stage, and seconds
-measured ÷ estimated.
+is everything else. The judge of the denoised lists scores those of a tenth of the training queries. `--out` writes the
+table as Markdown: seconds, peak memory and bytes of each stage, each with measured ÷ estimated for `--hardware`.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from generated import escaped, generate, vocabulary
 from tandem.config.loading import gathered
 from tandem.data.fetch import readable
 from tandem.extras.estimate.estimate import costs_of, new_setting, stages_of_tables
-from tandem.extras.estimate.resources import Hardware
+from tandem.extras.estimate.resources import MIB, Hardware
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 from tandem.store.artifact import MANIFEST
@@ -30,7 +30,7 @@ from tandem.store.artifact import MANIFEST
 ROOT = Path(__file__).parents[1]
 PASSAGES, TRAIN, USED, DEV = 8_841_823, 502_939, 50_000, 6_980
 SIZE = 64  # numbers a word
-HEAD = ("stage", "seconds", "estimate", "measured ÷ estimate", "peak MiB", "bytes")
+HEAD = ("stage", "seconds", "estimate", "÷ estimate", "peak MiB", "÷ estimate", "bytes", "÷ estimate")
 SYSTEMS = ("bm25", "m_d0", "m_d1", "bm25+m_c", "rrf")
 LAYOUT = {
     "title": "Systems at scale",
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where collection, networks and configuration are or will be")
     parser.add_argument("--share", type=float, default=0.01, help="of MS MARCO's passages and queries")
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--hardware", default="cpu", help="entry of config/hardware/ that the estimates are for")
     parser.add_argument("--out", type=Path, help="also write the table to this Markdown file")
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -63,7 +64,7 @@ def main() -> None:
     )
     if done.returncode:
         sys.exit(done.returncode)
-    table = "\n".join(lines(configuration))
+    table = "\n".join(lines(configuration, options.hardware))
     print(table)
     if options.out:
         options.out.write_text(
@@ -108,7 +109,9 @@ def network(folder: Path, layers: int) -> None:
 
 def settings(folder: Path, share: float) -> dict[str, Any]:
     """The configuration: BM25, a dual encoder, a cross-encoder, a denoised dual encoder, their fusion, two indexes."""
+    counts = {name: round(n * share) for name, n in (("passages", PASSAGES), ("train", TRAIN), ("dev", DEV))}
     collection = {"source": "beir", "path": str(folder / "collection"), "train_queries": round(USED * share)}
+    collection["counts"] = counts
     pooled = {"pooling": "mean", "normalize": True, "temperature": 0.05}
     lists = {
         "choose": "last",
@@ -120,7 +123,8 @@ def settings(folder: Path, share: float) -> dict[str, Any]:
         "warmup": 0.1,
     }
     dual = {"objective": "dual", "shared": True, "train": lists, "candidates": {"from": "bm25", "depth": 100}}
-    denoised = {"from": "m_d0", "depth": 200, "denoise": {"by": "m_c", "negative_below": 0.9, "positive_above": None}}
+    judged = {"by": "m_c", "negative_below": 0.9, "positive_above": None}
+    denoised = {"from": "m_d0", "depth": 200, "queries": round(USED * share / 10), "denoise": judged}
     return {
         "dataset": "at_scale",
         "datasets": {"at_scale": collection},
@@ -147,19 +151,20 @@ def settings(folder: Path, share: float) -> dict[str, Any]:
     }
 
 
-def lines(configuration: Path) -> list[str]:
+def lines(configuration: Path, machine: str) -> list[str]:
     """The table: one line a stage, upstream first."""
     plan = FullPlan(gathered([configuration], ROOT), ROOT)
-    hardware = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
+    hardware = Hardware.load(ROOT / "config/hardware", machine)
     stages = upstream_first([*stages_of_tables(plan), plan.tradeoffs()])
     costs = costs_of(stages, new_setting(plan.settings, hardware), hardware)
     rows = [f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}"]
-    for stage in stages:
+    for stage, cost in costs.items():
         manifest = json.loads((ROOT / stage.folder / MANIFEST).read_text())
-        size = sum(path.stat().st_size for path in (ROOT / stage.folder).rglob("*") if path.is_file())
-        seconds, cost = manifest["seconds"], costs.get(stage)
-        compared = [f"{cost.wall:,.0f}", f"{seconds / cost.wall:.2f}"] if cost else ["", ""]
-        cells = [f"{seconds:,.1f}", *compared, f"{manifest['peak_memory_mib']:,.0f}", readable(size)]
+        seconds, memory = manifest["seconds"], manifest["peak_memory_mib"]
+        size = sum(file["bytes"] for file in manifest["files"].values())
+        cells = [f"{seconds:,.1f}", f"{cost.wall:,.1f}", f"{seconds / cost.wall:.2f}"]
+        cells += [f"{memory:,.0f}", f"{memory * MIB / cost.memory:.2f}", readable(size)]
+        cells.append(f"{size / cost.disk:.2f}" if cost.disk else "")
         rows.append(f"| {stage.kind} {stage.name} | {' | '.join(cells)} |")
     return rows
 

@@ -8,17 +8,19 @@ from listed import listed_rows
 
 from tandem.config.candidates import Below, Denoising
 from tandem.data.runs import iter_run
+from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import run
 from tandem.negatives.lists import denoised, keep_below, make_pool, undenoised
 from tandem.store.artifact import open_artifact
 
+TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another
 ROWS = np.array([1, 2, 3, 4, 5, 6])
 COSINES = np.array([0.9, 0.8, 0.77, 0.76, 0.5, -0.1], np.float32)
 SHARE, MARGIN = Below(share=0.95), Below(margin=0.05)
 
 
 def pool(positives, scores=COSINES, **options):
-    return make_pool(9, np.array(positives), (ROWS, scores), (1, 6), None, np.atleast_1d, **options)
+    return make_pool(9, np.array(positives), (ROWS, scores), (1, 6), None, TEXTS, **options)
 
 
 def kept(made, below, judged=False):
@@ -59,7 +61,7 @@ def test_a_positive_that_was_not_retrieved_leaves_no_negative():
 
 
 def test_the_backfill_keeps_its_distance_too():
-    made = make_pool(9, np.array([2]), (ROWS, COSINES), (1, 2), (3, 6), np.atleast_1d)
+    made = make_pool(9, np.array([2]), (ROWS, COSINES), (1, 2), (3, 6), TEXTS)
     made.judged, made.judged_positives = np.array([0.5], np.float32), np.array([0.9], np.float32)
     keep_below(made, SHARE, judged=False)
     backfill = Denoising(positive_above=None, backfill={"first_rank": 3, "depth": 6})
@@ -145,6 +147,6 @@ def test_the_same_negatives_as_sentence_transformers_mines(encoder_folder, docum
     for own, (query, rows) in zip(scores, positives.items(), strict=True):
         order = np.argsort(-own)
         run_of_query = (order, own[order])
-        made = make_pool(9, np.array(rows), run_of_query, (1, len(texts)), None, np.atleast_1d)
+        made = make_pool(9, np.array(rows), run_of_query, (1, len(texts)), None, TEXTS)
         assert set(kept(made, below)) == theirs[query]
         assert 0 < len(theirs[query]) < len(texts) - len(rows)

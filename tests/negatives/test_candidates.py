@@ -10,6 +10,7 @@ from listed import listed_rows
 
 from tandem.config.candidates import Denoising
 from tandem.errors import UserError
+from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.negatives.report import Report, judge_warnings
@@ -17,16 +18,14 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import writing
 
-TEXTS = {
-    row: np.frombuffer(text, np.uint8)
-    for row, text in enumerate([b"", b"cat", b"dog", b"cat", b"cow", b"hen", b"ewe", b"ram"])
-}
+WORDS = (b"", b"cat", b"dog", b"cat", b"cow", b"hen", b"ewe", b"ram")
+TEXTS = Ragged.of([np.frombuffer(word, np.uint8) for word in WORDS])
 RUN = (np.array([2, 1, 3, 4, 5, 6, 7]), np.array([7, 6, 5, 4, 3, 2, 1], np.float32))
 DENOISE = Denoising(negative_below=0.1, positive_above=0.9)
 
 
 def pool(window=(1, 5), backfill=None):
-    return make_pool(9, np.array([1]), RUN, window, backfill, TEXTS.__getitem__)
+    return make_pool(9, np.array([1]), RUN, window, backfill, TEXTS)
 
 
 def rng():
@@ -41,19 +40,18 @@ def test_positives_and_their_duplicates_are_no_negatives():
 
 
 def test_literal_matches_are_neither_positives_nor_negatives():
-    made = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS.__getitem__, np.array([4, 1]))
+    made = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS, np.array([4, 1]))
     assert made.rows.tolist() == [2, 5]
     assert made.positives.tolist() == [1]
     assert made.dropped == {"known positive": 1, "duplicate of a positive": 1, "literal match": 1}
 
 
 def test_near_duplicates_of_a_positive_are_no_negatives():
-    texts = {1: [1, 2, 3, 4, 5], 2: [1, 2, 3, 4, 6], 3: [1, 2, 3], 4: [5, 4, 3, 2, 1]}
+    texts = Ragged.of(list(map(np.array, ([], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 3], [5, 4, 3, 2, 1]))))
     run = (np.array([2, 3, 4]), np.array([3, 2, 1], np.float32))
 
     def kept(similarity):
-        ids = {row: np.array(text) for row, text in texts.items()}
-        return make_pool(9, np.array([1]), run, (1, 3), None, ids.__getitem__, None, similarity).rows.tolist()
+        return make_pool(9, np.array([1]), run, (1, 3), None, texts, None, similarity).rows.tolist()
 
     # trigrams of 1: 123 234 345. Of 2: 123 234 346, so 2 of 4 are shared; of 3: 123, 1 of 3; of 4: none.
     assert kept(0.5) == [3, 4]

@@ -13,6 +13,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
 from tandem.negatives.sources import Labels, at_random
@@ -24,6 +25,7 @@ from tandem.training.lists import joined, read_lists
 from tandem.training.stage import known_positives, training_lists
 from tandem.training.validation import set_apart
 
+TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)
 MATCH = {"split": "train", "match": "string", "depth": 9, "title": False}
@@ -37,7 +39,7 @@ def rng():
 
 def pool(positives, judged=None, window=(1, 5), backfill=(6, 8), barred=None):
     barred = None if barred is None else np.array(barred)
-    made = make_pool(9, np.array(positives, np.int64), (ROWS, SCORES), window, backfill, np.atleast_1d, barred)
+    made = make_pool(9, np.array(positives, np.int64), (ROWS, SCORES), window, backfill, TEXTS, barred)
     if judged is not None:
         made.judged = np.array(judged, np.float32)
         made.judged_positives = np.full(len(positives), 0.8, np.float32)

@@ -1,5 +1,6 @@
 """A pipeline is a run like any other: chosen on dev from the runs that it names, at the depths that it tries."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from tandem.config.loading import load_settings
 from tandem.errors import Unavailable, UserError
 from tandem.extras.estimate.estimate import new_setting, stage_cost
-from tandem.extras.estimate.resources import Hardware, Volumes
+from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.plan.graph import Stages
 from tandem.plan.plan import Plan, check_all, check_measures
 from tandem.plan.planner import Planner
@@ -112,9 +113,9 @@ def test_answers_choose_nothing(settings):
 def test_what_choosing_costs_by_hand(settings):
     planner = Planner(settings(), Stages())
     stage = planner.run("best", "test", "here")
-    rates = dict.fromkeys(("passages", "tokens", "indexed", "bm25", "lines", "flat_search"), 1000.0)
+    rates, starts = dict.fromkeys(RATES, math.inf) | {"lines": 1000.0}, dict.fromkeys(STARTS, 1.0)
     machine = Hardware(
-        "mine", 2.0, dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5), rates, 4, 2, 0, {}
+        "mine", 2.0, dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5), rates, starts, 2, 0, {}
     )
     sizes = Volumes(1000, {"dev": 10, "test": 10}, {"passage": 60.0, "query": 8.0})
     setting = replace(new_setting(planner.settings, machine), sizes=lambda _: sizes)

@@ -1,5 +1,6 @@
 """Estimates follow from counts: worked out by hand for one training, and bounded by what was made."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,8 +11,8 @@ import pytest
 from pytest import approx
 
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import new_setting, stage_cost, total
-from tandem.extras.estimate.resources import Hardware, Volumes
+from tandem.extras.estimate.estimate import binding, new_setting, stage_cost, total
+from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
 from tandem.plan.graph import upstream_first
@@ -48,8 +49,8 @@ def plan():
 @pytest.fixture
 def machine():
     work = dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5)
-    rates = dict.fromkeys(("passages", "tokens", "indexed", "bm25", "lines", "flat_search"), 100.0)
-    return Hardware("mine", 2.0, work, rates, 3.0, 2, 0, {})
+    rates = dict.fromkeys(RATES, math.inf) | {"lines": 100.0}
+    return Hardware("mine", 2.0, work, rates, dict.fromkeys(STARTS, 1.0) | {"models": 3.0}, 2, 0, {})
 
 
 def test_a_training_by_hand(plan, machine):
@@ -130,6 +131,17 @@ def test_sums(plan, machine):
     assert whole.memory == max(cost.memory for cost in costs)
 
 
+def test_what_is_written_is_counted_and_what_binds_is_named(plan, machine):
+    run = plan.planner.run("bm25", "dev", "test")
+    slow = replace(machine, rates=machine.rates | {"run": 10.0, "files": 20.0})
+    cost = stage_cost(run, new_setting(plan.settings, slow), slow)
+    assert cost.parts == {"models": 0, "core": approx(cost.disk / 10), "files": approx(cost.disk / 20), "start": 1}
+    assert binding({run: cost}).startswith("work without a model takes ")
+    assert binding({run: cost}).endswith(": more `execution.shards` share it")
+    fast = {run: stage_cost(run, new_setting(plan.settings, machine), machine)}
+    assert binding(fast).startswith("starting jobs takes 1 s of 1 s, most in bm25")
+
+
 def test_an_entry_with_fewer_queries_costs_fewer(machine):
     entry = MINE["datasets"]["big"] | {"train_queries": 100}
     plan = FullPlan(MINE | {"datasets": {"big": entry}}, ROOT)
@@ -198,7 +210,7 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     assert both.operations == approx(2 * alone.operations)
     fused = stage_cost(plan.planner.run("rrf", "dev", "test"), about, machine)
     depth = run_depth(plan.planner.ctx, "dev", "big")  # 10 queries, two runs, 100 lines a second
-    assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)
+    assert fused.wall == approx(1 + 10 * 2 * depth / 100)
 
 
 def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):

@@ -1,5 +1,6 @@
 """Indexes, their trade-offs, tuned fusions and shards: operations, memory and time counted by hand."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from pytest import approx
 
 from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.estimate.index_costs import Index
-from tandem.extras.estimate.resources import RATES, Hardware, cost
+from tandem.extras.estimate.resources import RATES, STARTS, Hardware, cost
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[3]
@@ -46,8 +47,9 @@ def planned(**more):
 @pytest.fixture
 def machine():
     """Every rate is another power of ten, so that a sum tells what it is made of."""
-    rates = dict.fromkeys(RATES, 1.0) | {"faiss": 1e3, "faiss_alone": 1e2, "flat_search": 1e4, "lines": 10.0}
-    return Hardware("mine", 2.0, dict.fromkeys(("encode", "rerank"), 0.5), rates, 4.0, 2, 0, {})
+    rates = {"faiss": 1e3, "faiss_alone": 1e2, "flat_search": 1e4, "compared": 1e7, "hops": 1e6, "lines": 10.0}
+    work, starts = dict.fromkeys(("encode", "rerank"), 0.5), dict.fromkeys(STARTS, 1.0)
+    return Hardware("mine", 2.0, work, dict.fromkeys(RATES, math.inf) | rates, starts, 2, 0, {})
 
 
 def costs(plan, machine, stage):
@@ -82,7 +84,7 @@ def test_codes_are_learned_and_made_by_one_thread(machine):
 def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
     plan = planned()
     cost = costs(plan, machine, index(plan, "graph"))
-    assert cost.wall == approx(1 + N * 20 * 6 * 2 * D / 1e2)
+    assert cost.wall == approx(1 + N * 20 * 6 * (2 * D / 1e2 + 1 / 1e6))
     assert cost.disk == N * (4 * D + 4 * 6)
     assert cost.memory == (150 << 20) + 400 * (4 * D + 4 * 6)
 
@@ -142,7 +144,7 @@ def test_a_tuned_fusion_reads_its_runs_and_fuses_them_by_every_setting(machine, 
 def test_shards_share_a_search_but_not_the_queries_vectors(machine):
     one, four = planned(), planned(execution={"shards": 4})
     cost = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (one, four)]
-    searched = 2 * ASKED * N * D / 1e4
+    searched = ASKED * N * (2 * D / 1e4 + 1 / 1e7)
     assert [each.wall for each in cost] == [approx(1 + searched), approx(1 + searched / 4)]
     queries = [
         costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall for plan in (one, four)

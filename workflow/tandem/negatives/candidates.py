@@ -105,8 +105,8 @@ class Pools:
                 report.without_positive += 1
                 continue
             barred, row = labels.barred(query), int(self.queries.rows([query])[0])
-            run, tokens, similar = (rows, scores), self.passages.__getitem__, params.near_duplicates
-            pool = make_pool(row, positives, run, window, beyond, tokens, barred, similar, self.scored)
+            run, texts, similar = (rows, scores), self.passages, params.near_duplicates
+            pool = make_pool(row, positives, run, window, beyond, texts, barred, similar, self.scored)
             pool.labelled, pool.source = labels.name, source_name(self.job)
             yield pool
 

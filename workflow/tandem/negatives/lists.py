@@ -3,14 +3,13 @@
 A pool is the query's positives and the passages of a run that may serve as negatives.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tandem.config.candidates import Below, Denoising
 from tandem.data.text import similarity, token_trigrams
-from tandem.models.ragged import Ids
+from tandem.models.ragged import Ids, Ragged
 
 NONE = np.empty(0, np.int64)
 
@@ -65,7 +64,7 @@ def make_pool(
     run: tuple[Ids, Ids],
     window: tuple[int, int],
     backfill: tuple[int, int] | None,
-    tokens: Callable[[int], Ids],
+    texts: Ragged,
     barred: Ids | None = None,
     near_duplicates: float | None = None,
     scored: int | None = None,
@@ -76,7 +75,7 @@ def make_pool(
         run: the run's passage rows and scores, best first.
         window: first and last rank that may become negatives, from 1, both included.
         backfill: the ranks to fill up from where too few are left, likewise.
-        tokens: a passage's token ids by row; equal ones are a duplicate.
+        texts: token ids of all passages; equal ones are a duplicate.
         barred: rows that are neither positive nor negative: passages that match the answer literally (RocketQA's
             `qrels.train.addition.tsv`, or found by answers).
         near_duplicates: similarity (Jaccard, of token trigrams) from which a passage is a duplicate too.
@@ -85,7 +84,7 @@ def make_pool(
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)
     relevant = np.isin(rows, positives)
-    duplicate = _duplicates(rows, positives, tokens, near_duplicates) & ~relevant
+    duplicate = _duplicates(rows, positives, texts, near_duplicates) & ~relevant
     literal = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
     keep = ~relevant & ~duplicate & ~literal
     inside = (ranks >= window[0]) & (ranks <= window[1])
@@ -140,14 +139,17 @@ def keep_below(pool: Pool, below: Below, judged: bool) -> None:
         pool.beyond = rows[far], ranks[far], scores[far]
 
 
-def _duplicates(rows: Ids, positives: Ids, tokens: Callable[[int], Ids], near: float | None) -> Ids:
+def _duplicates(rows: Ids, positives: Ids, texts: Ragged, near: float | None) -> Ids:
     """Whether each row has the tokens of a positive, or shares enough of their trigrams; see `make_pool`."""
-    own = [tokens(int(row)) for row in positives]
+    own = [texts[row] for row in positives.tolist()]
     if near is None:
-        contents = {ids.tobytes() for ids in own}
-        return np.array([tokens(int(row)).tobytes() in contents for row in rows], bool)
+        contents, duplicate = {ids.tobytes() for ids in own}, np.zeros(len(rows), bool)
+        # Few are as long as a positive; the others are not read.
+        as_long = np.flatnonzero(np.isin(texts.lengths(rows), [len(ids) for ids in own]))
+        duplicate[as_long] = [texts[row].tobytes() in contents for row in rows[as_long].tolist()]
+        return duplicate
     sets = [token_trigrams(ids) for ids in own]
-    grams = (token_trigrams(tokens(int(row))) for row in rows)
+    grams = (token_trigrams(texts[row]) for row in rows.tolist())
     return np.array([any(similarity(each, other) >= near for other in sets) for each in grams], bool)
 
 

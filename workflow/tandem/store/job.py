@@ -35,7 +35,7 @@ class Job(Generic[P]):
         params: resolved parameters of the kind's model: they decide the result.
         inputs: upstream artifacts by role, verified.
         execution: how to run: shards, workers, budgets. Never changes the result.
-        started: when the job was read, in seconds of the monotonic clock.
+        started: when it began, in seconds of the monotonic clock.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Job(Generic[P]):
         return [artifact for _, artifact in numbered]
 
 
-def read_job(kind: str, words: list[str]) -> Job:
+def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
     """The job that a stage's command line describes; upstream artifacts are opened and verified.
 
     Args:
@@ -96,6 +96,7 @@ def read_job(kind: str, words: list[str]) -> Job:
             for role, folder in groups["--in."].items()
         },
         execution=execution,
+        started=started,
     )
 
 

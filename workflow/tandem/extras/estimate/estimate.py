@@ -1,8 +1,8 @@
 """The command `estimate`: operations, device time, memory and disk of each stage, for a configuration and a machine."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -20,6 +20,12 @@ from tandem.plan.graph import Stage, upstream_first
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[4]  # the checkout
+BINDING = {
+    "models": "computing models",
+    "core": "work without a model",
+    "files": "writing files and their checksums",
+    "start": "starting jobs",
+}
 HEAD = ("stage", "training", "TFLOP", "device time", "wall", "memory", "disk", "took")
 
 
@@ -29,11 +35,16 @@ class Cost:
 
     operations: float  # floating-point operations of models
     seconds: float  # of device time, the devices' together
-    wall: float  # seconds by the clock
+    parts: Mapping[str, float]  # seconds by the clock, by what passes them: the keys of `BINDING`
     memory: float  # bytes at the peak of one process
     disk: float  # bytes
     measured: float | None = None  # seconds it took, where it is finished
     steps: int | None = None  # of an optimizer
+
+    @property
+    def wall(self) -> float:
+        """Seconds by the clock."""
+        return sum(self.parts.values())
 
     @property
     def training(self) -> str:
@@ -98,14 +109,21 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
     work = cost[stage.kind](stage, setting)
     computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
     passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
-    start = hardware.start if work.kind else hardware.start / 4
+    kind, shared, disk = KINDS[stage.kind], processes(stage, setting), work.disk + work.run
+    light = kind.gpu and not kind.computes(stage.upstream)  # it does not even import torch
+    parts = {
+        "models": computing / shared,
+        "core": before + passing / shared + work.run / hardware.rates["run"],
+        "files": disk / hardware.rates["files"],
+        "start": hardware.start["data" if light else kind.env],
+    }
     manifest = resources.finished(stage.folder)
     return Cost(
         operations=work.operations,
         seconds=computing,
-        wall=start + before + (passing + computing) / processes(stage, setting),
+        parts=parts,
         memory=work.memory,
-        disk=work.disk,
+        disk=disk,
         measured=float(manifest["seconds"]) if manifest else None,
         steps=work.steps,
     )
@@ -133,9 +151,33 @@ def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> d
 
 def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
-    none = Cost(0.0, 0.0, 0.0, 0.0, 0.0)
-    operations, seconds, wall, memory, disk, *_ = zip(*map(astuple, [none, *costs]), strict=True)
-    return Cost(sum(operations), sum(seconds), sum(wall), max(memory), sum(disk))
+    every = list(costs)
+    return Cost(
+        operations=sum(own.operations for own in every),
+        seconds=sum(own.seconds for own in every),
+        parts={part: sum(own.parts[part] for own in every) for part in BINDING},
+        memory=max((own.memory for own in every), default=0.0),
+        disk=sum(own.disk for own in every),
+    )
+
+
+def binding(costs: Mapping[Stage, Cost]) -> str:
+    """What most of the time passes with, the stage that takes most of it, and what makes that shorter."""
+    whole = total(costs.values())
+    part = max(BINDING, key=whole.parts.__getitem__)
+    stage = max(costs, key=lambda stage: costs[stage].parts[part])
+    kind, most = KINDS[stage.kind], costs[stage].parts[part]
+    change = "no other job can share it"
+    if part == "files":
+        change = "a faster disk below results/ helps, and `encode.dtype: int8`"
+    elif part == "start":
+        change = "a faster machine would wait as long"
+    elif kind.ranks or kind.is_shared(stage.upstream):
+        change = f"more `execution.{'devices' if kind.ranks else 'shards'}` share it"
+    return (
+        f"{BINDING[part]} takes {duration(whole.parts[part])} of {duration(whole.wall)}, most in {stage.kind} "
+        f"{stage.name} ({duration(most)}): {change}"
+    )
 
 
 def stages_of_tables(plan: FullPlan) -> list[Stage]:
@@ -156,6 +198,7 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
     mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in WORK)
     notes.append(f"{hardware.name}: {hardware.peak:g} TFLOP/s, of which models reach {mfu}")
     notes += [f"{what}: {text}" for what, text in hardware.origin.items()]
+    notes += [binding(costs)] if costs else []
     return "\n".join([*lines, "", *notes, ""])
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from tandem.config.indexes import INDEXES
 from tandem.extras.estimate.representation_costs import token_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import run_disk
+from tandem.extras.estimate.stage_costs import run_bytes
 from tandem.plan.graph import Stage
 from tandem.retrieval.indexes.types import lists, sample_size, sized
 
@@ -71,13 +71,15 @@ class Index:
                 alone += ROTATIONS * 2.0 * min(n, CODE_SAMPLE * 256) * d * (2 * d + ROTATION_ROUNDS * 256)
         return ROUNDS * 2.0 * n * self.nlist * d, alone
 
-    def filled(self) -> tuple[float, float]:
-        """Operations to add all passages: of all threads (their lists), and of one (codes, a graph's links)."""
+    def filled(self) -> tuple[float, float, float]:
+        """Operations to add all passages, of all threads (lists) and of one (codes, links); a graph's steps on the way.
+
+        A step to a neighbour waits for memory, whatever the dimension.
+        """
         each = 2.0 * self.dimension
-        alone = (1 << self.params.bits) * each if self.params.bits else 0.0
-        if self.links:
-            alone += self.params.ef_construction * self.links * each
-        return self.rows * self.nlist * each, self.rows * alone
+        codes = (1 << self.params.bits) * each if self.params.bits else 0.0
+        hops = self.rows * self.params.ef_construction * self.links if self.links else 0.0
+        return self.rows * self.nlist * each, self.rows * codes + hops * each, hops
 
     def searched(self, nprobe: int | None, ef_search: int | None) -> float:
         """Operations of one query."""
@@ -99,11 +101,11 @@ def together(setting: Setting) -> str:
 def build(stage: Stage, setting: Setting) -> Work:
     """Training by one job; filling, which shards share."""
     index, rate = Index(stage, setting), together(setting)
-    (learned, codes), (listed, added) = index.trained(), index.filled()
+    (learned, codes), (listed, added, hops) = index.trained(), index.filled()
     sample = 4.0 * index.dimension * index.sample * (2 if index.params.opq else 1)
     part = min(index.rows, index.params.part) * index.each
     return Work(
-        rows=((rate, listed), ("faiss_alone", added)),
+        rows=((rate, listed), ("faiss_alone", added), ("hops", hops)),
         alone=((rate, learned), ("faiss_alone", codes)),
         memory=150 * MIB + max(sample, part),
         disk=index.rows * index.each + 4 * index.nlist * index.dimension,
@@ -131,7 +133,7 @@ def ann(stage: Stage, setting: Setting) -> Work:
     exact = 2.0 * min(params.recall_queries, queries) * index.rows * index.dimension
     memory = 150 * MIB + 40.0 * min(queries, GROUP) * proposed
     rows = ((together(setting), queries * each), ("faiss_alone", exact))
-    return Work(rows=rows, memory=memory, disk=run_disk(queries, depth, params.split))
+    return Work(rows=rows, memory=memory, run=run_bytes(queries, depth, params.split))
 
 
 @cost("tradeoffs")

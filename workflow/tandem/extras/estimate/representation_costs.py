@@ -1,7 +1,7 @@
 """Cost functions of what encodes texts and searches it: one vector a text, a vector a token, weights of terms."""
 
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import bm25_queries, run_disk
+from tandem.extras.estimate.stage_costs import bm25_queries, run_bytes
 from tandem.plan.graph import Stage
 
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
@@ -21,7 +21,8 @@ def embeddings(stage: Stage, setting: Setting) -> Work:
     shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
     dimension = setting.dimension(stage)
     each = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}[params_of(stage).dtype]
-    return Work("encode", shape.forward(texts, tokens), memory=PROCESS + 4 * shape.parameters, disk=texts * each)
+    memory, rows = PROCESS + 4 * shape.parameters, (("encoded", texts * tokens),)
+    return Work("encode", shape.forward(texts, tokens), rows, memory=memory, disk=texts * each)
 
 
 @cost("retrieve")
@@ -30,8 +31,9 @@ def retrieve(stage: Stage, setting: Setting) -> Work:
     size, passages = setting.size(stage), stage.upstream["passages"]
     split = params_of(stage.upstream["queries"]).split
     queries = size.queries.get(split, 0)
-    operations = 2.0 * queries * size.passages * setting.dimension(passages)
-    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params_of(stage).depth, split))
+    compared = float(queries * size.passages)
+    rows = (("flat_search", 2 * compared * setting.dimension(passages)), ("compared", compared))
+    return Work(rows=rows, run=run_bytes(queries, params_of(stage).depth, split))
 
 
 @cost("average_rank")
@@ -67,8 +69,8 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
     if "index" in stage.upstream:  # at most so many passages for each of a query's tokens
         tokens *= min(count, params.depth * params.rescore_factor * query_tokens / max(1, texts)) / count
     operations = 2.0 * query_tokens * tokens * setting.dimension(passages)
-    disk = run_disk(texts, min(params.depth, count), params.split)
-    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, disk=disk)
+    run = run_bytes(texts, min(params.depth, count), params.split)
+    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, run=run)
 
 
 @cost("term_weights")
@@ -87,7 +89,7 @@ def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
     """At most `QUERY_TERMS` products of every query with every passage."""
     params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
     operations = 2.0 * queries * setting.size(stage).passages * QUERY_TERMS
-    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params.depth, params.split))
+    return Work(rows=(("flat_search", operations),), run=run_bytes(queries, params.depth, params.split))
 
 
 @cost("impacts")
@@ -101,8 +103,8 @@ def impacts(stage: Stage, setting: Setting) -> Work:
 def search_impacts(stage: Stage, setting: Setting) -> Work:
     """As a search by BM25, of some times the terms."""
     params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
-    disk = run_disk(queries, params.depth, params.split)
-    return Work(rows=(("bm25", bm25_queries(stage, setting, 5 * queries)),), memory=1024 * MIB, disk=disk)
+    run = run_bytes(queries, params.depth, params.split)
+    return Work(rows=(("bm25", bm25_queries(stage, setting, 5 * queries)),), memory=1024 * MIB, run=run)
 
 
 @cost("term_tradeoffs")

@@ -25,7 +25,9 @@ from tandem.store.artifact import MANIFEST
 MIB = 1 << 20
 PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
 WORK = ("encode", "rerank", "dual", "cross", "joint")
-RATES = ("passages", "tokens", "indexed", "bm25", "lines", "flat_search", "faiss", "faiss_alone")
+STARTS = ("data", "lexical", "search", "models")  # environments of stages
+RATES = ("passages", "tokens", "encoded", "indexed", "bm25", "lines", "listed", "run", "files")
+RATES += ("flat_search", "compared", "faiss", "faiss_alone", "hops")
 OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
 # Mean tokens of a (passage, query) without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
 # in Chinese one token a character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).
@@ -40,16 +42,21 @@ JSON = dict[str, Any]
 class Hardware:
     """One entry of config/hardware/.
 
-    `rates` are of work without a model, per second: passages read, tokens made, passages indexed, queries of BM25 on a
-    corpus of a million passages, lines scored, operations of exact search, and of FAISS by all and by one of the
-    processor's threads.
+    `rates` are of work without a model, per second:
+
+    - passages read and written; tokens made, and tokens on their way through an encoder, beside its matrix products;
+    - passages indexed, and queries of BM25 on a corpus of a million passages;
+    - lines of runs that are fused or scored, or drawn into training lists (`listed`);
+    - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
+    - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
+      the processor's threads, and steps from node to neighbour in a graph (`hops`).
     """
 
     name: str
     peak: float  # TFLOP/s of large matrix products in the precision that training uses
     mfu: dict[str, float]  # kind of work → share of the peak that its model operations reach
     rates: dict[str, float]
-    start: float  # seconds to start a job with models
+    start: dict[str, float]  # environment → seconds until a job begins to compute, and that it ends in
     activation_bytes: int  # that a training stores of each number it needs for the backward pass
     held: int  # bytes that a training's allocator holds beside what is in use
     origin: dict[str, str]  # where the figures are from, and which of them were not measured
@@ -62,7 +69,7 @@ class Hardware:
             known = [entry.stem for entry in folder.glob("*.yaml")]
             raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
         entry = read_yaml(path)
-        for section, keys in (("mfu", WORK), ("rates", RATES)):
+        for section, keys in (("mfu", WORK), ("rates", RATES), ("start_seconds", STARTS)):
             for key in keys:
                 if key not in entry.get(section, {}):
                     raise UserError(f"{path}: {section}.{key} is missing")
@@ -147,7 +154,8 @@ class Work:
     rows: tuple[tuple[str, float], ...] = ()  # a rate's name, and what passes at it without a model; shards share it
     alone: tuple[tuple[str, float], ...] = ()  # the same before the shards begin, by one job
     memory: float = PROCESS  # bytes at the peak
-    disk: float = 0.0  # bytes of the artifact
+    disk: float = 0.0  # bytes of the artifact, without those of a run
+    run: float = 0.0  # bytes of the run that is written
     steps: int | None = None  # of an optimizer
 
 
@@ -184,8 +192,8 @@ class Setting:
         size, params = self.size(tokens), params_of(tokens)
         manifest = finished(tokens.folder)
         passage = size.tokens("passage", params.passage_length)
-        if manifest and manifest.get("passages"):
-            passage = manifest["passage_tokens"] / manifest["passages"]
+        if manifest and (facts := manifest["facts"]).get("passages"):
+            passage = facts["passage_tokens"] / facts["passages"]
         return size.tokens("query", params.query_length), passage
 
     def pair_length(self, tokens: Stage) -> float:

@@ -61,7 +61,7 @@ def bm25(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
     searched = bm25_queries(stage, setting, queries)
-    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=run_disk(queries, params.depth, params.split))
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB, run=run_bytes(queries, params.depth, params.split))
 
 
 @cost("tune_bm25")
@@ -78,16 +78,18 @@ def bm25_queries(stage: Stage, setting: Setting, queries: float) -> float:
     return queries * max(setting.size(stage).passages / 1e6, 0.02)
 
 
-def run_disk(queries: float, depth: int, split: str) -> float:
+def run_bytes(queries: float, depth: int, split: str) -> float:
     """Bytes of a run: its columns, and its text where the split is evaluated."""
     return queries * depth * (LINE if split in LEARNED else LINE + TEXT)
 
 
-def score_pairs(setting: Setting, tokens: Stage, pairs: float, models: int, disk: float) -> Work:
-    """Cross-encoders' scores of pairs, which are stored; `disk` is what the stage itself writes."""
-    shape = setting.shape(tokens)
-    operations = models * shape.forward(pairs, setting.pair_length(tokens))
-    return Work("rerank", operations, memory=PROCESS + 8 * shape.parameters, disk=disk + 12 * pairs)
+def score_pairs(
+    setting: Setting, tokens: Stage, pairs: float, models: int, disk: float = 0.0, run: float = 0.0
+) -> Work:
+    """Cross-encoders' scores of pairs, which are stored; `disk` and `run` are what the stage itself writes."""
+    shape, length = setting.shape(tokens), setting.pair_length(tokens)
+    operations, rows = models * shape.forward(pairs, length), (("encoded", models * pairs * length),)
+    return Work("rerank", operations, rows, memory=PROCESS + 8 * shape.parameters, disk=disk + 12 * pairs, run=run)
 
 
 def number_of(stage: Stage, role: str) -> int:
@@ -105,7 +107,7 @@ def candidates(stage: Stage, setting: Setting) -> Work:
         calibrating = setting.queries(stage, "dev") if "calibration" in stage.upstream else 0
         pairs = (queries + calibrating) * (params.depth + 1)
         return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
-    return Work(rows=(("lines", lines),), disk=lines * LISTED)
+    return Work(rows=(("listed", lines),), disk=lines * LISTED)
 
 
 @cost("teacher")
@@ -129,11 +131,11 @@ def rerank(stage: Stage, setting: Setting) -> Work:
     """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
     split, depth = split_of(stage), params_of(stage.upstream["run"]).depth
     queries, judges = setting.queries(stage, split), max(1, number_of(stage, "judge"))
-    disk = run_disk(queries, depth, split)
+    run = run_bytes(queries, depth, split)
     if params_of(stage).scorer:  # a plugin's; nobody knows what it costs
-        return Work(rows=(("lines", queries * depth),), memory=150 * MIB, disk=disk)
+        return Work(rows=(("lines", queries * depth),), memory=150 * MIB, run=run)
     read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
-    return score_pairs(setting, read, queries * params_of(stage).depth, judges, disk)
+    return score_pairs(setting, read, queries * params_of(stage).depth, judges, run=run)
 
 
 @cost("rerank_windows")
@@ -143,9 +145,9 @@ def rerank_windows(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = documents.queries.get(params.split, 0)
     each = 1.0 if params.method == "first" else windows.passages / documents.passages
-    disk = run_disk(queries, params_of(stage.upstream["run"]).depth, params.split)
+    run = run_bytes(queries, params_of(stage.upstream["run"]).depth, params.split)
     read, judges = stage.upstream["judge_tokens.0"], number_of(stage, "judge")
-    return score_pairs(setting, read, queries * params.depth * each, judges, disk)
+    return score_pairs(setting, read, queries * params.depth * each, judges, run=run)
 
 
 @cost("aggregate")
@@ -154,7 +156,7 @@ def aggregate(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
     read = queries * params_of(stage.upstream["run"]).depth
-    return Work(rows=(("lines", read),), memory=150 * MIB, disk=run_disk(queries, params.depth, params.split))
+    return Work(rows=(("lines", read),), memory=150 * MIB, run=run_bytes(queries, params.depth, params.split))
 
 
 @cost("fuse")
@@ -162,8 +164,8 @@ def fuse(stage: Stage, setting: Setting) -> Work:
     """Reading several runs and writing one."""
     params, runs = params_of(stage), number_of(stage, "run")
     queries = setting.queries(stage, params.split)
-    disk = run_disk(queries, params.depth, params.split)
-    return Work(rows=(("lines", queries * params.depth * runs),), memory=150 * MIB, disk=disk)
+    run = run_bytes(queries, params.depth, params.split)
+    return Work(rows=(("lines", queries * params.depth * runs),), memory=150 * MIB, run=run)
 
 
 @cost("tune_fusion")
@@ -181,8 +183,8 @@ def pipeline(stage: Stage, setting: Setting) -> Work:
     """Reading a run and the one that it re-ranks, and writing one."""
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
-    disk = run_disk(queries, params.depth, params.split)
-    return Work(rows=(("lines", 3 * queries * params.depth),), memory=150 * MIB, disk=disk)
+    run = run_bytes(queries, params.depth, params.split)
+    return Work(rows=(("lines", 3 * queries * params.depth),), memory=150 * MIB, run=run)
 
 
 @cost("choose_pipeline")
