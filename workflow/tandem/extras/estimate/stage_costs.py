@@ -21,10 +21,11 @@ def dataset(stage: Stage, setting: Setting) -> Work:
 
 @cost("tokens")
 def tokens(stage: Stage, setting: Setting) -> Work:
-    """Tokenising the corpus and all queries; two bytes a token."""
+    """Tokenising the corpus and all queries; two bytes a token, four where the vocabulary needs them."""
     size, (query, passage) = setting.size(stage), setting.lengths(stage)
     total = size.passages * passage + sum(size.queries.values()) * query
-    return Work(rows=(("tokens", total),), memory=400 * MIB, disk=2 * total + 8 * size.passages)
+    each = 2 if setting.shape(stage).vocabulary <= 1 << 16 else 4
+    return Work(rows=(("tokens", total),), memory=400 * MIB, disk=each * total + 8 * size.passages)
 
 
 @cost("vocabulary")
@@ -126,10 +127,17 @@ def split_of(run: Stage) -> str:
     return str(split) if split else split_of(run.upstream["run"])
 
 
+def depth_of(run: Stage) -> int:
+    """How many passages a query has in a run; a re-ranked one is as deep as what it re-ranks."""
+    if run.kind.startswith("rerank"):
+        return depth_of(run.upstream["run"])
+    return getattr(params_of(run), "depth", None) or 100
+
+
 @cost("rerank")
 def rerank(stage: Stage, setting: Setting) -> Work:
     """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
-    split, depth = split_of(stage), params_of(stage.upstream["run"]).depth
+    split, depth = split_of(stage), depth_of(stage)
     queries, judges = setting.queries(stage, split), max(1, number_of(stage, "judge"))
     run = run_bytes(queries, depth, split)
     if params_of(stage).scorer:  # a plugin's; nobody knows what it costs
@@ -145,7 +153,7 @@ def rerank_windows(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = documents.queries.get(params.split, 0)
     each = 1.0 if params.method == "first" else windows.passages / documents.passages
-    run = run_bytes(queries, params_of(stage.upstream["run"]).depth, params.split)
+    run = run_bytes(queries, depth_of(stage), params.split)
     read, judges = stage.upstream["judge_tokens.0"], number_of(stage, "judge")
     return score_pairs(setting, read, queries * params.depth * each, judges, run=run)
 
@@ -201,5 +209,4 @@ def score(stage: Stage, setting: Setting) -> Work:
     if "run" not in stage.upstream:
         return Work(memory=140 * MIB)
     queries = setting.queries(stage, params_of(stage).split)
-    lines = queries * (getattr(params_of(stage.upstream["run"]), "depth", None) or 100)
-    return Work(rows=(("lines", lines),), memory=150 * MIB, disk=queries * 100)
+    return Work(rows=(("lines", queries * depth_of(stage.upstream["run"])),), memory=150 * MIB, disk=queries * 100)
