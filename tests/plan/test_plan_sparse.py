@@ -163,6 +163,7 @@ def test_what_a_grid_costs_follows_from_its_points(configured):
     config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
     stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]
     size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
+    depth = stage.values["depth"]
     about = Setting(lambda _: size, lambda _: pytest.fail("no encoder is asked for"), ExecutionSettings())
-    assert tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 0.02)),)
+    assert tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 0.02)), ("hits", 6 * 10 * depth))
     assert bm25s(stage.upstream["bm25s"], about).rows == (("indexed", 1000),)

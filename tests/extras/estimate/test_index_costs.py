@@ -84,7 +84,7 @@ def test_codes_are_learned_and_made_by_one_thread(machine):
 def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
     plan = planned()
     cost = costs(plan, machine, index(plan, "graph"))
-    assert cost.wall == approx(1 + N * 20 * 6 * (2 * D / 1e2 + 1 / 1e6))
+    assert cost.wall == approx(1 + N * 20 * 6 * (2 * D / 1e2 + math.log2(400) / 1e6))
     assert cost.disk == N * (4 * D + 4 * 6)
     assert cost.memory == (150 << 20) + 400 * (4 * D + 4 * 6)
 

@@ -5,6 +5,7 @@ one table look-up a byte in a search. `faiss` is what all of a machine's threads
 `flat_search` exact search (see config/hardware/).
 """
 
+from math import log2
 from types import SimpleNamespace
 
 from tandem.config.indexes import INDEXES
@@ -74,12 +75,14 @@ class Index:
     def filled(self) -> tuple[float, float, float]:
         """Operations to add all passages, of all threads (lists) and of one (codes, links); a graph's steps on the way.
 
-        A step to a neighbour waits for memory, whatever the dimension.
+        A step to a neighbour waits for memory, whatever the dimension, and there are more of them in a larger graph
+        (Malkov and Yashunin 2018, §4.2).
         """
         each = 2.0 * self.dimension
         codes = (1 << self.params.bits) * each if self.params.bits else 0.0
-        hops = self.rows * self.params.ef_construction * self.links if self.links else 0.0
-        return self.rows * self.nlist * each, self.rows * codes + hops * each, hops
+        compared = self.rows * self.params.ef_construction * self.links if self.links else 0.0
+        hops = compared * log2(max(2, min(self.rows, self.params.part)))
+        return self.rows * self.nlist * each, self.rows * codes + compared * each, hops
 
     def searched(self, nprobe: int | None, ef_search: int | None) -> float:
         """Operations of one query."""

@@ -1,7 +1,7 @@
 """Cost functions of what encodes texts and searches it: one vector a text, a vector a token, weights of terms."""
 
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import bm25_queries, run_bytes
+from tandem.extras.estimate.stage_costs import bm25_memory, bm25_rows, run_bytes
 from tandem.plan.graph import Stage
 
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
@@ -104,7 +104,8 @@ def search_impacts(stage: Stage, setting: Setting) -> Work:
     """As a search by BM25, of some times the terms."""
     params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
     run = run_bytes(queries, params.depth, params.split)
-    return Work(rows=(("bm25", bm25_queries(stage, setting, 5 * queries)),), memory=1024 * MIB, run=run)
+    rows = bm25_rows(stage, setting, queries, params.depth, terms=5)
+    return Work(rows=rows, memory=bm25_memory(stage, setting), run=run)
 
 
 @cost("term_tradeoffs")
@@ -112,5 +113,5 @@ def term_tradeoffs(stage: Stage, setting: Setting) -> Work:
     """A few searches of a sample of queries, exact and in Lucene."""
     params = params_of(stage)
     searched = min(params.queries, setting.queries(stage, params.split)) * (params.repeats + 2)
-    rows = (("bm25", bm25_queries(stage, setting, 10 * searched)),)
+    rows = bm25_rows(stage, setting, searched, max(params.k), terms=10)
     return Work(rows=rows, memory=1024 * MIB + 12.0 * ACTIVE_TERMS * setting.size(stage).passages)

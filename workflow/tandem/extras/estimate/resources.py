@@ -26,7 +26,7 @@ MIB = 1 << 20
 PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
 WORK = ("encode", "rerank", "dual", "cross", "joint")
 STARTS = ("data", "lexical", "search", "models")  # environments of stages
-RATES = ("passages", "tokens", "encoded", "indexed", "bm25", "lines", "listed", "run", "files")
+RATES = ("passages", "tokens", "encoded", "indexed", "bm25", "hits", "lines", "listed", "run", "files")
 RATES += ("flat_search", "compared", "faiss", "faiss_alone", "hops")
 OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
 # Mean tokens of a (passage, query) without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
@@ -45,7 +45,7 @@ class Hardware:
     `rates` are of work without a model, per second:
 
     - passages read and written; tokens made, and tokens on their way through an encoder, beside its matrix products;
-    - passages indexed, and queries of BM25 on a corpus of a million passages;
+    - passages indexed; queries of BM25 on a corpus of a million passages, and their hits;
     - lines of runs that are fused or scored, or drawn into training lists (`listed`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
     - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of

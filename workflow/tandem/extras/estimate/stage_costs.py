@@ -1,22 +1,30 @@
 """Cost functions of stages: data, lexical search, candidates, re-ranking, fusion, scores."""
 
+from dataclasses import replace
 from math import comb
 
 from tandem.data.splits import LEARNED
 from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.plan.graph import Stage
 
-LINE, TEXT = 6, 60  # bytes of a run's line, and of the same line in run.trec
-LISTED = 8  # bytes of a line of training lists
+LINE, TEXT = 5, 55  # bytes of a run's line, and of the same line in run.trec
+LISTED = 6  # bytes of a line of training lists
+LIGHT = 190 * MIB  # a process without torch
+NAMED, FOUND = 30, 50  # bytes a passage whose ids stand in memory, and where they can also be looked up
+RANKED = 400  # bytes a line that is scored: objects of Python's
+SCORED = 1000  # queries that are scored together
+HEAP = 2048 * MIB  # of Java, at most
+GARBAGE = 450  # bytes a passage by which Java's heap grows until it is full
+INDEXED = 1.25  # bytes of Lucene's index a token
 EVERY = 1 << 62
 
 
 @cost("dataset")
 def dataset(stage: Stage, setting: Setting) -> Work:
-    """Reading, checking and writing; 60 bytes a passage stay in memory (see benchmarks/results/dataset_stage.md)."""
+    """Reading, checking and writing; 36 bytes a passage stay in memory (see benchmarks/results/dataset_stage.md)."""
     size = setting.sizes(stage)
     text = size.passages * size.lengths["passage"] * 5
-    return Work(rows=(("passages", size.passages),), memory=150 * MIB + 60 * size.passages, disk=0.6 * text)
+    return Work(rows=(("passages", size.passages),), memory=285 * MIB + 36 * size.passages, disk=0.5 * text)
 
 
 @cost("tokens")
@@ -25,7 +33,7 @@ def tokens(stage: Stage, setting: Setting) -> Work:
     size, (query, passage) = setting.size(stage), setting.lengths(stage)
     total = size.passages * passage + sum(size.queries.values()) * query
     each = 2 if setting.shape(stage).vocabulary <= 1 << 16 else 4
-    return Work(rows=(("tokens", total),), memory=400 * MIB, disk=each * total + 8 * size.passages)
+    return Work(rows=(("tokens", total),), memory=480 * MIB, disk=each * total + 8 * size.passages)
 
 
 @cost("vocabulary")
@@ -38,14 +46,20 @@ def vocabulary(stage: Stage, setting: Setting) -> Work:
 @cost("encoder")
 def encoder(stage: Stage, setting: Setting) -> Work:
     """Copying a starting encoder."""
-    return Work(disk=4 * setting.shape(stage).parameters, memory=270 * MIB)
+    return Work(disk=4 * setting.shape(stage).parameters, memory=400 * MIB)
 
 
 @cost("lucene")
 def lucene(stage: Stage, setting: Setting) -> Work:
-    """Indexing."""
+    """Indexing; the finished index is mapped into memory."""
+    passages, disk = setting.size(stage).passages, lucene_bytes(stage, setting)
+    return Work(rows=(("indexed", passages),), memory=2 * LIGHT + min(HEAP, GARBAGE * passages) + disk, disk=disk)
+
+
+def lucene_bytes(stage: Stage, setting: Setting) -> float:
+    """Bytes of Lucene's index of a stage's collection."""
     size = setting.size(stage)
-    return Work(rows=(("indexed", size.passages),), memory=1024 * MIB, disk=size.passages * size.lengths["passage"] * 2)
+    return INDEXED * size.passages * size.lengths["passage"]
 
 
 @cost("bm25s")
@@ -61,8 +75,8 @@ def bm25(stage: Stage, setting: Setting) -> Work:
     """Searching."""
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
-    searched = bm25_queries(stage, setting, queries)
-    return Work(rows=(("bm25", searched),), memory=1024 * MIB, run=run_bytes(queries, params.depth, params.split))
+    rows, memory = bm25_rows(stage, setting, queries, params.depth), bm25_memory(stage, setting)
+    return Work(rows=rows, memory=memory, run=run_bytes(queries, params.depth, params.split))
 
 
 @cost("tune_bm25")
@@ -70,13 +84,30 @@ def tune_bm25(stage: Stage, setting: Setting) -> Work:
     """Searching a split once for every k1 and b."""
     params = params_of(stage)
     queries = min(setting.queries(stage, params.split), params.queries or float("inf"))
-    searched = bm25_queries(stage, setting, len(params.k1) * len(params.b) * queries)
-    return Work(rows=(("bm25", searched),), memory=1024 * MIB)
+    rows = bm25_rows(stage, setting, len(params.k1) * len(params.b) * queries, params.depth)
+    return Work(rows=rows, memory=bm25_memory(stage, setting))
 
 
-def bm25_queries(stage: Stage, setting: Setting, queries: float) -> float:
-    """The queries on a million passages that take as long: a query's time grows with the corpus."""
-    return queries * max(setting.size(stage).passages / 1e6, 0.02)
+def bm25_rows(
+    stage: Stage, setting: Setting, queries: float, depth: int, terms: float = 1.0
+) -> tuple[tuple[str, float], ...]:
+    """The queries on a million passages that take as long, as a query's time grows with the corpus; and their hits.
+
+    `terms` is how many times as many a query has as a question of MS MARCO's.
+    """
+    return ("bm25", terms * queries * max(setting.size(stage).passages / 1e6, 0.02)), ("hits", queries * depth)
+
+
+def bm25_memory(stage: Stage, setting: Setting) -> float:
+    """Bytes of a search: Java's heap, ids that are looked up, and the index, which is mapped."""
+    passages = setting.size(stage).passages
+    heap = min(HEAP / 2, GARBAGE * passages)
+    return 2 * LIGHT + heap + FOUND * passages + lucene_bytes(stage, setting)
+
+
+def named(stage: Stage, setting: Setting) -> float:
+    """Bytes of a process that holds the ids of all passages."""
+    return LIGHT + NAMED * setting.size(stage).passages
 
 
 def run_bytes(queries: float, depth: int, split: str) -> float:
@@ -104,11 +135,13 @@ def candidates(stage: Stage, setting: Setting) -> Work:
     params, judges = params_of(stage), number_of(stage, "judge")
     queries = min(setting.queries(stage, params.split), params.queries or EVERY)
     lines = queries * params.depth
+    held = setting.size(stage).passages * (FOUND + 2 * setting.lengths(stage.upstream["tokens"])[1])
     if judges:
         calibrating = setting.queries(stage, "dev") if "calibration" in stage.upstream else 0
         pairs = (queries + calibrating) * (params.depth + 1)
-        return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
-    return Work(rows=(("listed", lines),), disk=lines * LISTED)
+        judged = score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
+        return replace(judged, memory=judged.memory + held)
+    return Work(rows=(("listed", lines),), memory=LIGHT + held, disk=lines * LISTED)
 
 
 @cost("teacher")
@@ -141,7 +174,7 @@ def rerank(stage: Stage, setting: Setting) -> Work:
     queries, judges = setting.queries(stage, split), max(1, number_of(stage, "judge"))
     run = run_bytes(queries, depth, split)
     if params_of(stage).scorer:  # a plugin's; nobody knows what it costs
-        return Work(rows=(("lines", queries * depth),), memory=150 * MIB, run=run)
+        return Work(rows=(("lines", queries * depth),), memory=named(stage, setting), run=run)
     read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
     return score_pairs(setting, read, queries * params_of(stage).depth, judges, run=run)
 
@@ -164,7 +197,8 @@ def aggregate(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
     read = queries * params_of(stage.upstream["run"]).depth
-    return Work(rows=(("lines", read),), memory=150 * MIB, run=run_bytes(queries, params.depth, params.split))
+    run = run_bytes(queries, params.depth, params.split)
+    return Work(rows=(("lines", read),), memory=named(stage, setting), run=run)
 
 
 @cost("fuse")
@@ -173,7 +207,7 @@ def fuse(stage: Stage, setting: Setting) -> Work:
     params, runs = params_of(stage), number_of(stage, "run")
     queries = setting.queries(stage, params.split)
     run = run_bytes(queries, params.depth, params.split)
-    return Work(rows=(("lines", queries * params.depth * runs),), memory=150 * MIB, run=run)
+    return Work(rows=(("lines", queries * params.depth * runs),), memory=named(stage, setting), run=run)
 
 
 @cost("tune_fusion")
@@ -183,7 +217,7 @@ def tune_fusion(stage: Stage, setting: Setting) -> Work:
     queries = setting.queries(stage, params.split)
     settings = len(params.k) if params.method == "rrf" else comb(round(1 / params.step) + runs - 1, runs - 1)
     lines = queries * params.depth * runs
-    return Work(rows=(("lines", lines * (1 + settings)),), memory=150 * MIB + 8.0 * settings * queries)
+    return Work(rows=(("lines", lines * (1 + settings)),), memory=named(stage, setting) + 8.0 * settings * queries)
 
 
 @cost("pipeline")
@@ -192,7 +226,7 @@ def pipeline(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
     run = run_bytes(queries, params.depth, params.split)
-    return Work(rows=(("lines", 3 * queries * params.depth),), memory=150 * MIB, run=run)
+    return Work(rows=(("lines", 3 * queries * params.depth),), memory=named(stage, setting), run=run)
 
 
 @cost("choose_pipeline")
@@ -200,13 +234,15 @@ def choose_pipeline(stage: Stage, setting: Setting) -> Work:
     """Reading every run, re-ranked ones once per depth with what they re-rank, and measuring it."""
     params, first = params_of(stage), number_of(stage, "first")
     read = number_of(stage, "run") - first + 2 * first * len(params.depths)
-    return Work(rows=(("lines", setting.queries(stage, params.split) * params.depth * read),), memory=150 * MIB)
+    lines = setting.queries(stage, params.split) * params.depth * read
+    return Work(rows=(("lines", lines),), memory=named(stage, setting))
 
 
 @cost("score")
 def score(stage: Stage, setting: Setting) -> Work:
     """Measuring a run."""
     if "run" not in stage.upstream:
-        return Work(memory=140 * MIB)
-    queries = setting.queries(stage, params_of(stage).split)
-    return Work(rows=(("lines", queries * depth_of(stage.upstream["run"])),), memory=150 * MIB, disk=queries * 100)
+        return Work(memory=LIGHT)
+    queries, depth = setting.queries(stage, params_of(stage).split), depth_of(stage.upstream["run"])
+    memory = named(stage, setting) + RANKED * depth * min(queries, SCORED)
+    return Work(rows=(("lines", queries * depth),), memory=memory, disk=1000 + 12 * queries)

@@ -150,6 +150,7 @@ class Searcher:
             for number, (first, stop) in enumerate(pairwise(edges))
             for start in range(first, stop, TOGETHER)
         )
-        for _ in self.index.threads.map(score, pieces):
+        run = self.index.threads.map if len(order) > TOGETHER else map  # handing over costs more than a few pairs
+        for _ in run(score, pieces):
             pass
         return keys.reshape(rows.shape)
