@@ -81,14 +81,20 @@ class Index:
         each = 2.0 * self.dimension
         codes = (1 << self.params.bits) * each if self.params.bits else 0.0
         compared = self.rows * self.params.ef_construction * self.links if self.links else 0.0
-        hops = compared * log2(max(2, min(self.rows, self.params.part)))
-        return self.rows * self.nlist * each, self.rows * codes + compared * each, hops
+        return self.rows * self.nlist * each, self.rows * codes + compared * each, self.hops(compared)
+
+    def hops(self, compared: float) -> float:
+        """Steps of a graph's search that compares so many nodes."""
+        return compared * log2(max(2, min(self.rows, self.params.part)))
+
+    def compared_nodes(self, ef_search: int | None) -> float:
+        """Nodes of graphs that a query is compared with; 0 without a graph."""
+        return float(-(-self.rows // self.params.part)) * (ef_search or EF_SEARCH) * self.links if self.links else 0.0
 
     def searched(self, nprobe: int | None, ef_search: int | None) -> float:
         """Operations of one query."""
         if self.links:
-            parts = -(-self.rows // self.params.part)
-            return float(parts) * (ef_search or EF_SEARCH) * self.links * 2.0 * self.dimension
+            return self.compared_nodes(ef_search) * 2.0 * self.dimension
         if self.nlist:
             seen = self.rows * min(1.0, (nprobe or 1) / self.nlist)
             return self.nlist * 2.0 * self.dimension + seen * self.compared
@@ -133,9 +139,14 @@ def ann(stage: Stage, setting: Setting) -> Work:
     proposed = min(depth * params.rescore_factor, index.rows) if params.rescore else depth
     each = index.searched(params.nprobe, params.ef_search)
     each += 2.0 * proposed * index.dimension if params.rescore else 0.0
-    exact = 2.0 * min(params.recall_queries, queries) * index.rows * index.dimension
-    memory = 150 * MIB + 40.0 * min(queries, GROUP) * proposed
-    rows = ((together(setting), queries * each), ("faiss_alone", exact))
+    exact = float(min(params.recall_queries, queries)) * index.rows
+    memory = 150 * MIB + 40.0 * min(queries, GROUP) * proposed + index.rows * index.each
+    rows = (
+        (together(setting), queries * each),
+        ("hops", queries * index.hops(index.compared_nodes(params.ef_search))),
+        ("faiss_alone", 2 * exact * index.dimension),
+        ("compared", exact),
+    )
     return Work(rows=rows, memory=memory, run=run_bytes(queries, depth, params.split))
 
 
@@ -144,7 +155,7 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     """Every setting of every index: a query at a time by one thread, all together by all; and exact search once."""
     params = params_of(stage)
     queries, sweep = min(params.queries, setting.queries(stage, params.split)), params.sweep
-    all_at_once = one_by_one = 0.0
+    single, all_at_once, one_by_one, hops, rescored = min(queries, ALONE) * (params.repeats + 1), 0.0, 0.0, 0.0, 0.0
     indexes = [Index(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:
         settings: list[tuple[int | None, int | None]] = [(None, None)]
@@ -154,6 +165,16 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
             settings = [(n, None) for n in [n for n in sweep.nprobe if n <= index.nlist] or [index.nlist]]
         each = len(sweep.rescore) * sum(index.searched(*values) for values in settings)
         all_at_once += each * queries * (params.repeats + 2)
-        one_by_one += each * min(queries, ALONE) * (params.repeats + 1)
-    exact = 2.0 * queries * indexes[0].rows * indexes[0].dimension
-    return Work(rows=((together(setting), all_at_once), ("faiss_alone", one_by_one + exact)), memory=300 * MIB)
+        one_by_one += each * single
+        nodes = len(sweep.rescore) * sum(index.compared_nodes(ef) for _, ef in settings)
+        hops += index.hops(nodes) * (single + queries * (params.repeats + 2))
+        rescored += sum(sweep.rescore) * len(settings) * single * max(params.k) * sweep.rescore_factor
+    exact = float(queries) * indexes[0].rows
+    rows = (
+        (together(setting), all_at_once),
+        ("faiss_alone", one_by_one + 2 * exact * indexes[0].dimension),
+        ("compared", exact),
+        ("hops", hops),
+        ("rescored", rescored),
+    )
+    return Work(rows=rows, memory=150 * MIB + max(index.rows * index.each for index in indexes))

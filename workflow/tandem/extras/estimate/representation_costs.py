@@ -1,9 +1,10 @@
 """Cost functions of what encodes texts and searches it: one vector a text, a vector a token, weights of terms."""
 
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import bm25_memory, bm25_rows, run_bytes
+from tandem.extras.estimate.stage_costs import LIGHT, bm25_memory, bm25_rows, run_bytes
 from tandem.plan.graph import Stage
 
+ORDER = 24  # bytes a passage whose id's place in alphabetical order is mapped
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
 
 
@@ -32,8 +33,11 @@ def retrieve(stage: Stage, setting: Setting) -> Work:
     split = params_of(stage.upstream["queries"]).split
     queries = size.queries.get(split, 0)
     compared = float(queries * size.passages)
-    rows = (("flat_search", 2 * compared * setting.dimension(passages)), ("compared", compared))
-    return Work(rows=rows, run=run_bytes(queries, params_of(stage).depth, split))
+    dimension, depth = setting.dimension(passages), params_of(stage).depth
+    rows = (("flat_search", 2 * compared * dimension), ("compared", compared))
+    held = 16 * queries * depth + size.passages * 6 * dimension
+    memory = LIGHT + min((setting.execution.search_memory or 2048) * MIB, held) + ORDER * size.passages
+    return Work(rows=rows, memory=memory, run=run_bytes(queries, params_of(stage).depth, split))
 
 
 @cost("average_rank")

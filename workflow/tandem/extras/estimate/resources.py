@@ -27,7 +27,7 @@ PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has 
 WORK = ("encode", "rerank", "dual", "cross", "joint")
 STARTS = ("data", "lexical", "search", "models")  # environments of stages
 RATES = ("passages", "tokens", "encoded", "indexed", "bm25", "hits", "lines", "listed", "run", "files")
-RATES += ("flat_search", "compared", "faiss", "faiss_alone", "hops")
+RATES += ("flat_search", "compared", "faiss", "faiss_alone", "hops", "rescored")
 OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
 # Mean tokens of a (passage, query) without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
 # in Chinese one token a character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).
@@ -49,7 +49,8 @@ class Hardware:
     - lines of runs that are fused or scored, or drawn into training lists (`listed`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
     - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
-      the processor's threads, and steps from node to neighbour in a graph (`hops`).
+      the processor's threads, steps from node to neighbour in a graph (`hops`), and passages that a single query's
+      proposals are `rescored` by.
     """
 
     name: str

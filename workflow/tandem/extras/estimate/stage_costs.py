@@ -11,20 +11,19 @@ LINE, TEXT = 5, 55  # bytes of a run's line, and of the same line in run.trec
 LISTED = 6  # bytes of a line of training lists
 LIGHT = 190 * MIB  # a process without torch
 NAMED, FOUND = 30, 50  # bytes a passage whose ids stand in memory, and where they can also be looked up
-RANKED = 400  # bytes a line that is scored: objects of Python's
-SCORED = 1000  # queries that are scored together
-HEAP = 2048 * MIB  # of Java, at most
-GARBAGE = 450  # bytes a passage by which Java's heap grows until it is full
+SCORED, FUSED = 400, 150  # bytes a line that is scored, or fused: objects of Python's
+TOGETHER = 1000  # queries whose lines stand in memory together, about
+HEAP, GARBAGE = 450 * MIB, 450  # what Java's heap grows to, and the bytes a passage by which it grows
 INDEXED = 1.25  # bytes of Lucene's index a token
 EVERY = 1 << 62
 
 
 @cost("dataset")
 def dataset(stage: Stage, setting: Setting) -> Work:
-    """Reading, checking and writing; 36 bytes a passage stay in memory (see benchmarks/results/dataset_stage.md)."""
+    """Reading, checking and writing; 60 bytes a passage stay in memory (see benchmarks/results/at_scale.md)."""
     size = setting.sizes(stage)
     text = size.passages * size.lengths["passage"] * 5
-    return Work(rows=(("passages", size.passages),), memory=285 * MIB + 36 * size.passages, disk=0.5 * text)
+    return Work(rows=(("passages", size.passages),), memory=285 * MIB + 60 * size.passages, disk=0.5 * text)
 
 
 @cost("tokens")
@@ -51,9 +50,14 @@ def encoder(stage: Stage, setting: Setting) -> Work:
 
 @cost("lucene")
 def lucene(stage: Stage, setting: Setting) -> Work:
-    """Indexing; the finished index is mapped into memory."""
-    passages, disk = setting.size(stage).passages, lucene_bytes(stage, setting)
-    return Work(rows=(("indexed", passages),), memory=2 * LIGHT + min(HEAP, GARBAGE * passages) + disk, disk=disk)
+    """Indexing."""
+    rows, memory = (("indexed", setting.size(stage).passages),), java_memory(stage, setting)
+    return Work(rows=rows, memory=memory, disk=lucene_bytes(stage, setting))
+
+
+def java_memory(stage: Stage, setting: Setting) -> float:
+    """Bytes of a process that runs Java."""
+    return 2 * LIGHT + min(HEAP, GARBAGE * setting.size(stage).passages)
 
 
 def lucene_bytes(stage: Stage, setting: Setting) -> float:
@@ -99,10 +103,8 @@ def bm25_rows(
 
 
 def bm25_memory(stage: Stage, setting: Setting) -> float:
-    """Bytes of a search: Java's heap, ids that are looked up, and the index, which is mapped."""
-    passages = setting.size(stage).passages
-    heap = min(HEAP / 2, GARBAGE * passages)
-    return 2 * LIGHT + heap + FOUND * passages + lucene_bytes(stage, setting)
+    """Bytes of a search: Java, ids that are looked up, and the index, which is mapped."""
+    return java_memory(stage, setting) + FOUND * setting.size(stage).passages + lucene_bytes(stage, setting)
 
 
 def named(stage: Stage, setting: Setting) -> float:
@@ -121,7 +123,13 @@ def score_pairs(
     """Cross-encoders' scores of pairs, which are stored; `disk` and `run` are what the stage itself writes."""
     shape, length = setting.shape(tokens), setting.pair_length(tokens)
     operations, rows = models * shape.forward(pairs, length), (("encoded", models * pairs * length),)
-    return Work("rerank", operations, rows, memory=PROCESS + 8 * shape.parameters, disk=disk + 12 * pairs, run=run)
+    memory = PROCESS + 8 * shape.parameters + mapped_tokens(tokens, setting)
+    return Work("rerank", operations, rows, memory=memory, disk=disk + 12 * pairs, run=run)
+
+
+def mapped_tokens(tokens: Stage, setting: Setting) -> float:
+    """Bytes of the passages' token ids, which are mapped and read here and there."""
+    return 2 * setting.lengths(tokens)[1] * setting.size(tokens).passages
 
 
 def number_of(stage: Stage, role: str) -> int:
@@ -135,13 +143,14 @@ def candidates(stage: Stage, setting: Setting) -> Work:
     params, judges = params_of(stage), number_of(stage, "judge")
     queries = min(setting.queries(stage, params.split), params.queries or EVERY)
     lines = queries * params.depth
-    held = setting.size(stage).passages * (FOUND + 2 * setting.lengths(stage.upstream["tokens"])[1])
+    looked_up = FOUND * setting.size(stage).passages
     if judges:
         calibrating = setting.queries(stage, "dev") if "calibration" in stage.upstream else 0
         pairs = (queries + calibrating) * (params.depth + 1)
         judged = score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
-        return replace(judged, memory=judged.memory + held)
-    return Work(rows=(("listed", lines),), memory=LIGHT + held, disk=lines * LISTED)
+        return replace(judged, memory=judged.memory + looked_up)
+    memory = LIGHT + looked_up + mapped_tokens(stage.upstream["tokens"], setting)
+    return Work(rows=(("listed", lines),), memory=memory, disk=lines * LISTED)
 
 
 @cost("teacher")
@@ -207,7 +216,9 @@ def fuse(stage: Stage, setting: Setting) -> Work:
     params, runs = params_of(stage), number_of(stage, "run")
     queries = setting.queries(stage, params.split)
     run = run_bytes(queries, params.depth, params.split)
-    return Work(rows=(("lines", queries * params.depth * runs),), memory=named(stage, setting), run=run)
+    looked_up = FOUND * setting.size(stage).passages + FUSED * params.depth * min(queries, TOGETHER)
+    rows, memory = (("lines", queries * params.depth * runs),), named(stage, setting) + looked_up
+    return Work(rows=rows, memory=memory, run=run)
 
 
 @cost("tune_fusion")
@@ -244,5 +255,5 @@ def score(stage: Stage, setting: Setting) -> Work:
     if "run" not in stage.upstream:
         return Work(memory=LIGHT)
     queries, depth = setting.queries(stage, params_of(stage).split), depth_of(stage.upstream["run"])
-    memory = named(stage, setting) + RANKED * depth * min(queries, SCORED)
+    memory = named(stage, setting) + SCORED * depth * min(queries, TOGETHER)
     return Work(rows=(("lines", queries * depth),), memory=memory, disk=1000 + 12 * queries)
