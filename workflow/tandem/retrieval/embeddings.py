@@ -178,7 +178,7 @@ class Embeddings:
         with open(self.artifact.path(block_name(number)), "rb") as file:
             data = mmap(file.fileno(), 0, access=ACCESS_READ)
         rows = min(self.size, self.rows - number * self.size)
-        kind = row_type(self.dimension) if self.dtype == INT8 else STORED[self.dtype]
+        kind: np.dtype[Any] = row_type(self.dimension) if self.dtype == INT8 else STORED[self.dtype]
         flat = rows * (1 if kind.names else self.dimension)
         stored: Array = np.frombuffer(data, kind, flat, len(data) - flat * kind.itemsize)
         return stored if kind.names else stored.reshape(rows, self.dimension)

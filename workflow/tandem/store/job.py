@@ -71,7 +71,9 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
         kind: of stage.
         words: `--params.<path> <value>` sets a parameter (JSON, or plain text), `--in.<role> <folder>` names an
             upstream artifact, `--run.<name> <value>` is an execution option, `--out` is the artifact's manifest.
+        started: when the job began, None for now: importing its module and comparing its inputs are a part of it.
     """
+    began = time.monotonic() if started is None else started
     if len(words) % 2:
         raise UserError(f"{kind}: {words[-1]} has no value")
     flags = dict(zip(words[::2], words[1::2], strict=True))
@@ -96,7 +98,7 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
             for role, folder in groups["--in."].items()
         },
         execution=execution,
-        started=started,
+        started=began,
     )
 
 

@@ -26,8 +26,10 @@ MIB = 1 << 20
 PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
 WORK = ("encode", "rerank", "dual", "cross", "joint")
 STARTS = ("data", "lexical", "search", "models")  # environments of stages
-RATES = ("passages", "tokens", "encoded", "indexed", "bm25", "hits", "lines", "listed", "run", "files")
-RATES += ("flat_search", "compared", "faiss", "faiss_alone", "hops", "rescored")
+RATES = (
+    *("passages", "tokens", "encoded", "indexed", "bm25", "hits", "lines", "listed", "run", "files"),
+    *("flat_search", "compared", "faiss", "faiss_alone", "hops", "rescored"),
+)
 OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
 # Mean tokens of a (passage, query) without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
 # in Chinese one token a character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).
