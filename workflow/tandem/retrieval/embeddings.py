@@ -25,7 +25,7 @@ Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Rows = list[Array]  # rows as they are stored, memory-mapped
 
 FP32, FP16, INT8 = "fp32", "fp16", "int8"
-STORED = {FP32: np.dtype("<f4"), FP16: np.dtype("<f2")}
+STORED: dict[str, np.dtype[Any]] = {FP32: np.dtype("<f4"), FP16: np.dtype("<f2")}
 LARGEST = 127
 BITS = 16  # of a scale
 ROWS = 1024  # rows that are quantised at once: float64 is wide
@@ -178,7 +178,7 @@ class Embeddings:
         with open(self.artifact.path(block_name(number)), "rb") as file:
             data = mmap(file.fileno(), 0, access=ACCESS_READ)
         rows = min(self.size, self.rows - number * self.size)
-        kind: np.dtype[Any] = row_type(self.dimension) if self.dtype == INT8 else STORED[self.dtype]
+        kind = STORED.get(self.dtype, row_type(self.dimension))
         flat = rows * (1 if kind.names else self.dimension)
         stored: Array = np.frombuffer(data, kind, flat, len(data) - flat * kind.itemsize)
         return stored if kind.names else stored.reshape(rows, self.dimension)
