@@ -1,6 +1,7 @@
 """Estimates follow from counts: worked out by hand for one training, and bounded by what was made."""
 
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -163,6 +164,13 @@ def test_unknown_sizes_are_one_line(machine):
 def test_unknown_hardware_is_one_line():
     with pytest.raises(UserError, match=r"execution\.hardware: h2000 is unknown; did you mean h200\?"):
         Hardware.load(ROOT / "config/hardware", "h2000")
+
+
+def test_a_missing_figure_is_named(tmp_path):
+    text = (ROOT / "config/hardware/core.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(re.sub("start_seconds: .*", "start_seconds: 8", text))
+    with pytest.raises(UserError, match=r"mine\.yaml: start_seconds\.data is missing"):
+        Hardware.load(tmp_path, "mine")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config/hardware").glob("*.yaml")), ids=lambda path: path.stem)

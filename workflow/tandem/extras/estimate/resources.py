@@ -73,8 +73,9 @@ class Hardware:
             raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
         entry = read_yaml(path)
         for section, keys in (("mfu", WORK), ("rates", RATES), ("start_seconds", STARTS)):
+            figures = entry.get(section)
             for key in keys:
-                if key not in entry.get(section, {}):
+                if not isinstance(figures, dict) or key not in figures:
                     raise UserError(f"{path}: {section}.{key} is missing")
         rates = {key: rate * (1e12 if key in OPERATIONS else 1) for key, rate in entry["rates"].items()}
         memory = (entry["activation_bytes"], entry["held_mib"] << 20)
