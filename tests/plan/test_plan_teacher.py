@@ -144,6 +144,38 @@ def test_a_teacher_that_descends_from_its_student_is_a_cycle(student):
         student("ce_deneg", models={"ce_deneg": {"candidates": {"from": "pupil", "depth": 50}}})
 
 
+def test_a_dual_encoder_teaches_in_batch_beside_the_lists_teacher(student):
+    made = student("ce_bm25neg", in_batch={"from": "rocketqav2.retriever", "loss": "kl"})
+    assert made.upstream["teacher"].name == "ce_bm25neg"
+    assert made.upstream["in_batch_teacher"].name == "rocketqav2"
+    assert made.upstream["in_batch_tokens"].kind == "tokens"
+    assert "from" not in made.values["train"]["distil"]["in_batch"]
+    assert made.digest != student("ce_bm25neg").digest
+
+
+@pytest.mark.parametrize(
+    ("train", "line"),
+    [
+        ({"distil": {"loss": "kl"}}, "train.distil.from is missing: name a teacher of the lists, or one in_batch"),
+        (
+            {"distil": {"in_batch": {"from": "ce_bm25neg"}}},
+            "in_batch.from: ce_bm25neg is a cross model",
+        ),
+        ({"distil": {"in_batch": {"from": "encoder"}}, "margin_bins": 4}, "margin_bins needs scores of the lists"),
+        (
+            {"distil": {"in_batch": {"from": "encoder", "temperature": 2}}},
+            "in_batch.temperature is 2.0, but paper",
+        ),
+    ],
+)
+def test_a_wrong_teacher_in_batch_is_one_line(configured, train, line):
+    config = configured("models.pupil", {"like": "de_bm25neg", "train": train})
+    with pytest.raises(UserError) as error:
+        FullPlan(config, ROOT).planner.model("pupil", "here")
+    (found,) = str(error.value).splitlines()
+    assert line in found
+
+
 def test_the_recipe_teaches_by_stored_scores(configured):
     config = configured()
     config["recipes"].append("margin_mse")

@@ -14,7 +14,7 @@ OTHERS = {"dimensions", "matryoshka", "scifact", "systems"}  # of no paper
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS)
 SYSTEMS = [
     *("dpr", "ance", "star", "pair", "repbert", "cocondenser", "retromae", "contriever"),
-    *("bert_reranker", "tfr_bert", "cakd", "tas_b", "prod", "augsbert"),
+    *("bert_reranker", "tfr_bert", "cakd", "tas_b", "tct_colbert", "cl_drd", "prod", "augsbert"),
 ]  # of the surveys, in the order in which one may build on another
 
 
@@ -256,13 +256,28 @@ def test_tas_b_has_batches_of_topics_of_an_untrained_encoders_queries(surveyed):
     )
     assert (trained["topics"], trained["margin_bins"]) == ({"clusters": 2000}, 10)  # the encoder is an input
     assert model(surveyed, "tas_b").upstream["teacher"] is model(surveyed, "cakd_de").upstream["teacher"]
-    assert "topics" not in model(surveyed, "cakd_de").upstream
+    assert model(surveyed, "tas_b").upstream["in_batch_teacher"] is model(surveyed, "tas_b_colbert")
+    assert not {"topics", "in_batch_teacher"} & set(model(surveyed, "cakd_de").upstream)
+
+
+def test_tct_colbert_learns_from_late_interaction_in_batch_alone(surveyed):
+    stage = model(surveyed, "tct_colbert")
+    assert "teacher" not in stage.upstream
+    assert stage.upstream["in_batch_teacher"].values["representation"]["type"] == "multi"
+    assert (stage.values["train"]["distil"]["supervision"], stage.values["pooling"]) == (0.0, "mean")
+
+
+def test_cl_drd_learns_one_set_of_scores_in_ever_longer_ordered_groups(surveyed):
+    phases = [model(surveyed, f"cl_drd_{at}") for at in (1, 2, 3)]
+    assert len({stage.upstream["teacher"].key for stage in phases}) == 1
+    assert [stage.values["train"]["groups"][0]["passages"] for stage in phases] == [5, 10, 30]
+    assert [stage.upstream["start"].name for stage in phases] == ["tas_b", "cl_drd_1", "cl_drd_2"]
 
 
 def test_the_systems_in_small_are_all_in_the_table():
     plan = planned("small/rocketqa", "small/systems")
     rows = plan.tables.rows("systems")
-    assert len(rows) == 30
+    assert len(rows) == 32
     assert not [row for row in rows if row.absent]
     trained = {stage.values["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
     assert None not in trained

@@ -21,12 +21,15 @@ BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 SMALL = Budget(micro_tokens=60, graph_tokens=60)  # less than the tokens of most lists' pairs
 TAUGHT = replace(BATCH, teacher=np.random.RandomState(4).normal(0, 1, BATCH.passages.shape).astype(np.float32))
 DISTIL = {"loss": "margin_mse", "weight": 0.5, "supervision": 1.0}
+IN_BATCH = {"loss": "margin_mse", "weight": 0.75, "own_negatives": False}
 REGULARISE = {"query": {"flops": 0.1, "l1": 0.0}, "passage": {"flops": 0.2, "l1": 0.1}, "ramp": 0}
 CASES = {
     "dual": ("dual", {}),
     "dual in-batch": ("dual", {"in_batch": True}),
     "dual in-batch, one tower": ("dual", {"in_batch": True, "shared": True}),
     "dual distilled": ("dual", {"in_batch": True, "distil": DISTIL}),
+    "dual taught in batch": ("dual", {"distil": DISTIL | {"in_batch": IN_BATCH}}),
+    "multi taught in batch": ("multi", {"in_batch": True, "distil": DISTIL | {"in_batch": {"loss": "kl"}}}),
     "dual passage-centric": ("dual", {"in_batch": True, "passage_centric": 0.3}),
     "dual regularised": ("dual", {"regularise": REGULARISE}),
     "dual, a frozen layer": ("dual", {"in_batch": True, "freeze_layers": 1}),

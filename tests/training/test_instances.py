@@ -10,9 +10,9 @@ from pytest import approx
 from tiny_training import TRAINING, objective
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from tandem.config.training import DualTrain
+from tandem.config.training import DualTrain, RankGroup
 from tandem.training.forward import Seeds
-from tandem.training.instances import Instances, balanced, batches, by_topic, visits_in
+from tandem.training.instances import Instances, balanced, batches, by_topic, pseudo_labels, visits_in
 from tandem.training.lists import Batch, Lists
 
 # Query 7 has the positives 10 and 11 and the negatives 20 to 25, query 9 the positive 12 and the negatives 26 to 28.
@@ -128,6 +128,47 @@ def test_bins_need_a_teacher_and_whole_lists():
         with pytest.raises(ValidationError, match="margin_bins is 10, which needs a teacher"):
             DualTrain.model_validate({"margin_bins": 10, **train})
     assert not {"margin_bins", "topics"} & set(DualTrain().model_dump())
+
+
+GROUPS = tuple(RankGroup(last_rank=rank, passages=count) for rank, count in ((2, 2), (5, 2), (9, 2)))
+
+
+def test_a_list_by_its_ranks_under_the_teacher_by_hand():
+    # The positives stand first; 7, 5, 4, 3, 2 and 1 are the teacher's scores of the others, one has none
+    scores = np.array([9, 9, 1, 7, 3, np.nan, 5, 4, 2], np.float32)
+    lists = Lists(np.array([7]), np.array([0, 9]), np.array([2]), np.arange(10, 19), scores)
+    instances, seen = Instances(lists, 6, groups=GROUPS), [set() for _ in range(6)]
+    for batch in batches(instances, 1, seed=3, visits=200):
+        assert batch.teacher.tolist() == [[1.0, 0.5, 0.0, 0.0, -1.0, -1.0]]
+        for ranks, passage in zip(seen, batch.passages[0].tolist(), strict=True):
+            ranks.add(passage)
+    # Rank 1 is one of the positives, rank 2 the teacher's best; two of the ranks 3 to 5; 6 and 7 are all there are
+    assert seen == [{10, 11}, {13}, {16, 17}, {17, 14}, {18}, {12}]
+
+
+def test_what_a_list_lacks_is_left_empty_in_its_group():
+    lists = Lists(np.array([7]), np.array([0, 4]), np.array([1]), np.arange(10, 14), np.array([0, 1, 3, 2], np.float32))
+    (batch,) = batches(Instances(lists, 6, groups=GROUPS), 1, seed=3, visits=1)
+    assert batch.passages.tolist() == [[10, 12, 13, 11, -1, -1]]
+    assert np.isnan(batch.teacher[0, 4:]).all()
+    assert pseudo_labels(GROUPS[:1]).tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("train", "line"),
+    [
+        ({"distil": None}, "groups need a teacher"),
+        ({"margin_bins": 2}, "groups need a teacher .*, and no margin_bins"),
+        ({"list_size": 4}, "groups have 6 passages, but list_size is 4"),
+        ({"groups": [{"last_rank": 3, "passages": 2}]}, r"groups draw \[2\] of \[3\] ranks; of the first all"),
+        ({"groups": [{"last_rank": 2, "passages": 2}, {"last_rank": 5, "passages": 4}]}, r"draw \[2, 4\] of \[2, 3\]"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(train, line):
+    told = {"groups": [group.model_dump() for group in GROUPS], "list_size": 6, "distil": {"from": "ce"}}
+    assert DualTrain.model_validate(told).groups == GROUPS
+    with pytest.raises(ValidationError, match=line):
+        DualTrain.model_validate(told | train)
 
 
 def test_an_epoch_by_topic_by_hand():

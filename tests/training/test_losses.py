@@ -23,7 +23,7 @@ from tandem.training.losses.listwise import (
 
 LN2, LN3 = math.log(2), math.log(3)
 EVERY = [("by first", name) for name in supervision] + [("by teacher", name) for name in distillation]
-BY_ORDER = {"hinge", "ranknet", "lambdarank", "listmle"}  # what the teacher's order alone decides
+BY_ORDER = {"hinge", "ranknet", "lambdarank", "lambda_mrr", "listmle"}  # what the teacher's order alone decides
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
 
 

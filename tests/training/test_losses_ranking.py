@@ -10,6 +10,7 @@ from tandem.training.losses.listwise import approx_ndcg, listmle, listwise
 from tandem.training.losses.pairwise import (
     hinge,
     hinge_distillation,
+    lambda_mrr,
     lambdarank,
     lambdarank_distillation,
     ranknet,
@@ -63,6 +64,12 @@ def test_lambdarank_by_the_teachers_order_by_hand():
     gain, ideal = 2 ** (1 / 3) - 1, 1 + SECOND + (2 ** (1 / 3) - 1) / 2
     expected = (1 - 1 / 2) * math.log(1 + math.exp(-2)) + (SECOND - 1 / 2) * math.log(1 + math.exp(-1))
     assert of(lambdarank_distillation, [2.0, 1.0, 0.0], [7.0, 7.0, 1.0]) == approx((1 - gain) / ideal * expected)
+
+
+def test_lambda_mrr_by_the_teachers_order_by_hand():
+    # ranks 2, 1 and 3, the teacher's order 1st, then the others, which are no pair: leads -ln 3 and ln 3
+    expected = (1 - 1 / 2) * math.log(4) + (1 / 2 - 1 / 3) * math.log(4 / 3)
+    assert of(lambda_mrr, [0.0, LN3, -LN3], [1.0, 0.0, 0.0]) == approx(expected / 2)
 
 
 def test_approx_ndcg_by_hand():

@@ -22,7 +22,7 @@ from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
-from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.dual import Dual, Teacher
 
 WORDS = 200
 TRAINING = dict.fromkeys(("dual", "multi", "sparse", "unicoil"), DualTraining)
@@ -91,6 +91,23 @@ def late_interaction(shared):
     return made
 
 
+def weigh(model, seed, dtype):
+    """Give a model's parameters weights by their names."""
+    rng = np.random.RandomState(seed)
+    for path, parameter in sorted(model.named_parameters()):
+        centre = 1.0 if path.endswith("LayerNorm.weight") else 0.0
+        parameter.data = torch.from_numpy(rng.normal(centre, 0.2, tuple(parameter.shape))).to(dtype)
+
+
+def teacher_of(params, opened, budget, dtype):
+    """Late interaction that teaches in batch, if the parameters have a teacher."""
+    if params.distil is None or params.distil.in_batch is None:
+        return None
+    model = late_interaction(shared=True)
+    weigh(model, 3, dtype)
+    return Teacher(model, opened, params.distil.in_batch, params.precision, budget)
+
+
 def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=ALONE, **train):
     """One of `TRAINING` over tiny BERTs, with the same weights at each call."""
     params, budget, opened = train_params(name, **train), budget or Budget(), texts()
@@ -99,22 +116,15 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         query = bert()
         return DualEncoder(query, query if shared else bert(), "mean", False, 1.0)
 
-    if name == "multi":
-        made = Dual(late_interaction(shared), opened, params, POSITIVES, budget, world)
-    elif name == "dual":
-        made = Dual(dual(), opened, params, POSITIVES, budget, world)
-    elif name == "sparse":
-        made = Dual(sparse(), opened, params, POSITIVES, budget, world)
-    elif name == "unicoil":
-        made = Dual(unicoil(), opened, params, POSITIVES, budget, world)
+    duals = {"dual": dual, "multi": lambda: late_interaction(shared), "sparse": sparse, "unicoil": unicoil}
+    if name in duals:
+        teacher = teacher_of(params, opened, budget, dtype)
+        made = Dual(duals[name](), opened, params, POSITIVES, budget, world, teacher)
     elif name == "cross":
         made = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)
     else:
         made = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world)
-    rng = np.random.RandomState(2)
-    for path, parameter in sorted(made.models.named_parameters()):
-        centre = 1.0 if path.endswith("LayerNorm.weight") else 0.0
-        parameter.data = torch.from_numpy(rng.normal(centre, 0.2, tuple(parameter.shape))).to(dtype)
+    weigh(made.models, 2, dtype)
     set_dropout(made.models, dropout)
     if params.freeze_layers:
         freeze_layers(made.models, params.freeze_layers)

@@ -106,13 +106,32 @@ class TakesLosses(Section):
         return self
 
 
-class Distil(TakesLosses):
-    """Learning from a teacher's scores of the training lists as well."""
+class Teaching(TakesLosses):
+    """How a teacher's scores are learned."""
 
     losses = (("loss", distillation),)
 
+    loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
+    temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
+    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
+    weight: float = Field(1.0, gt=0, description="weight of the distillation")
+
+
+class InBatchTeaching(Teaching):
+    """A teacher that scores every query of a batch against the passages of all its lists, as they are visited."""
+
+    from_: str = Field(alias="from", description="a dual encoder of any representation, trained or not")
+    teacher_temperature: float = Field(1.0, gt=0, description="divides the teacher's scores, before `loss`")
+    own_negatives: bool = Field(
+        True, description="the list's own negatives too; false: its positive and the other lists' passages alone"
+    )
+
+
+class Distil(Teaching):
+    """Learning from teachers' scores as well: of the training lists, in batch, or both."""
+
     from_: Names = Field(
-        alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
+        (), alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
     )
     weights: Items[Annotated[float, Field(gt=0)]] | None = Field(
         None,
@@ -124,10 +143,7 @@ class Distil(TakesLosses):
         exclude_if=not_,
         description="of each teacher's scores within a list, before they are averaged; null: none, without runs",
     )
-    loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
-    temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
-    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
-    weight: float = Field(1.0, gt=0, description="weight of the distillation")
+    in_batch: InBatchTeaching | None = Field(None, exclude_if=not_, description="of dual encoders: a teacher in batch")
     supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone")
 
 

@@ -85,6 +85,13 @@ class Train(Optimisation):
         return self
 
 
+class RankGroup(Section):
+    """A range of a list's ranks under its teacher, and how many of its passages a visit draws."""
+
+    last_rank: int = Field(ge=1, description="where it ends; it begins behind the group before")
+    passages: int = Field(ge=1, description="how many are drawn; of the first group all")
+
+
 class SingleTrain(Train, TakesLosses):
     """How one model is trained, unlike two together."""
 
@@ -103,6 +110,12 @@ class SingleTrain(Train, TakesLosses):
     margin_bins: int | None = Field(
         None, ge=2, exclude_if=not_, description="draw negatives evenly from so many ranges of the teacher's margins"
     )
+    groups: Items[RankGroup] = Field(
+        (),
+        exclude_if=not_,
+        description="draw a list by its ranks under the teacher, the positive first, and learn their order instead of "
+        "scores: within the first group, and between groups (CL-DRD)",
+    )
 
     @model_validator(mode="after")
     def _instances_fit(self) -> Self:
@@ -112,6 +125,20 @@ class SingleTrain(Train, TakesLosses):
             raise problem(f".margin_bins is {self.margin_bins}, which needs a teacher (distil) and instance: query")
         if self.instance == "query" and not self.resample:
             raise problem(".resample is false, but instance is query; set candidates.negatives instead, which stay")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_fit(self) -> Self:
+        if not self.groups:
+            return self
+        if self.distil is None or self.instance != "query" or self.positives > 1 or self.margin_bins:
+            raise problem(".groups need a teacher (distil), instance: query, one positive, and no margin_bins")
+        ends, sizes = [group.last_rank for group in self.groups], [group.passages for group in self.groups]
+        ranks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        if sizes[0] != ranks[0] or any(size > count for size, count in zip(sizes, ranks, strict=True)):
+            raise problem(f".groups draw {sizes} of {ranks} ranks; of the first all, of others no more than there are")
+        if sum(sizes) != self.list_size:
+            raise problem(f".groups have {sum(sizes)} passages, but list_size is {self.list_size}; make them equal")
         return self
 
 
@@ -139,6 +166,12 @@ class DualTrain(SingleTrain):
             raise problem(f".positives is {self.positives}, but passage_centric is about one positive; set it to 1")
         return self
 
+    @model_validator(mode="after")
+    def _teacher_is_counted(self) -> Self:
+        if self.budget_minutes and self.distil and self.distil.in_batch:
+            raise problem(".budget_minutes does not count what distil.in_batch computes; say steps or epochs")
+        return self
+
 
 class CrossTrain(SingleTrain):
     """How a cross-encoder is trained."""
@@ -155,6 +188,8 @@ class CrossTrain(SingleTrain):
     def _rows_fit(self) -> Self:
         if self.instance == "row" and (self.loss != "pointwise" or self.in_batch or self.distil):
             raise problem(".instance is row, a single pair: it takes loss: pointwise, and neither in_batch nor distil")
+        if self.distil and self.distil.in_batch:
+            raise problem(".distil.in_batch is of dual encoders, which score all passages of a batch; leave it out")
         return self
 
 

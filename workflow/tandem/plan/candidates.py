@@ -2,12 +2,12 @@
 
 from tandem.config.candidates import Candidates, Draw
 from tandem.config.losses import Distil
-from tandem.config.training import ModelEntry
+from tandem.config.training import ModelEntry, Train
 from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import judges, pair_scoring_dual, tokens
+from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
@@ -25,8 +25,10 @@ def is_source(name: str) -> bool:
 def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     """Refuse lists that cannot be drawn or are shorter than what is trained on; joined lists likewise."""
     lists = entry.candidates
-    if lists.also and getattr(entry.train, "distil", None):
-        raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
+    if distil := getattr(entry.train, "distil", None):
+        _check_distil(f"{at}.train", entry.train, distil)
+        if lists.also and distil.from_:
+            raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
     for i, more in enumerate(lists.also):
         if more.also:
             raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")
@@ -34,6 +36,15 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
         _check_labels(f"{at}.{place}", each)
         _check_below(f"{at}.{place}", each)
         _check_size(ctx, at, place, each, entry.train.list_size)
+
+
+def _check_distil(at: str, train: Train, distil: Distil) -> None:
+    """Someone must teach, and score the lists where these are drawn by scores."""
+    if not distil.from_ and distil.in_batch is None:
+        raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
+    for key in ("margin_bins", "groups"):
+        if getattr(train, key) and not distil.from_:
+            raise UserError(f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from")
 
 
 def _check_labels(at: str, lists: Candidates) -> None:
@@ -149,6 +160,16 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
         upstream |= judges(ctx, list(lists.judges), where, data, CROSS_PARTS)
     upstream["tokens"] = tokens(ctx, ctx.settings.encoder, data)
     return ctx.stage("candidates", data, lists.from_, params, upstream)
+
+
+def teachers(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> dict[str, Stage]:
+    """What a model learns from, by role: the scores of its lists, and a dual encoder, with what it reads, in batch."""
+    upstream = {"teacher": teacher(ctx, at, distil, candidates, data)} if distil.from_ else {}
+    if distil.in_batch:
+        name, where = distil.in_batch.from_, f"{at}.train.distil.in_batch.from"
+        upstream["in_batch_teacher"] = dual_encoder(ctx, name, where)
+        upstream["in_batch_tokens"] = tokens(ctx, ctx.root(ctx.model_name(name), "dual"), data, "dual")
+    return upstream
 
 
 def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> Stage:

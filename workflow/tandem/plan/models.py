@@ -14,7 +14,7 @@ from tandem.config.representations import Representation
 from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
-from tandem.plan.candidates import check_lists, is_source, teacher, training_lists
+from tandem.plan.candidates import check_lists, is_source, teachers, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
 from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
 from tandem.plan.encoders import encoder, tokens
@@ -55,7 +55,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     upstream["tokens"] = tokens(ctx, ctx.root(name, part), data, part)
     upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
     if distil := getattr(train, "distil", None):
-        upstream["teacher"] = teacher(ctx, at, distil, lists["candidates"], data)
+        upstream |= teachers(ctx, at, distil, lists["candidates"], data)
         params["train"]["distil"] = json_of(distil, without=("from_", "weights", "normalize"))  # the teacher's
     if topics := getattr(train, "topics", None):
         upstream["topics"] = _topics(ctx, f"{at}.train.topics.by", topics, ctx.seed(train.seed), data)
@@ -133,7 +133,10 @@ def check_used(at: str, entry: ModelEntry, towers: JSON) -> None:
 def check_losses(at: str, entry: ModelEntry) -> None:
     """Refuse an option that none of a model's losses takes: one that is set and not used would be a silent mistake."""
     train = entry.train
-    for where, scope in ((f"{at}.train", train), (f"{at}.train.distil", getattr(train, "distil", None))):
+    distil = getattr(train, "distil", None)
+    in_batch = getattr(distil, "in_batch", None)
+    scopes = {f"{at}.train": train, f"{at}.train.distil": distil, f"{at}.train.distil.in_batch": in_batch}
+    for where, scope in scopes.items():
         keys = ("loss", "supervision", "semantics")
         losses = [loss for key in keys if isinstance(loss := getattr(scope, key, None), str)]
         for option, takers in option_takers().items():

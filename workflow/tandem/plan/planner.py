@@ -220,7 +220,7 @@ def model_needs(ctx: Context, name: str) -> Iterator[Name]:
             yield from run_needs(ctx, lists.from_, data)
         yield from (("models", ctx.model_name(judge)) for judge in ctx.members(list(lists.judges)))
     if distil := getattr(entry.train, "distil", None):
-        for teacher in distil.from_:
+        for teacher in (*distil.from_, *([distil.in_batch.from_] if distil.in_batch else [])):
             yield from run_needs(ctx, teacher, data)
     if topics := getattr(entry.train, "topics", None):
         yield from run_needs(ctx, topics.by, data)

@@ -22,8 +22,9 @@ from tandem.store.artifact import Artifact
 from tandem.store.lineage import Stage, input_of
 
 LOSSES = {
-    "loss": "total", "kl": "distillation (KL)", "distil": "distillation", "sup": "supervision",
-    "passage": "passage-centric", "regularise": "regulariser", "mlm": "masked words", "decoder": "decoder's words",
+    "loss": "total", "kl": "distillation (KL)", "distil": "distillation", "in_batch": "distillation in batch",
+    "sup": "supervision", "passage": "passage-centric", "regularise": "regulariser", "mlm": "masked words",
+    "decoder": "decoder's words",
 }  # fmt: skip
 PARTS = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
 OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from tandem.config.base import Model, Names, PairPooling, problem
 from tandem.config.candidates import Topics
 from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
-from tandem.config.losses import Distil
+from tandem.config.losses import Distil, InBatchTeaching
 from tandem.config.optimisation import Lora
 from tandem.config.representations import ChosenRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
@@ -89,10 +89,19 @@ class PretrainParams(Learning):
     train: Spans | Masking | RetroMaeTrain | CoCondenserTrain = Field(description="how it learns; the seed is set")
 
 
+class InBatchDistillation(InBatchTeaching):
+    """Distillation in batch from a dual encoder that is an input of the stage."""
+
+    from_: str = Field("", alias="from", exclude=True, description="unused: the teacher is an input")
+
+
 class Distillation(Distil):
-    """Distillation from a teacher whose scores are an input of the stage."""
+    """Distillation from teachers that are inputs of the stage."""
 
     from_: Names = Field((), alias="from", exclude=True, description="unused: the teacher is an input")
+    in_batch: InBatchDistillation | None = Field(
+        None, exclude_if=not_, description="learn from the input `in_batch_teacher` too"
+    )
 
 
 class TopicBatches(Topics):

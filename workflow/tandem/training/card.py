@@ -83,8 +83,9 @@ def _losses(params: ModelParams) -> str:
             losses.append((train.supervision, supervision[train.supervision]))
     else:
         losses.append((train.loss, supervision[train.loss]))
-        if train.distil:
-            losses.append((train.distil.loss, distillation[train.distil.loss]))
+        for taught in (train.distil, train.distil.in_batch) if train.distil else ():
+            if taught:
+                losses.append((taught.loss, distillation[taught.loss]))
     heads = {name: (getdoc(loss) or "").split("\n\nArgs")[0] for name, loss in losses}
     lines = [f"- `{name}`: {' '.join(head.split())}" for name, head in heads.items()]
     return "\n".join([f"Objective `{params.objective}`. Losses:", "", *lines])
@@ -102,8 +103,9 @@ def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
         *((f"negatives: {name}", value) for name, value in _flat(candidates.params)),
     ]
     rows += [(role, Path(at).name) for role, at in sorted(candidates.upstream.items()) if role.startswith("judge.")]
-    if teacher := job.inputs.get("teacher"):
-        rows.append(("scores to learn from", teacher.key))
+    for role, what in (("teacher", "scores to learn from"), ("in_batch_teacher", "teacher in batch")):
+        if teacher := job.inputs.get(role):
+            rows.append((what, teacher.key))
     return _table("what", "value", rows)
 
 

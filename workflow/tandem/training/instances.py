@@ -5,13 +5,13 @@ order of an epoch and every draw follow from (seed, epoch, instance) alone: resu
 shards change nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Literal, Self
 
 import numpy as np
 
-from tandem.config.training import CrossTrain, SingleTrain, Train
+from tandem.config.training import CrossTrain, RankGroup, SingleTrain, Train
 from tandem.data.columns import Floats
 from tandem.models.ragged import Ids, ends
 from tandem.training.lists import Batch, Lists
@@ -30,6 +30,7 @@ class Instances:
         size: passages of a positive and its negatives.
         bins: draw a list's negatives evenly from so many ranges of the teacher's margins (`balanced`), of `query`
             alone; None: from all alike.
+        groups: draw a list by its ranks under the teacher (`ranked_draw`), of `query` alone.
         topics: topic of each query row; an epoch's batches have queries of one topic (`by_topic`); None: of any.
         resample: draw the negatives anew at each visit. Else a list's negatives are dealt out to its positives once,
             in a shuffled order, and again from the first where they do not go round.
@@ -45,9 +46,10 @@ class Instances:
         pairs: bool = False,
         bins: int | None = None,
         topics: Ids | None = None,
+        groups: Sequence[RankGroup] = (),
     ) -> None:
         self.lists, self.size, self.kind, self.most, self.bins = lists, size, kind, most, bins
-        self.resample, self.pairs, self.topics = resample, pairs, topics
+        self.resample, self.pairs, self.topics, self.groups = resample, pairs, topics, groups
         self.negatives = np.minimum(size - 1, np.diff(lists.offsets) - lists.positives)  # of a positive
         self.rows = self.negatives + pairs if kind == "row" else np.ones(len(lists), np.int64)  # of a positive
         self.bounds = np.arange(len(lists) + 1) if kind == "query" else ends(lists.positives * self.rows)
@@ -59,7 +61,7 @@ class Instances:
             return cls(lists, train.list_size, most=train.positives)
         pairs = isinstance(train, CrossTrain)
         kinds = train.instance, train.positives, train.resample, pairs
-        return cls(lists, train.list_size, *kinds, bins=train.margin_bins, topics=topics)
+        return cls(lists, train.list_size, *kinds, bins=train.margin_bins, topics=topics, groups=train.groups)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -81,6 +83,8 @@ class Instances:
             stands, shape (size,), of rows (2,).
         """
         index = int(np.searchsorted(self.bounds, number, side="right")) - 1
+        if self.groups:
+            return index, ranked_draw(self.lists, index, self.groups, seed, epoch)
         if self.kind == "query":
             return index, draw(self.lists, index, self.size, seed, epoch, self.most, self.bins)
         positive, row = divmod(number - int(self.bounds[index]), int(self.rows[index]))
@@ -144,6 +148,40 @@ def balanced(margins: Floats, bins: int, turns: Ids) -> Ids:
     return np.lexsort((turns[parts], before, ~known))
 
 
+def ranked_draw(lists: Lists, index: int, groups: Sequence[RankGroup], seed: int, epoch: int) -> Ids:
+    """One visit of a list by its ranks under the teacher: all passages of the first group, random ones of the others.
+
+    The positive, one of several, has rank 1; other positives and what the teacher has not scored are left out.
+
+    Returns:
+        Where they stand in `lists.passages`, group after group, padded with -1 where a group has too few.
+    """
+    if lists.scores is None:
+        raise ValueError("train.groups needs lists with a teacher's scores")
+    rng = np.random.default_rng([seed, 1, epoch, index])
+    start, stop = (int(end) for end in lists.offsets[index : index + 2])
+    positives = int(lists.positives[index])
+    scores = lists.scores[start + positives : stop]
+    order = np.argsort(-scores, kind="stable")[: int(np.isfinite(scores).sum())]  # NaN is last
+    ranked = np.concatenate([[start + rng.integers(positives)], start + positives + order])
+    places, first, column = np.full(sum(group.passages for group in groups), -1, np.int64), 0, 0
+    for group in groups:
+        window = ranked[first : group.last_rank]
+        chosen = window[np.sort(rng.permutation(len(window))[: group.passages])]
+        places[column : column + len(chosen)] = chosen
+        first, column = group.last_rank, column + group.passages
+    return places
+
+
+def pseudo_labels(groups: Sequence[RankGroup]) -> Floats:
+    """What stands for the scores of `ranked_draw`'s passages: 1/rank in the first group, then 0, -1, … by group.
+
+    Zeng et al. 2022 (CL-DRD), whose later labels differ: only their order counts in its loss. Shape (passages,).
+    """
+    levels = [np.full(group.passages, -level) for level, group in enumerate(groups[1:])]
+    return np.concatenate([1 / np.arange(1, groups[0].passages + 1), *levels]).astype(np.float32)
+
+
 def visits_in(instances: int, per_batch: int, epochs: float, steps: int | None, kind: Kind = "query") -> int:
     """How many instances training visits.
 
@@ -197,6 +235,9 @@ def batches(instances: Instances, per_batch: int, seed: int, visits: int, first:
         rows, places = [index for index, _ in drawn], np.stack([places for _, places in drawn])
         stands = places >= 0
         passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
-        stored = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
+        scores = lists.scores
+        if scores is not None:
+            shown = pseudo_labels(instances.groups) if instances.groups else scores[places]
+            scores = np.where(stands, shown, np.float32("nan"))
         counts = np.minimum(most, lists.positives[rows]) if most > 1 else None
-        yield Batch(lists.queries[rows], passages, stored, counts)
+        yield Batch(lists.queries[rows], passages, scores, counts)

@@ -41,7 +41,7 @@ from tandem.training.history import chosen_of, points
 from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_lists, validations_within
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
-from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.selection import take_over
 from tandem.training.validation import Validation, read_validation, set_apart, validate
 
@@ -132,7 +132,8 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     objective: Ranker
     match train:
         case DualTraining():
-            objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world)
+            teacher = start_teacher(job, train)
+            objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world, teacher)
         case CrossTraining():
             objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
         case JointTrain():
@@ -175,6 +176,18 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
     say(f"{label} · vectors by {chosen}")
     model: DualEncoder = representation[params.representation.type].start(folder, shared, **options)
     return model
+
+
+def start_teacher(job: ModelJob, train: DualTraining) -> Teacher | None:
+    """The frozen dual encoder that teaches in batch, on the device; None without one."""
+    if train.distil is None or train.distil.in_batch is None:
+        return None
+    tokens, tokens_per_batch = job.inputs["in_batch_tokens"], job.execution.micro_tokens
+    model = load_dual(job.inputs["in_batch_teacher"].folder / "dual").to(device())
+    check_lengths(nn.ModuleDict({"dual": model}), {"tokens": tokens})
+    accelerate(model, job.execution, tokens_per_batch, train.precision, training=False)
+    budget = Budget(tokens_per_batch, job.execution.graph_tokens)
+    return Teacher(model, Tokens.open(tokens), train.distil.in_batch, train.precision, budget)
 
 
 def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:

@@ -75,7 +75,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         towers = 2 if getattr(params, "shared", None) is False else 1
         tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
         whole = tokens <= setting.execution.graph_tokens or objective == "joint"
-        once = shape.forward(queries, query + DUAL_SPECIAL) + shape.forward(queries * size, passage + DUAL_SPECIAL)
+        once = _encoded(shape, queries, size, (query, passage))
         operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
         weights += towers * shape.parameters
         activations += _activations(shape, tokens, setting, passage)
@@ -89,8 +89,18 @@ def _training(stage: Stage, setting: Setting) -> Work:
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
     memory = PROCESS + setting.held + TRAINED * weights + activations
+    if read := stage.upstream.get("in_batch_tokens"):  # a frozen teacher's forward pass
+        shape = setting.shape(read)
+        operations += _encoded(shape, queries, size, setting.lengths(read))
+        memory += 4 * shape.parameters
     steps = steps_of(stage, setting, operations)
     return Work(objective, operations * steps, memory=memory, disk=4 * weights, steps=steps)
+
+
+def _encoded(shape: Shape, queries: int, size: int, lengths: tuple[float, float]) -> float:
+    """Encoding queries and their lists of `size` passages once, of texts as long on average as `lengths`."""
+    query, passage = (length + DUAL_SPECIAL for length in lengths)
+    return shape.forward(queries, query) + shape.forward(queries * size, passage)
 
 
 def _spared(shape: Shape, frozen: int) -> float:

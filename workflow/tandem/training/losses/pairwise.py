@@ -148,10 +148,29 @@ def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> T
     return pairs.sum(delta.abs() / ideal[:, None, None] * softplus(-pairs.lead))
 
 
+@distillation("lambda_mrr")
+def lambda_mrr(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """|1/r_i - 1/r_j| log(1 + e^{-(s_i - s_j)}), averaged over each list's pairs with t_i > t_j, summed over queries.
+
+    LambdaRank for the reciprocal rank, in CL-DRD's released code; r are the ranks by `student`, which have no gradient.
+    The release averages over all pairs of a batch.
+
+    Args and returns: as `hinge_distillation`, in nats weighted by reciprocal ranks.
+    """
+    pairs = Pairs.of_teacher(student, teacher, mask)
+    reciprocal = 1.0 / (1 + ranks(student, mask)).to(student)
+    return pairs.mean((reciprocal[:, :, None] - reciprocal[:, None, :]).abs() * softplus(-pairs.lead))
+
+
 def discounts(scores: Tensor, mask: Tensor) -> Tensor:
     """1 / log2(1 + rank) of each passage by falling score, ties in the list's order; no gradient, scores' shape."""
+    return by_rank(scores.shape[1], scores)[ranks(scores, mask)]
+
+
+def ranks(scores: Tensor, mask: Tensor) -> Tensor:
+    """The rank of each passage by falling score, from 0, ties in the list's order, scores' shape."""
     ranked = scores.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
-    return by_rank(scores.shape[1], scores)[ranked.argsort(-1)]
+    return ranked.argsort(-1)
 
 
 def by_rank(count: int, like: Tensor) -> Tensor:

@@ -104,13 +104,15 @@ class ListLoss:
         """
         if self.distil is None or self.distillation is None:
             return {"sup": over_positives(self.supervision, scores, mask, batch.positives)}
-        if batch.teacher is None:
+        terms = {}
+        if batch.teacher is not None:
+            teacher = torch.from_numpy(batch.teacher).to(own)
+            scored = torch.from_numpy(batch.mask).to(own.device) & teacher.isfinite()
+            lists = scored.sum(-1) > 1  # one score compares with nothing
+            distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
+            terms["distil"] = distilled * self.distil.weight
+        elif self.distil.in_batch is None:
             raise ValueError("train.distil needs lists with a teacher's scores")
-        teacher = torch.from_numpy(batch.teacher).to(own)
-        scored = torch.from_numpy(batch.mask).to(own.device) & teacher.isfinite()
-        lists = scored.sum(-1) > 1  # one score compares with nothing
-        distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
-        terms = {"distil": distilled * self.distil.weight}
         if self.distil.supervision:
             supervised = over_positives(self.supervision, scores, mask, batch.positives)
             terms["sup"] = supervised * self.distil.supervision

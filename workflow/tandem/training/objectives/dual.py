@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.losses import Regularise
+from tandem.config.losses import InBatchTeaching, Regularise
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
@@ -16,9 +16,24 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Replayed, Score, Seeds, batch_texts, list_scores, pool_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import ramp, regulariser
+from tandem.training.losses import distillation_loss, ramp, regulariser
 from tandem.training.losses.listwise import listwise
 from tandem.training.objectives import ListLoss, backward, mask_of
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A teacher's scores of this process' queries in a batch, each query's positive first.
+
+    Attributes:
+        scores: already divided by `teacher_temperature`, shape (queries, 1 + all passages).
+        columns: where these passages stand among all passages of the batch, same shape.
+        mask: True where a passage counts: the positive, then every other one, or those of the other lists; same shape.
+    """
+
+    scores: Tensor
+    columns: Tensor
+    mask: Tensor
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,7 @@ class InBatch:
         own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, …).
         score: the model's `scores`, of encoded queries against encoded passages.
         gather: rows of all processes in order, with gradient, from this process' rows.
+        taught: a teacher's scores of the batch, if there is one.
     """
 
     queries: Tensor
@@ -46,6 +62,50 @@ class InBatch:
     score: Score
     step: int
     gather: Callable[[Tensor], Tensor]
+    taught: Taught | None = None
+
+
+class Teacher:
+    """Distillation in batch from a frozen dual encoder, which scores each batch as it is visited.
+
+    Every query's positive, then either all other passages of the batch (TCT-ColBERT: Lin et al. 2021, KL) or those of
+    the other lists (TAS-B: Hofstätter et al. 2021 §3.3, Margin-MSE: its own negative has a better teacher's score). No
+    passage is left out as a known positive: the teacher says what it is worth.
+
+    Args:
+        model: the teacher, of any representation.
+        tokens: the token ids that it reads, of the same dataset.
+    """
+
+    def __init__(
+        self, model: DualEncoder, tokens: Tokens, params: InBatchTeaching, precision: str, budget: Budget
+    ) -> None:
+        self.model, self.tokens, self.params = model.requires_grad_(False).eval(), tokens, params
+        self.precision, self.budget = precision, budget
+        self.distillation = distillation_loss(params.loss, params)
+
+    @torch.no_grad()
+    def scores(self, own: Batch, batch: Batch, numbers: tuple[Ids, Ids], world: World) -> Taught:
+        """What the teacher says of this process' queries; each process encodes a share of the whole batch's passages.
+
+        Args:
+            numbers: in the whole batch, of this process' queries and of each passage's list.
+        """
+        (mine, lists), every = numbers, batch.passages[batch.mask]
+        scores = pool_scores(self.model, self.tokens, own.queries, every, self.precision, self.budget, world)
+        first = np.searchsorted(lists, mine)[:, None]
+        places = np.broadcast_to(np.arange(len(lists)), (len(mine), len(lists)))
+        others = places != first if self.params.own_negatives else lists != mine[:, None]
+        columns = torch.from_numpy(np.concatenate([first, places], 1)).to(scores.device)
+        mask = torch.from_numpy(np.concatenate([np.ones_like(first, bool), others], 1)).to(scores.device)
+        return Taught(scores.gather(1, columns) / self.params.teacher_temperature, columns, mask)
+
+    def loss(self, state: InBatch) -> Tensor:
+        """The weighted distillation, summed over queries."""
+        if state.taught is None:
+            raise ValueError("the teacher has not scored the batch")
+        student = state.score(state.queries, state.passages).gather(1, state.taught.columns)
+        return self.params.weight * self.distillation(student, state.taught.scores, state.taught.mask)
 
 
 class Dual:
@@ -65,6 +125,7 @@ class Dual:
         positives: Positives,
         budget: Budget,
         world: World = ALONE,
+        teacher: Teacher | None = None,
     ) -> None:
         if train.matryoshka and max(train.matryoshka) >= model.dimension:
             raise UserError(
@@ -72,8 +133,10 @@ class Dual:
             )
         self.models = nn.ModuleDict({"dual": model})
         self.model, self.tokens, self.train, self.positives = model, tokens, train, positives
-        self.budget, self.world = budget, world
+        self.budget, self.world, self.teacher = budget, world, teacher
         self.list_loss = ListLoss(train)
+        if (train.distil is not None and train.distil.in_batch is not None) != (teacher is not None):
+            raise ValueError("train.distil.in_batch and its teacher belong together")
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
@@ -81,10 +144,11 @@ class Dual:
         sides = self._texts(own, seeds)
         queries, passages = (side.values() for side in sides)
         everyone = self.world.gather(passages)
+        taught = self.teacher.scores(own, batch, self._numbers(batch), self.world) if self.teacher else None
         terms: dict[str, Tensor] = {}
         for dim in (None, *self.train.matryoshka):
             q, p, every = (self._cut(vectors, dim) for vectors in (queries, passages, everyone))
-            for name, term in self.terms(self._state(q, p, every, own, batch, seeds.step)).items():
+            for name, term in self.terms(self._state(q, p, every, own, batch, seeds.step, taught)).items():
                 terms[name] = terms[name] + term if name in terms else term
         values = backward(terms, len(batch.queries))
         for side in sides:
@@ -97,13 +161,25 @@ class Dual:
             return vectors
         return nn.functional.normalize(vectors[..., :dim], dim=-1) if self.model.normalize else vectors[..., :dim]
 
+    def _numbers(self, batch: Batch) -> tuple[Ids, Ids]:
+        """The numbers in the batch of this process' queries, and of each passage's list."""
+        count = len(batch.queries)
+        return np.arange(count)[self.world.slice(count)], np.argwhere(batch.mask)[:, 0]
+
     def _state(
-        self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch, step: int
+        self,
+        queries: Tensor,
+        passages: Tensor,
+        everyone: Tensor,
+        own: Batch,
+        batch: Batch,
+        step: int,
+        taught: Taught | None,
     ) -> InBatch:
         """What the terms of the loss are made of; `everyone` are the passages' vectors of all processes."""
         scores, mask = self.scored(queries, passages, everyone, own, batch)
         lists = scores[:, : batch.passages.shape[1]]
-        options = (self.model.scores, step, self.world.gather)
+        options = (self.model.scores, step, self.world.gather, taught)
         return InBatch(queries, everyone, lists, scores, mask, own, passages, *options)
 
     def scored(
@@ -120,19 +196,20 @@ class Dual:
         mask = mask_of(own, scores)
         if not self.train.in_batch:
             return scores, mask
-        mine = np.arange(len(batch.queries))[self.world.slice(len(batch.queries))]
-        other = np.argwhere(batch.mask)[:, 0] != mine[:, None]
-        negative = other & ~self.positives.known(own.queries, batch.passages[batch.mask])
+        mine, lists = self._numbers(batch)
+        negative = (lists != mine[:, None]) & ~self.positives.known(own.queries, batch.passages[batch.mask])
         crossed = self.model.scores(queries, everyone)
         return torch.cat([scores, crossed], 1), torch.cat([mask, torch.from_numpy(negative).to(mask.device)], 1)
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
         """The loss's terms by name, each a sum over this process' queries.
 
-        L_Q = `ListLoss` alone; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P; with `regularise` also λ times
-        a regulariser of each side's vectors.
+        L_Q = `ListLoss`, and a `Teacher`'s loss in batch; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P;
+        with `regularise` also λ times a regulariser of each side's vectors.
         """
         terms = self.list_loss(state.scores, state.mask, state.own, state.batch)
+        if self.teacher:
+            terms["in_batch"] = self.teacher.loss(state)
         alpha = self.train.passage_centric
         if alpha:
             terms = {name: (1 - alpha) * term for name, term in terms.items()}
