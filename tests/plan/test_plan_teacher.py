@@ -161,6 +161,7 @@ def test_a_dual_encoder_teaches_in_batch_beside_the_lists_teacher(student):
             {"distil": {"in_batch": {"from": "ce_bm25neg"}}},
             "in_batch.from: ce_bm25neg is a cross model",
         ),
+        ({"distil": {"loss": "kl", "in_batch": {"from": "encoder"}}}, "distil.loss is of a teacher of the lists"),
         ({"distil": {"in_batch": {"from": "encoder"}}, "margin_bins": 4}, "margin_bins needs scores of the lists"),
         (
             {"distil": {"in_batch": {"from": "encoder", "temperature": 2}}},

@@ -42,6 +42,9 @@ def _check_distil(at: str, train: Train, distil: Distil) -> None:
     """Someone must teach, and score the lists where these are drawn by scores."""
     if not distil.from_ and distil.in_batch is None:
         raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
+    own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
+    if not distil.from_ and own:
+        raise UserError(f"{at}.distil.{own[0]} is of a teacher of the lists, but there is only one in_batch; say from")
     for key in ("margin_bins", "groups"):
         if getattr(train, key) and not distil.from_:
             raise UserError(f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from")
