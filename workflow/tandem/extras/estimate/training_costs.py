@@ -89,9 +89,9 @@ def _training(stage: Stage, setting: Setting) -> Work:
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
     memory = PROCESS + setting.held + TRAINED * weights + activations
-    if read := stage.upstream.get("in_batch_tokens"):  # a frozen teacher's forward pass
-        shape = setting.shape(read)
-        operations += _encoded(shape, queries, size, setting.lengths(read))
+    if by_teacher := stage.upstream.get("in_batch_tokens"):  # a frozen teacher's forward pass
+        shape = setting.shape(by_teacher)
+        operations += _encoded(shape, queries, size, setting.lengths(by_teacher))
         memory += 4 * shape.parameters
     steps = steps_of(stage, setting, operations)
     return Work(objective, operations * steps, memory=memory, disk=4 * weights, steps=steps)
