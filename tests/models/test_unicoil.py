@@ -52,6 +52,23 @@ def test_only_a_texts_own_tokens_have_weights(folder, tokens):
         assert set(rows[row].nonzero()[:, 0].tolist()) <= set(opened.passages[row].tolist())
 
 
+def test_no_model_reads_a_query_of_tokens(folder, tokens, encoder_folder, tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)  # as `folder`
+        options = {"representation": {"type": "unicoil", "queries": "tokens"}}
+        UniCoil.start(encoder_folder, True, "max", False, 1.0, **options).save(tmp_path, load_tokenizer(encoder_folder))
+    opened, model, other = Tokens.open(tokens), load_dual(tmp_path).eval(), load_dual(folder).eval()
+    with torch.inference_mode():
+        bag = model.encode("query", [np.array([7, 9, 7])], opened.template, "fp32")
+        made, expected = (
+            m.encode("passage", opened.passages.take(np.arange(4)), opened.template, "fp32") for m in (model, other)
+        )
+    assert bag.nonzero().tolist() == [[0, 7], [0, 9]]
+    assert bag.max() == 1
+    assert torch.equal(made, expected)
+    assert read_shape(tmp_path).representation == {"type": "unicoil", "queries": "tokens"}
+
+
 def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, monkeypatch):
     tokenizer = load_tokenizer(encoder_folder)
     with torch.random.fork_rng():

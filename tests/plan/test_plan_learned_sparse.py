@@ -43,6 +43,62 @@ def test_another_index_is_refused(splade):
         plan(splade | {"systems": ["splade@hnsw"]})
 
 
+def test_seismic_is_searched_and_compared(splade):
+    tradeoffs = {"model": "splade", "indexes": ["seismic", "hnsw"], "split": "test"}
+    stages = plan(splade | {"systems": ["splade", "splade@seismic"], "tradeoffs": tradeoffs})
+    run, exact = stages["search_seismic", "splade@seismic.test"], stages["retrieve_sparse", "splade.test"]
+    assert (run.values["query_cut"], run.values["heap_factor"]) == (10, 0.8)
+    assert run.upstream["index"].values["postings"] == 3500
+    assert run.upstream["passages"] is exact.upstream["passages"]
+    compared = stages["term_tradeoffs", "splade.test"]
+    assert compared.values["seismic"] == [{"name": "seismic", "query_cut": 10, "heap_factor": 0.8}]
+    assert compared.upstream["seismic.0"] is run.upstream["index"]
+
+
+def deepct(**options):
+    representation = {"type": "unicoil", "queries": "tokens"}
+    train = {"loss": "term_recall"}
+    return {
+        "objective": "dual",
+        "representation": representation,
+        "candidates": {"from": "bm25"},
+        "train": train,
+    } | options
+
+
+def test_deepct_is_searched_as_the_frequencies_of_bm25(splade):
+    splade["models"]["deepct"] = deepct()
+    stages = plan(splade | {"systems": ["splade", "deepct@bm25"]})
+    run = stages["retrieve_sparse", "deepct@bm25.test"]
+    assert run.values["frequencies"] == {"type": "bm25", "scale": 100.0, "k1": 10.0, "b": 0.9}
+    assert run.upstream["passages"].upstream["model"].values["train"]["loss"] == "term_recall"
+    assert "frequencies" not in stages["retrieve_sparse", "splade.test"].values
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (
+            {"representation": "unicoil"},
+            r"models.deepct.train.loss is term_recall, .*\{type: unicoil, queries: tokens\}",
+        ),
+        (
+            {"train": {"loss": "term_recall", "passage_centric": 0.1}},
+            r"train.passage_centric is set, but loss is term_",
+        ),
+    ],
+)
+def test_term_recall_is_of_tokens(splade, options, error):
+    splade["models"]["deepct"] = deepct(**options)
+    with pytest.raises(UserError, match=error):
+        plan(splade)
+
+
+def test_vectors_have_no_frequencies(splade):
+    with pytest.raises(UserError, match=r"bm25 searches weights of terms, not vectors; name an index of another type"):
+        plan(splade | {"systems": ["de_bm25neg@bm25"]})
+
+
 def test_options_are_checked(splade):
     splade["models"]["splade"]["representation"] = {"type": "sparse", "pooling": "mean"}
     with pytest.raises(UserError, match=r"models.splade.representation.*pooling.*mean"):

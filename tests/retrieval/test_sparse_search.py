@@ -3,6 +3,7 @@
 import csv
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tandem.extras.index_tradeoffs import index_tradeoffs
 from tandem.models.dual import encode_all
 from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval import encode_terms, sparse_search
+from tandem.retrieval import encode_terms, seismic, sparse_search
 from tandem.retrieval.exact import unpack
 from tandem.retrieval.impacts import impacts, query_impacts
 from tandem.retrieval.term_weights import TermWeights
@@ -105,6 +106,23 @@ def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, mon
     assert made == [f"{line} s-0123456789" for line in expected]
 
 
+def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searched):
+    k1, b = 3.0, 0.4
+    frequencies = {"type": "bm25", "scale": 20, "k1": k1, "b": b}
+    job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"frequencies": frequencies}, searched)
+    sparse_search.run(job)
+    tf = np.rint(20 * rows(searched["passages"], "passages").toarray())
+    lengths, df = tf.sum(axis=1, keepdims=True), (tf > 0).sum(axis=0)
+    idf = np.log(1 + (60 - df + 0.5) / (df + 0.5))
+    weights = idf * tf / (tf + k1 * (1 - b + b * lengths / lengths.mean()))
+    scores = rows(searched["queries"], "queries").toarray() @ weights.T
+    made = {query: (docs, found) for query, docs, found in iter_trec(job.out / "run.trec")}
+    docs = np.array(Collection(searched["dataset"]).doc_ids().to_pylist())
+    for query, row in zip(Collection(searched["dataset"]).queries("test"), scores, strict=True):
+        assert list(made[query][0]) == docs[np.argsort(-row)[:7]].tolist()
+        assert made[query][1] == pytest.approx(np.sort(row)[::-1][:7])
+
+
 def test_shards_change_no_byte(tmp_path, make_job, command, searched, inputs, weigh):
     weights = tmp_path / "p-0123456789"
     params = ENCODE | {"side": "passages"}
@@ -142,6 +160,38 @@ def test_queries_of_another_model_are_refused(tmp_path, make_job, searched, enco
         sparse_search.run(make_job("retrieve_sparse", tmp_path / "r-0123456789", PARAMS, mixed))
 
 
+@pytest.fixture(scope="module")
+def approximate(tmp_path_factory, make_job, searched):
+    """Seismic's index of the weights."""
+    pytest.importorskip("seismic", reason="the package pyseismic-lsr is optional")
+    out = tmp_path_factory.mktemp("seismic") / "seismic-0123456789"
+    seismic.run(make_job("seismic", out, {}, {role: searched[role] for role in ("dataset", "passages")}))
+    return open_artifact(out)
+
+
+@pytest.mark.parametrize(("depth", "least"), [(60, 1.0), (7, 0.8)], ids=["all", "some"])
+def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched, approximate, depth, least):
+    runs, params = [], {"depth": depth, "split": "test"}
+    for kind, run, more in (
+        ("retrieve_sparse", sparse_search.run, {}),
+        ("search_seismic", seismic.run_search, {"index": approximate}),
+    ):
+        job = make_job(kind, tmp_path / f"{kind}-0123456789", params, searched | more, {"workers": 2})
+        run(job)
+        found = iter_trec(job.out / "run.trec")
+        runs.append({query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in found})
+    exact, ours = runs
+    shares = [len(ours[query].items() & best.items()) / len(best) for query, best in exact.items()]
+    assert np.mean(shares) >= least
+    assert all(list(row) == sorted(row, key=lambda doc: (-row[doc], doc)) for row in ours.values())
+
+
+@pytest.mark.skipif(find_spec("seismic") is not None, reason="the package is installed")
+def test_a_missing_package_is_named():
+    with pytest.raises(UserError, match=r"the package pyseismic-lsr is not installed; pip install it, or search with"):
+        seismic.library()
+
+
 def test_impacts_by_hand():
     weights = csr_array(np.array([[3.0, 0.001, 1.5], [0.0, 0.0, 1.0]], np.float32))
     assert impacts(weights, 3.0).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 85.0]]  # 127.5 to the even one
@@ -149,14 +199,17 @@ def test_impacts_by_hand():
 
 
 @pytest.fixture(scope="module")
-def lucene(tmp_path_factory, make_job, command, searched):
+def lucene(tmp_path_factory, make_job, command, searched, request):
     """The folders of an index, a run and a comparison, by stages in processes of their own, as Java wants it."""
     folder = tmp_path_factory.mktemp("lucene")
     tradeoffs = {"split": "test", "queries": 10, "k": [5], "repeats": 1}
     stages = {"impacts": {}, "search_impacts": PARAMS, "term_tradeoffs": tradeoffs}
-    index = {}
+    index, more = {}, {}
+    if find_spec("seismic"):
+        more["seismic.0"], tradeoffs["seismic"] = request.getfixturevalue("approximate"), [{"name": "fast"}]
     for kind, params in stages.items():
         inputs = {role: searched[role] for role in ("dataset", "passages")} if kind == "impacts" else searched | index
+        inputs |= more if kind == "term_tradeoffs" else {}
         job = make_job(kind, folder / f"{kind}-0123456789", params, inputs, {"workers": 2})
         line = [sys.executable, "-m", "tandem", kind, *command(job)]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -176,11 +229,12 @@ def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
 
 
 @pytest.mark.slow
-def test_both_searches_are_compared(lucene, searched, tmp_path):
+def test_all_searches_are_compared(lucene, searched, tmp_path):
     index_tradeoffs(stage=lucene["term_tradeoffs"], out=tmp_path / "table.csv")
-    exact, impacts = csv.DictReader((tmp_path / "table.csv").open())
+    exact, impacts, *more = csv.DictReader((tmp_path / "table.csv").open())
     assert float(exact["recall@5"]) == 1.0
-    assert 0.8 < float(impacts["recall@5"]) <= 1.0
+    assert all(0.8 < float(other["recall@5"]) <= 1.0 for other in (impacts, *more))
+    assert [other["index"] for other in more] == (["fast"] if find_spec("seismic") else [])
     assert float(exact["active_terms"]) == searched["passages"].manifest.facts["active_terms"]
     assert float(exact["ms_per_query"]) > 0 < float(impacts["ms_per_query"])
     assert "active terms" in (tmp_path / "table.md").read_text()

@@ -39,6 +39,7 @@ CASES = {
     "sparse regularised": ("sparse", {"in_batch": True, "regularise": REGULARISE}),
     "sparse distilled": ("sparse", {"distil": DISTIL}),
     "unicoil": ("unicoil", {"in_batch": True}),
+    "unicoil term recall": ("unicoil", {"loss": "term_recall"}),
     "cross listwise": ("cross", {}),
     "cross pointwise": ("cross", {"loss": "pointwise"}),
     "cross in-batch": ("cross", {"in_batch": True}),

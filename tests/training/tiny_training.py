@@ -23,6 +23,7 @@ from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.dual import Dual, Teacher
+from tandem.training.objectives.terms import TermRecall
 
 WORDS = 200
 TRAINING = dict.fromkeys(("dual", "multi", "sparse", "unicoil"), DualTraining)
@@ -117,7 +118,9 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         return DualEncoder(query, query if shared else bert(), "mean", False, 1.0)
 
     duals = {"dual": dual, "multi": lambda: late_interaction(shared), "sparse": sparse, "unicoil": unicoil}
-    if name in duals:
+    if params.loss == "term_recall":
+        made = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
+    elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
         made = Dual(duals[name](), opened, params, POSITIVES, budget, world, teacher)
     elif name == "cross":

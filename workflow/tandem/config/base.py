@@ -82,17 +82,18 @@ def is_one(value: object) -> bool:
     return value == 1
 
 
-def choice(names: Iterable[str]) -> Any:
+def choice(names: Iterable[str], *more: str) -> Any:
     """The type of a key whose allowed values grow: a plugin appends the name of what it adds.
 
     Args:
         names: the allowed values; they are looked up whenever a value is validated.
+        more: values that are allowed besides.
     """
 
     def known(value: str) -> str:
-        if value not in list(names):
-            raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(names)})
+        if value not in (*names, *more):
+            raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join([*names, *more])})
         return value
 
     check: Callable[[str], str] = known
-    return Annotated[str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": list(names)})]
+    return Annotated[str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": [*names, *more]})]

@@ -1,4 +1,4 @@
-"""Dense indexes: a model per type, and the searches by which they are compared."""
+"""Indexes of vectors and of weights of terms: a model per type, and the searches by which they are compared."""
 
 from typing import Literal, get_args
 
@@ -125,6 +125,50 @@ IndexEntry = (
     | FactoryIndex
 )
 INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
+
+
+class TermIndex(Section):
+    """An entry of `indexes` that searches weights of terms."""
+
+    type: str = Field(description="decides which further keys there are")
+
+
+class FrequencyIndex(TermIndex):
+    """Weights of a passage's terms as their frequencies, scored by BM25 (DeepCT)."""
+
+    type: Literal["bm25"]
+    scale: float = Field(100.0, gt=0, description="a weight w is the frequency round(scale · w)")
+    k1: float = Field(10.0, ge=0, description="how soon a term's frequency saturates")
+    b: float = Field(0.9, ge=0, le=1, description="how much a passage's length counts")
+
+
+class SeismicBuild(Section):
+    """What Seismic keeps of weights of terms."""
+
+    postings: int = Field(
+        3500, ge=1, description="passages of a term's list on average, those with the largest weights"
+    )
+    centroid_fraction: float = Field(0.1, gt=0, le=1, description="blocks of a list, as a share of its passages")
+    summary_energy: float = Field(0.4, gt=0, le=1, description="share of a block's weights that its summary keeps")
+
+
+class SeismicSearch(Section):
+    """How much of Seismic's lists a query looks at."""
+
+    query_cut: int = Field(10, ge=1, description="terms of a query whose lists are searched, the largest")
+    heap_factor: float = Field(
+        0.8, gt=0, le=1, description="a block is looked at if its summary times this beats the worst result so far"
+    )
+
+
+class SeismicIndex(SeismicBuild, SeismicSearch, TermIndex):
+    """Approximate search of weights of terms by the package pyseismic-lsr (Bruch et al. 2024)."""
+
+    type: Literal["seismic"]
+
+
+TermIndexEntry = FrequencyIndex | SeismicIndex
+TERM_INDEXES: dict[str, type[TermIndexEntry]] = by_value("type", FrequencyIndex, SeismicIndex)
 
 
 class TradeoffSweep(Section):

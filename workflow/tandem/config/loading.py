@@ -11,7 +11,7 @@ import yaml
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
-from tandem.config.indexes import INDEXES, Index
+from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
 from tandem.config.merging import INHERITED, Raw, inherited, merged, with_likes, without_inherited
 from tandem.config.settings import Settings
@@ -205,10 +205,11 @@ def _encoder(at: str, entry: Raw) -> tuple[Encoder | None, list[str]]:
     return _by("objective", PRETRAINING, at, entry)
 
 
-def _index(at: str, entry: Raw) -> tuple[Index | None, list[str]]:
+def _index(at: str, entry: Raw) -> tuple[Index | TermIndex | None, list[str]]:
     if not NAME.fullmatch(at.partition(".")[2]):
         return None, [f"{at}: a name is letters, digits, '_', '-' and '.'"]
-    return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
+    types: dict[str, type[Index | TermIndex]] = {**INDEXES, **TERM_INDEXES}
+    return _by("type", types, at, {"type": "factory", **entry} if "factory" in entry else entry)
 
 
 _CHOOSING = {"models": "objective", "datasets": "source"}  # the key that no whole entry lacks

@@ -24,11 +24,15 @@ supervision: Registry[Any] = Registry("loss", "supervision", "training.losses")
 distillation: Registry[Any] = Registry("distillation loss", "distillation", "training.losses")
 regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.losses")
 
+TERM_RECALL = "term_recall"  # DeepCT's loss, of tokens and not of lists: see `training.objectives.terms`
+
 if TYPE_CHECKING:
     Supervision = str
+    DualLoss = str
     Distillation = str
 else:
     Supervision = choice(supervision)
+    DualLoss = choice(supervision, TERM_RECALL)
     Distillation = choice(distillation)
 
 

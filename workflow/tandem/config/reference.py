@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
-from tandem.config.indexes import INDEXES, Index
+from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
@@ -29,7 +29,7 @@ ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "models": tuple(OBJECTIVES.values()),
     "datasets": tuple(sources().values()),
     "encoders": (PublishedEncoder, *PRETRAINING.values()),
-    "indexes": tuple(INDEXES.values()),
+    "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
     "rerankers": (Reranker,),
     "llm_rerankers": tuple(LLM_METHODS.values()),
 }

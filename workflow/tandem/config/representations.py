@@ -67,6 +67,11 @@ class UniCoilTerms(Representation):
     """A weight for each token of a text, by a linear layer on its state (uniCOIL without expansion)."""
 
     type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
+    queries: Literal["encoded", "tokens"] = Field(
+        "encoded",
+        exclude_if=lambda value: value == "encoded",
+        description="tokens: 1 for each of its tokens, no model",
+    )
 
     usual: ClassVar[dict[str, object]] = SparseTerms.usual
     unused: ClassVar[tuple[str, ...]] = SparseTerms.unused

@@ -6,7 +6,7 @@ from tandem.config.base import Count, Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.execution import ExecutionSettings
-from tandem.config.indexes import IndexEntry, Tradeoffs
+from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
 from tandem.config.language_models import LlmEntry, LlmJudge
 from tandem.config.retrieval import (
     Aggregation,
@@ -137,7 +137,9 @@ class Settings(Section):
     audits: Audits = Field(Audits(), description="audits of the dataset")
     analysis: Analysis = Field(Analysis(), description="what `snakemake notebooks` looks at; see docs/notebooks.md")
     validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")
-    indexes: dict[str, IndexEntry] = Field({}, description="also config/indexes/; `<dual encoder>@<name>` is a run")
+    indexes: dict[str, IndexEntry | TermIndexEntry] = Field(
+        {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"
+    )
     tradeoffs: Tradeoffs = Field(Tradeoffs(), description="what `snakemake index_tradeoffs` measures")
     models: dict[str, ModelEntry] = Field({}, description="trained models; null: none of a recipe's, `like`: a base")
     datasets: dict[str, SerializeAsAny[Dataset]] = Field({}, description="datasets, also those of config/datasets/")

@@ -7,7 +7,17 @@ from pydantic import Field, model_validator
 
 from tandem.config.base import Count, Items, PairPooling, Pooling, Section, by_value, is_one, problem
 from tandem.config.candidates import Candidates, Topics
-from tandem.config.losses import Distil, Distillation, Regularise, Supervision, TakesLosses, distillation, supervision
+from tandem.config.losses import (
+    TERM_RECALL,
+    Distil,
+    Distillation,
+    DualLoss,
+    Regularise,
+    Supervision,
+    TakesLosses,
+    distillation,
+    supervision,
+)
 from tandem.config.optimisation import Lora, Optimisation, PartTrain
 from tandem.config.representations import AnyRepresentation, Named
 
@@ -145,7 +155,7 @@ class SingleTrain(Train, TakesLosses):
 class DualTrain(SingleTrain):
     """How a dual encoder is trained."""
 
-    loss: Supervision = Field("listwise", description="loss of each query's list")
+    loss: DualLoss = Field("listwise", description="loss of each query's list; term_recall: DeepCT's, of its positive")
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
     passage_centric: float = Field(0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss")
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
@@ -157,8 +167,8 @@ class DualTrain(SingleTrain):
 
     @property
     def visit_size(self) -> int:
-        """Passages of an instance: a row has one negative."""
-        return 2 if self.instance == "row" else self.list_size
+        """Passages of an instance: a row has one negative, and `term_recall` reads none."""
+        return 1 if self.loss == TERM_RECALL else 2 if self.instance == "row" else self.list_size
 
     @model_validator(mode="after")
     def _one_centre(self) -> Self:
@@ -170,6 +180,15 @@ class DualTrain(SingleTrain):
     def _teacher_is_counted(self) -> Self:
         if self.budget_minutes and self.distil and self.distil.in_batch:
             raise problem(".budget_minutes does not count what distil.in_batch computes; say steps or epochs")
+        return self
+
+    @model_validator(mode="after")
+    def _tokens_alone(self) -> Self:
+        others = ("distil", "passage_centric", "regularise", "matryoshka")
+        if self.loss == TERM_RECALL and (key := next((key for key in others if getattr(self, key)), None)):
+            raise problem(f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out")
+        if self.loss == TERM_RECALL and self.positives > 1:
+            raise problem(f".positives is {self.positives}, but {TERM_RECALL} is about one positive; set it to 1")
         return self
 
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from tandem.report.charts import Series, line_chart, scatter
 from tandem.report.commands import CsvOut, write_views
 from tandem.report.page import Grid, markdown, render
-from tandem.stages.retrieval import TradeoffsParams
+from tandem.stages.retrieval import TermTradeoffsParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
 SWEPT = {"nprobe": "nprobe", "ef_search": "efSearch"}
@@ -58,7 +58,7 @@ def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) 
         ]
         for _, line in lines.iterrows()
     ]
-    manifest, params = artifact.manifest, artifact.params_as(TradeoffsParams)
+    manifest, params = artifact.manifest, artifact.params_as(TermTradeoffsParams)
     queries = f"at most {params.queries:,} {params.split} queries"
     note = (
         f"{artifact.key}: recall of the exact top, on {queries}; one query at a time by one thread, all together by "

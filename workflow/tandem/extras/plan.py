@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tandem.config.datasets import UNSPACED
+from tandem.config.indexes import SeismicIndex, SeismicSearch
 from tandem.config.loading import read_section
 from tandem.config.merging import Raw
 from tandem.config.tables import StatisticsLayout
@@ -24,7 +25,7 @@ from tandem.plan.graph import JSON, Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
 from tandem.plan.runs import index, index_entry, vectors
-from tandem.plan.sparse import impacts, search_terms
+from tandem.plan.sparse import impacts, search_terms, seismic
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
 
@@ -96,6 +97,11 @@ class FullPlan(Plan):
         if search[dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type] is search_terms:
             params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
             upstream = impacts(ctx, entry.model, split, "tradeoffs.model", data)
+            named = ((name, ctx.settings.indexes.get(name)) for name in entry.indexes)
+            own = [(name, built) for name, built in named if isinstance(built, SeismicIndex)]
+            params["seismic"] = [{"name": name} | json_of(built, *SeismicSearch.model_fields) for name, built in own]
+            for i, (name, built) in enumerate(own):
+                upstream[f"seismic.{i}"] = seismic(ctx, upstream, f"{entry.model}@{name}", built, data)
             return ctx.stage("term_tradeoffs", data, f"{entry.model}.{split}", params, upstream)
         upstream = vectors(ctx, entry.model, split, "tradeoffs.model", data)
         for name in entry.indexes:

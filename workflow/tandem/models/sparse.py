@@ -52,7 +52,7 @@ class StaticQueries(nn.Module):
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
-        self.config = PretrainedConfig()  # without a limit of positions
+        self.config = PretrainedConfig(hidden_size=len(weight))  # without a limit of positions
 
     def forward(self, texts: Ragged) -> Tensor:
         """Token ids without special tokens → shape (texts, vocabulary)."""
@@ -63,6 +63,12 @@ class StaticQueries(nn.Module):
         vectors[at[0], at[1]] = weight[at[1]]
         # a leaf with a gradient, so that a backward pass through it ends here
         return vectors.requires_grad_(torch.is_grad_enabled())
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write what sentence-transformers loads as a SparseStaticEmbedding."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({"weight": self.weight.cpu()}, folder / WEIGHTS)
+        write_json(folder / "config.json", {"frozen": True})
 
 
 def sparse_usage(shape: DualShape, lengths: Lengths) -> str:
@@ -149,10 +155,7 @@ class SparseEncoder(DualEncoder):
             write_json(folder / name / "modules.json", modules(["Transformer", "SpladePooling"]))
             write_json(folder / name / CONFIG, self._config())
         if static:
-            tokenizer.save_pretrained(folder / "query")
-            weight: Any = self.towers["query"].weight
-            save_file({"weight": weight.cpu()}, folder / "query" / WEIGHTS)
-            write_json(folder / "query" / "config.json", {"frozen": True})
+            save_encoder(self.towers["query"], tokenizer, folder / "query")
         if not self.shared:
             encoded = {side: {side: "Transformer", f"{side}/{SPLADE}": "SpladePooling"} for side in SIDES}
             query = {"query": "SparseStaticEmbedding"} if static else encoded["query"]

@@ -1,5 +1,6 @@
 """uniCOIL: a text's terms are its own tokens, each with a weight by a linear layer on its state."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from tandem.models.device import place, precision
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
-from tandem.models.sparse import check_start
+from tandem.models.sparse import StaticQueries, check_start
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths, tandem_usage
 
@@ -22,7 +23,8 @@ from tandem.models.usage import Lengths, tandem_usage
 class UniCoil(DualEncoder):
     """w_t = max over the text's tokens i of term t of ReLU(W h_i + b), and 0 of all other terms (Lin and Ma 2021).
 
-    Special tokens have no weight. Without the expansion of passages, which is a matter of the texts.
+    Special tokens have no weight. Without the expansion of passages, which is a matter of the texts. With
+    `queries: tokens` the query's tower is `StaticQueries`, and nothing of it is learned.
     """
 
     packs = False  # tokens stand in a grid
@@ -41,8 +43,23 @@ class UniCoil(DualEncoder):
         layer = Dense(nn.Linear(tower.config.hidden_size, 1), nn.ReLU())
         copy = layer if shared else Dense(nn.Linear(tower.config.hidden_size, 1), nn.ReLU())
         copy.load_state_dict(layer.state_dict())
-        model.dense.update({"query": nn.ModuleList([layer]), "passage": nn.ModuleList([copy])})
+        model.dense.update({"query": nn.ModuleList([] if model.static else [layer]), "passage": nn.ModuleList([copy])})
         return model
+
+    @classmethod
+    def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
+        """The towers of two folders, with their layers; of the query's nothing is read where it is static."""
+        if shape.representation.get("queries") != "tokens":
+            return super()._read(query, passage, shape)
+        model = super()._read(passage, passage, replace(shape, shared=True))
+        model.towers["query"] = StaticQueries(torch.ones(model.whole))
+        model.dense["query"] = nn.ModuleList()
+        return model
+
+    @property
+    def static(self) -> bool:
+        """Whether no model reads a query."""
+        return isinstance(self.towers["query"], StaticQueries)
 
     @property
     def whole(self) -> int:
@@ -52,8 +69,8 @@ class UniCoil(DualEncoder):
 
     @property
     def representation(self) -> dict[str, object]:
-        """As `dual.json` has it, without options."""
-        return {"type": "unicoil"}
+        """As `dual.json` has it."""
+        return {"type": "unicoil"} | ({"queries": "tokens"} if self.static else {})
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """sentence-transformers has no such model: nothing stands beside the weights."""
@@ -68,7 +85,23 @@ class UniCoil(DualEncoder):
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
-        rows = Ragged.of(texts)
+        tower, rows = self.towers[side], Ragged.of(texts)
+        if isinstance(tower, StaticQueries):
+            return tower(rows)  # type: ignore[no-any-return]
+        (layer,) = self.layers(side)
+        ids, scalars, own = self.scalars(side, rows, template, mode, multiple)
+        vectors = scalars.new_zeros(len(rows), self.dimension)
+        return vectors.scatter_reduce(1, ids, layer.activation(scalars) * own, "amax")
+
+    def scalars(
+        self, side: str, rows: Ragged, template: Template, mode: str, multiple: int = 1
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """W h_i + b of each token i of texts; see `encode`.
+
+        Returns:
+            The tokens' ids, the numbers, float32 at least, and which of the tokens are a text's own, neither special
+            nor padding, each of shape (texts, length).
+        """
         inputs = template.single_inputs(rows, template.titled and side == "passage").padded(multiple)
         placed = {name: place(row) for name, row in inputs.items()}
         with precision(mode):
@@ -77,6 +110,5 @@ class UniCoil(DualEncoder):
         at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
         lengths = place(torch.from_numpy(np.diff(rows.offsets)))
         own = (at >= 0) & (at < lengths[:, None])
-        weights: Tensor = layer(states.to(torch.promote_types(states.dtype, torch.float32)))[..., 0] * own
-        vectors = weights.new_zeros(len(rows), self.dimension)
-        return vectors.scatter_reduce(1, placed["input_ids"], weights, "amax")
+        scalars: Tensor = layer.linear(states.to(torch.promote_types(states.dtype, torch.float32)))[..., 0]
+        return placed["input_ids"], scalars, own

@@ -104,7 +104,7 @@ def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
 def _has_zero(run: Stage) -> bool:
     if run.kind in ("retrieve", "ann"):
         return bool(run.upstream["passages"].upstream["model"].values["normalize"])
-    return run.kind in ("bm25", "retrieve_sparse", "search_impacts")
+    return run.kind in ("bm25", "retrieve_sparse", "search_impacts", "search_seismic")
 
 
 def _check_size(ctx: Context, at: str, place: str, lists: Candidates, size: int) -> None:

@@ -9,8 +9,8 @@ import re
 
 from tandem.config.candidates import Topics
 from tandem.config.datasets import Reduced
-from tandem.config.losses import option_takers
-from tandem.config.representations import Representation
+from tandem.config.losses import TERM_RECALL, option_takers
+from tandem.config.representations import Representation, UniCoilTerms
 from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
@@ -128,6 +128,9 @@ def check_used(at: str, entry: ModelEntry, towers: JSON) -> None:
             value = getattr(value, key, None)
         if value is not None and value != ():
             raise UserError(f"{at}.{path} is set, but the representation {chosen.type} does not use it; leave it out")
+    if getattr(entry.train, "loss", "") == TERM_RECALL and chosen != UniCoilTerms(queries="tokens"):
+        expected = "the weights of passages' tokens alone; set representation: {type: unicoil, queries: tokens}"
+        raise UserError(f"{at}.train.loss is {TERM_RECALL}, which learns {expected}")
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:

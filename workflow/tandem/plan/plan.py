@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from tandem.config.indexes import Index
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
@@ -165,6 +166,7 @@ def check_all(settings: Settings) -> None:
         *(
             partial(check_index, runs.index_params(entry, settings.seed), f"indexes.{name}")
             for name, entry in settings.indexes.items()
+            if isinstance(entry, Index)
         ),
     ]
     for check in checks:

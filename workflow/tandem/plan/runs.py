@@ -221,7 +221,10 @@ def index_entry(ctx: Context, name: str, where: str) -> Index:
     known = ctx.settings.indexes
     if name not in known:
         raise UserError(f"{where}: {name} is no index{nearest(name, list(known))}")
-    return known[name]
+    entry = known[name]
+    if not isinstance(entry, Index):
+        raise UserError(f"{where}: {name} searches weights of terms, not vectors; name an index of another type")
+    return entry
 
 
 def index_params(entry: Index, seed: int) -> IndexParams:

@@ -1,5 +1,6 @@
-"""The runs of sparse encoders and of uniCOIL: exact, or through Lucene (`<model>@lucene`)."""
+"""The runs of sparse encoders and of uniCOIL: exact, through Lucene (`<model>@lucene`), or by an entry of `indexes`."""
 
+from tandem.config.indexes import SeismicBuild, SeismicIndex, SeismicSearch, TermIndexEntry
 from tandem.errors import UserError
 from tandem.plan.context import Context, json_of, search
 from tandem.plan.datasets import dataset
@@ -13,16 +14,37 @@ INDEX = "lucene"
 @search("sparse")
 @search("unicoil")
 def search_terms(ctx: Context, system: str, split: str, where: str, data: str, index: str | None) -> Stage:
-    """The stage that searches weights of terms exactly, or in Lucene's index of them."""
-    if index not in (None, INDEX):
-        problem = f"{system} gives weights to terms, and {index} is an index of vectors"
-        raise UserError(f"{where}: {problem}; allowed: {system} (exact) and {system}@{INDEX}")
+    """The stage that searches weights of terms: exactly, in Lucene, or as an entry of `indexes` says."""
     params, name = searched(ctx, split, data), dual_encoder(ctx, system, where).name
-    if index is None:
-        upstream, how = term_weights(ctx, system, split, where, data), ctx.execution("search_memory")
-        return ctx.stage("retrieve_sparse", data, f"{name}.{split}", params, upstream, how)
-    upstream = impacts(ctx, system, split, where, data)
-    return ctx.stage("search_impacts", data, f"{name}@{INDEX}.{split}", params, upstream)
+    if index == INDEX:
+        upstream = impacts(ctx, system, split, where, data)
+        return ctx.stage("search_impacts", data, f"{name}@{INDEX}.{split}", params, upstream)
+    entry = _index(ctx, system, index, where) if index else None
+    upstream, how = term_weights(ctx, system, split, where, data), ctx.execution("search_memory")
+    if isinstance(entry, SeismicIndex):
+        upstream["index"] = seismic(ctx, upstream, f"{name}@{index}", entry, data)
+        params |= json_of(entry, *SeismicSearch.model_fields)
+        return ctx.stage("search_seismic", data, f"{name}@{index}.{split}", params, upstream)
+    if entry is not None:
+        params["frequencies"], name = json_of(entry), f"{name}@{index}"
+    return ctx.stage("retrieve_sparse", data, f"{name}.{split}", params, upstream, how)
+
+
+def _index(ctx: Context, system: str, name: str, where: str) -> TermIndexEntry:
+    """The entry of `indexes` for weights of terms."""
+    entry = ctx.settings.indexes.get(name)
+    if not isinstance(entry, TermIndexEntry):
+        own = [INDEX, *(other for other, known in ctx.settings.indexes.items() if isinstance(known, TermIndexEntry))]
+        allowed = ", ".join([f"{system} (exact)", *(f"{system}@{other}" for other in own)])
+        problem = f"{system} gives weights to terms, and {name} is an index of vectors"
+        raise UserError(f"{where}: {problem}; allowed: {allowed}")
+    return entry
+
+
+def seismic(ctx: Context, upstream: dict[str, Stage], label: str, entry: SeismicIndex, data: str) -> Stage:
+    """Seismic's index of the weights of passages, which are among `upstream`."""
+    inputs = {role: upstream[role] for role in ("dataset", "passages")}
+    return ctx.stage("seismic", data, label, json_of(entry, *SeismicBuild.model_fields), inputs)
 
 
 def impacts(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:

@@ -19,7 +19,7 @@ from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import Stage, open_upstream, walk
 
-INDEXES = ("lucene", "bm25s", "index", "impacts")  # beside the passages' embeddings
+INDEXES = ("lucene", "bm25s", "index", "impacts", "seismic")  # beside the passages' embeddings
 TRAININGS = ("model", "checkpoint", "pretrain")
 SEARCH = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")  # boxes of the stages that answer a query
 COST_HEAD = ["index bytes", "ms a query", "training s"]

@@ -20,7 +20,6 @@ from tandem.config.execution import Execution
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats
 from tandem.data.runs import write_run
-from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.lexical import java
 from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, LUCENE, MOST_TERMS, json_mapper, keep_ties
@@ -96,8 +95,7 @@ class Impacts:
     """The index of an artifact, opened: Anserini's search on Java's threads. Execution: `workers`, `heap` of Java."""
 
     def __init__(self, index: Artifact, passages: TermWeights, execution: Execution) -> None:
-        if (source := Path(index.upstream["passages"]).name) != passages.artifact.key:
-            raise UserError(f"{index.folder}: was made from {source}; expected {passages.artifact.key}")
+        passages.require_index(index)
         self.threads = execution.workers or os.cpu_count() or 1
         self.java = machine = java.start(self.threads, execution.heap)
         machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)

@@ -14,8 +14,8 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.retrieval import retrieve
 from tandem.retrieval.exact import Array, Best, pack
-from tandem.retrieval.term_weights import TermWeights
-from tandem.stages.retrieval import RetrieveParams
+from tandem.retrieval.term_weights import Frequencies, TermWeights
+from tandem.stages.retrieval import RetrieveParams, RetrieveTermsParams
 from tandem.store.job import Job
 
 QUERIES = 32  # that are multiplied at once
@@ -47,6 +47,11 @@ class SparseRetrieval(retrieve.Retrieval):
 
     vectors = TermWeights
     passages: TermWeights
+
+    def __init__(self, job: Job[RetrieveParams]) -> None:
+        super().__init__(job)
+        if isinstance(job.params, RetrieveTermsParams) and job.params.frequencies:
+            self.passages = Frequencies(job.inputs["passages"], job.params.frequencies)
 
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:
         """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""

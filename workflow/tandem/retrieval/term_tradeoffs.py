@@ -1,7 +1,7 @@
-"""Stage `term_tradeoffs`: weights of terms searched exactly and in Lucene: recall, latency, active terms and bytes.
+"""Stage `term_tradeoffs`: weights of terms searched exactly, in Lucene and in Seismic: recall, latency, terms, bytes.
 
-Latency is of one query at a time by one thread, throughput of all queries: times differ every time. The weights of all
-passages are in memory.
+Seismic ranks by its own scores here. Latency is of one query at a time by one thread, throughput of all queries: times
+differ every time. The weights of all passages are in memory.
 """
 
 import csv
@@ -16,19 +16,22 @@ from tandem.data.rows import Order
 from tandem.retrieval.exact import measured, unpack
 from tandem.retrieval.impacts import Impacts, query_impacts
 from tandem.retrieval.retrieve import open_as
+from tandem.retrieval.seismic import Seismic
 from tandem.retrieval.sparse_search import QUERIES, best_of
 from tandem.retrieval.term_weights import TermWeights
-from tandem.stages.retrieval import TradeoffsParams
+from tandem.stages.retrieval import TermTradeoffsParams
+from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 ALONE = 100  # queries that are searched for one at a time
 WEIGHT = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
 
 Line = dict[str, str | float | None]
+Search = Callable[[int, int, int], list[list[str]]]  # of the queries from one to another, by so many threads
 
 
-def run(job: Job[TradeoffsParams]) -> None:
-    """Measure both searches and write `tradeoffs.csv`, in the columns of the stage `tradeoffs` and `active_terms`."""
+def run(job: Job[TermTradeoffsParams]) -> None:
+    """Measure the searches and write `tradeoffs.csv`, in the columns of the stage `tradeoffs` and `active_terms`."""
     params = job.params
     passages, queries = open_as(TermWeights, job, params.split)
     order, depth, count = Order(job.inputs["dataset"]), max(params.k), min(params.queries, queries.rows)
@@ -50,17 +53,22 @@ def run(job: Job[TradeoffsParams]) -> None:
             hits = {name: docs for name, docs, _ in lucene.search(names, rounded[first:stop], depth, threads)}
             return [hits.get(name, []) for name in names]
 
+        def approximate(engine: Seismic, first: int, stop: int, threads: int) -> list[list[str]]:
+            return [order.ids(order.ranks[rows]) for rows in engine.search(sample[first:stop], depth, threads)]
+
         best = exact(0, sample.shape[0], lucene.threads)
-        size = index.manifest.facts["bytes_per_passage"]
-        searches = [
-            ("exact", "products", exact, WEIGHT[passages.dtype] * passages.active),
-            ("lucene", "impacts", impacts, size),
+        searches: list[tuple[str, str, Search, float, Artifact]] = [
+            ("exact", "products", exact, WEIGHT[passages.dtype] * passages.active, passages.artifact),
+            ("lucene", "impacts", impacts, index.manifest.facts["bytes_per_passage"], index),
         ]
+        for how, built in zip(params.seismic, job.many("seismic"), strict=True):
+            engine = partial(approximate, Seismic(built, passages, how))
+            searches.append((how.name, "seismic", engine, built.manifest.facts["bytes_per_passage"], built))
         lines = [
             Line(index=name, nprobe=None, ef_search=None, rescore=False)
             | _measured(search, best, sample.shape[0], params, lucene.threads)
             | Line(factory=kind, bytes_per_vector=size, key=artifact.key, active_terms=passages.active)
-            for (name, kind, search, size), artifact in zip(searches, (passages.artifact, index), strict=True)
+            for name, kind, search, size, artifact in searches
         ]
         with open(draft.path("tradeoffs.csv"), "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
@@ -70,10 +78,10 @@ def run(job: Job[TradeoffsParams]) -> None:
 
 
 def _measured(
-    search: Callable[[int, int, int], list[list[str]]],
+    search: Search,
     best: list[list[str]],
     count: int,
-    params: TradeoffsParams,
+    params: TermTradeoffsParams,
     threads: int,
 ) -> dict[str, float]:
     """What `measured` says of a search for some queries."""

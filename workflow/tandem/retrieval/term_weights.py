@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
+from tandem.config.indexes import FrequencyIndex
+from tandem.errors import UserError
 from tandem.models.ragged import Ids
 from tandem.retrieval.embeddings import FP16, Blocks, Embeddings
 from tandem.stages.base import Json
+from tandem.store.artifact import Artifact
 
 
 def block_name(number: int) -> str:
@@ -56,6 +59,11 @@ class TermWeights(Embeddings):
         """What the mean row takes in memory: number and float64 of each term."""
         return int(12 * self.active) + 8
 
+    def require_index(self, index: Artifact) -> None:
+        """Refuse an index of other weights."""
+        if (source := Path(index.upstream["passages"]).name) != self.artifact.key:
+            raise UserError(f"{index.folder}: was made from {source}; expected {self.artifact.key}")
+
     def stored(self, number: int) -> Any:
         """A block's weights, float32, in memory."""
         with np.load(self.artifact.path(block_name(number)), allow_pickle=False) as arrays:
@@ -71,3 +79,35 @@ class TermWeights(Embeddings):
         firsts = range(start // self.size * self.size, min(stop, self.rows), self.size)
         parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
         return vstack([csr_array((0, self.dimension)), *parts], format="csr")
+
+
+class Frequencies(TermWeights):
+    """Passages' weights by BM25, of frequencies tf = round(scale · weight): DeepCT-Index (Dai and Callan 2019).
+
+    w_{t,d} = idf(t) · tf / (tf + k1 (1 - b + b |d| / mean |d|)), with |d| = Σ_t tf and
+    idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2)): Lucene's, but for its rounded lengths. All blocks are read once before
+    the first search.
+    """
+
+    def __init__(self, artifact: Artifact, params: FrequencyIndex) -> None:
+        super().__init__(artifact, "passages")
+        self.params, df, total = params, np.zeros(self.dimension), 0.0
+        for number in range(len(self)):
+            tf = self.frequencies(number)
+            df += np.bincount(tf.indices, minlength=self.dimension)
+            total += float(tf.data.sum())
+        self.mean, self.idf = total / self.rows, np.log1p((self.rows - df + 0.5) / (df + 0.5))
+
+    def frequencies(self, number: int) -> Any:
+        """A block's frequencies: whole numbers above 0, in float64."""
+        tf = super().stored(number).astype(np.float64)
+        tf.data = np.rint(tf.data * self.params.scale)
+        tf.eliminate_zeros()
+        return tf
+
+    def stored(self, number: int) -> Any:
+        """A block's weights by BM25, float64, in memory."""
+        tf, k1, b = self.frequencies(number), self.params.k1, self.params.b
+        lengths = np.repeat(tf.sum(axis=1), np.diff(tf.indptr))
+        tf.data *= self.idf[tf.indices] / (tf.data + k1 * (1 - b + b * lengths / self.mean))
+        return tf

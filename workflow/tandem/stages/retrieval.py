@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.config import retrieval
-from tandem.config.indexes import TradeoffSearches
+from tandem.config.indexes import FrequencyIndex, SeismicBuild, SeismicSearch, TradeoffSearches
 from tandem.config.language_models import LanguageModel
 from tandem.config.retrieval import Encode, Inference
 from tandem.registry import Registry
@@ -53,12 +53,28 @@ class RetrieveParams(RunParams):
     """Exact search by inner product over all passages."""
 
 
+class RetrieveTermsParams(RetrieveParams):
+    """Exact search by dot products of weights of terms over all passages."""
+
+    frequencies: FrequencyIndex | None = Field(
+        None, exclude_if=not_, description="passages' weights as the frequencies of BM25; null: as they are"
+    )
+
+
 class ImpactsParams(Params):
     """Lucene's inverted index of weights of terms, rounded to a byte."""
 
 
 class SearchImpactsParams(RunParams):
     """Search of an inverted index of weights of terms."""
+
+
+class SeismicParams(SeismicBuild, Params):
+    """Seismic's approximate index of weights of terms."""
+
+
+class SearchSeismicParams(SeismicSearch, RunParams):
+    """Search through Seismic; exact scores of what it proposes."""
 
 
 class IndexParams(Params):
@@ -104,6 +120,18 @@ class TradeoffsParams(TradeoffSearches, Params):
     """Recall, latency and size of several indexes."""
 
     split: str = Field("test", description="whose queries are searched for")
+
+
+class NamedSeismic(SeismicSearch):
+    """An index of Seismic's among those that are compared."""
+
+    name: str = Field(description="its entry of `indexes`")
+
+
+class TermTradeoffsParams(TradeoffsParams):
+    """Recall, latency and size of searches of weights of terms."""
+
+    seismic: tuple[NamedSeismic, ...] = Field((), exclude_if=not_, description="how the inputs `seismic` are searched")
 
 
 class ScoringParams(Inference, Params):
@@ -195,10 +223,13 @@ KINDS = (
         gpu=("passages",), lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval"),
     Kind("term_weights", "retrieval.encode_terms:run", TermWeightsParams, env="models", threads="all", gpu=("model",),
         shard="retrieval.encode_terms:run_shard", box="Encoding"),
-    Kind("retrieve_sparse", "retrieval.sparse_search:run", RetrieveParams, env="search", threads="all",
+    Kind("retrieve_sparse", "retrieval.sparse_search:run", RetrieveTermsParams, env="search", threads="all",
         shard="retrieval.sparse_search:run_shard", box="Retrieval"),
     Kind("impacts", "retrieval.impacts:run", ImpactsParams, env="lexical", threads="all", box="Encoding"),
     Kind("search_impacts", "retrieval.impacts:run_search", SearchImpactsParams, env="lexical", threads="all",
+        box="Retrieval"),
+    Kind("seismic", "retrieval.seismic:run", SeismicParams, env="search", threads="all", box="Encoding"),
+    Kind("search_seismic", "retrieval.seismic:run_search", SearchSeismicParams, env="search", threads="all",
         box="Retrieval"),
     Kind("index", "retrieval.indexes.index:run", IndexParams, env="search", threads="all", retries=2,
         lazy=("passages",), shard="retrieval.indexes.index:run_shard", train="retrieval.indexes.index:train_shard",
@@ -210,7 +241,7 @@ KINDS = (
     Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, env="search", threads="all", box="Retrieval"),
     Kind("tradeoffs", "retrieval.indexes.ann:run_tradeoffs", TradeoffsParams, env="search", threads="exclusive",
         lazy=("dataset",), box="Retrieval"),
-    Kind("term_tradeoffs", "retrieval.term_tradeoffs:run", TradeoffsParams, env="lexical", threads="exclusive",
+    Kind("term_tradeoffs", "retrieval.term_tradeoffs:run", TermTradeoffsParams, env="lexical", threads="exclusive",
         box="Retrieval"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking"),

@@ -9,6 +9,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+from tandem.config.losses import TERM_RECALL
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_pooling
@@ -24,6 +25,7 @@ from tandem.store.job import Job, plain
 from tandem.training.checkpoints import State
 from tandem.training.history import chosen_of, points
 from tandem.training.losses import distillation, supervision
+from tandem.training.objectives.terms import TermRecall
 
 NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
@@ -82,7 +84,7 @@ def _losses(params: ModelParams) -> str:
         if train.teacher != "static":
             losses.append((train.supervision, supervision[train.supervision]))
     else:
-        losses.append((train.loss, supervision[train.loss]))
+        losses.append((train.loss, TermRecall if train.loss == TERM_RECALL else supervision[train.loss]))
         for taught in (train.distil, train.distil.in_batch) if train.distil else ():
             if taught:
                 losses.append((taught.loss, distillation[taught.loss]))

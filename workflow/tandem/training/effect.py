@@ -6,6 +6,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
+from tandem.config.losses import TERM_RECALL
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.stages.base import Json
 from tandem.training.checkpoints import LogRow
@@ -75,7 +76,7 @@ def chance_warning(train: DualTrain | CrossTrain | JointTrain, log: Sequence[Log
         weight *= 1 - train.passage_centric
     # The loss stands under its own name only where it is one of several terms.
     losses = [value for _, row, value in log if row == "sup"] or [value for _, row, value in log if row == "loss"]
-    if not weight or not losses:
+    if not weight or not losses or name == TERM_RECALL:  # which is no loss of scores
         return ""
     value = fmean(losses[-max(1, len(losses) // 10) :]) / weight
     expected = chance(supervision_loss(name, train), list_sizes(train, lists))

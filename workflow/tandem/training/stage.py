@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tandem.cluster.progress import say, warn
+from tandem.config.losses import TERM_RECALL
 from tandem.config.optimisation import Lora
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
@@ -42,6 +43,7 @@ from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_li
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual, Teacher
+from tandem.training.objectives.terms import TermRecall
 from tandem.training.selection import take_over
 from tandem.training.validation import Validation, read_validation, set_apart, validate
 
@@ -132,8 +134,12 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     objective: Ranker
     match train:
         case DualTraining():
-            teacher = start_teacher(job, train)
-            objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world, teacher)
+            start = start_dual(inputs["start"], params)
+            if train.loss == TERM_RECALL:
+                objective = TermRecall(start, tokens, train, positives, budget, world)
+            else:
+                teacher = start_teacher(job, train)
+                objective = Dual(start, tokens, train, positives, budget, world, teacher)
         case CrossTraining():
             objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
         case JointTrain():

@@ -112,6 +112,24 @@ def search_impacts(stage: Stage, setting: Setting) -> Work:
     return Work(rows=rows, memory=bm25_memory(stage, setting), run=run)
 
 
+@cost("seismic")
+def seismic(stage: Stage, setting: Setting) -> Work:
+    """Seismic's index: the weights, and lists of the largest of them; in memory while it is built."""
+    weights = setting.size(stage).passages * ACTIVE_TERMS
+    return Work(
+        rows=(("indexed", setting.size(stage).passages),), memory=1024 * MIB + 24.0 * weights, disk=12 * weights
+    )
+
+
+@cost("search_seismic")
+def search_seismic(stage: Stage, setting: Setting) -> Work:
+    """A search through few lists, and exact scores of as many passages as a run is deep."""
+    params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
+    rows = (("flat_search", 2.0 * queries * params.depth * ACTIVE_TERMS),)
+    memory = 1024 * MIB + 24.0 * ACTIVE_TERMS * setting.size(stage).passages
+    return Work(rows=rows, memory=memory, disk=run_disk(queries, params.depth, params.split))
+
+
 @cost("term_tradeoffs")
 def term_tradeoffs(stage: Stage, setting: Setting) -> Work:
     """A few searches of a sample of queries, exact and in Lucene."""

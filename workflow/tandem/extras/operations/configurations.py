@@ -21,7 +21,7 @@ from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import views_folder
 
 # Large, and needed only until runs are made from them.
-LARGE = ("embeddings", "token_vectors", "term_weights", "index", "impacts")
+LARGE = ("embeddings", "token_vectors", "term_weights", "index", "impacts", "seismic")
 
 
 @dataclass

@@ -37,7 +37,7 @@ COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the colle
 DOES = {
     "dataset": "reading", "encoder": "loading", "tokens": "tokenizing", "lucene": "indexing", "bm25": "searching",
     "bm25s": "indexing", "term_weights": "encoding", "retrieve_sparse": "searching", "impacts": "indexing",
-    "search_impacts": "searching",
+    "search_impacts": "searching", "seismic": "indexing", "search_seismic": "searching",
     "candidates": "drawing negatives for", "teacher": "scoring training lists of", "model": "training",
     "checkpoint": "training", "embeddings": "encoding", "retrieve": "searching", "index": "indexing",
     "token_vectors": "encoding", "maxsim": "searching", "term_tradeoffs": "measuring",

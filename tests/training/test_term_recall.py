@@ -1,0 +1,65 @@
+"""DeepCT's regression of term recall: targets, loss and gradient by hand, and a model that learns it."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from pytest import approx
+from tiny_training import train_params, unicoil
+
+from tandem.models.dual import load_dual
+from tandem.models.ragged import Ragged
+from tandem.models.tokens import Template, Tokens
+from tandem.training.forward import Budget, Seeds
+from tandem.training.lists import Batch, Positives
+from tandem.training.objectives.terms import TermRecall
+from tandem.training.stage import run
+
+PASSAGES = [[5, 6, 5, 7], [8]]
+QUERIES = [[5, 9], [5, 6], [8, 8]]
+RELEVANT = Positives(np.array([0, 1, 2]), np.array([0, 0, 1]))
+BATCH = Batch(np.array([0, 2]), np.array([[0, 1], [1, -1]]))
+
+
+def term_recall(model):
+    """The objective over the texts above."""
+    template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
+    texts = [Ragged.of([np.array(row) for row in rows]) for rows in (PASSAGES, QUERIES)]
+    return TermRecall(model, Tokens(*texts, template), train_params("unicoil", loss="term_recall"), RELEVANT, Budget())
+
+
+def test_recall_loss_and_gradient_by_hand():
+    model = unicoil()
+    linear = model.layers("passage")[0].linear
+    torch.nn.init.zeros_(linear.weight)
+    torch.nn.init.constant_(linear.bias, 0.5)
+    objective = term_recall(model)
+    # Both of the first passage's queries have 5, one has 6, none 7.
+    assert objective.recall(0).tolist() == [1.0, 0.5, 1.0, 0.0]
+    assert objective.recall(1).tolist() == [1.0]
+    # Every token is 0.5: (0.25 + 0 + 0.25 + 0.25) / 4 and 0.25, halved; d/db: (2 · (-0.5 + 0 - 0.5 + 0.5) / 4 - 1) / 2
+    assert objective.backward(BATCH, Seeds((1, 2)))["loss"] == approx(0.21875)
+    assert linear.bias.grad.item() == approx(-0.625)
+    assert model.layers("query")[0].linear.bias.grad is None
+
+
+def test_weights_below_0_learn_too():
+    model = unicoil()
+    linear = model.layers("passage")[0].linear
+    torch.nn.init.zeros_(linear.weight)
+    torch.nn.init.constant_(linear.bias, -1.0)
+    term_recall(model).backward(BATCH, Seeds((1, 2)))
+    assert linear.bias.grad.item() == approx((2 * (-2 - 1.5 - 2 - 1) / 4 - 4) / 2)
+
+
+def test_a_model_learns_it(quick_job):
+    shape = {"representation": {"type": "unicoil", "queries": "tokens"}, "pooling": "max", "normalize": False}
+    train = {"loss": "term_recall", "steps": 20, "lr": 1e-2, "choose": "dev", "validate_every": 10}
+    job = quick_job("dual", train=train, shape=shape)
+    run(job)
+    log = pq.read_table(job.out / "log.parquet").to_pylist()
+    losses = [row["value"] for row in log if row["name"] == "loss"]
+    assert np.mean(losses[-5:]) < 0.5 * losses[0]
+    assert "- `term_recall`: (1/n)" in (job.out / "dual/README.md").read_text()
+    model = load_dual(job.out / "dual")
+    assert model.static
+    assert not list(model.towers["query"].parameters())
