@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import tiny_project
 import yaml
-from tiny_project import tiny_config, write_beir
+from tiny_project import TRAIN, tiny_config, write_beir
 
 ROWS = (
     "bm25",
+    "deepct@bm25",
     "de_bm25neg",
     "bm25+ce_bm25neg",
     "rocketqav2.retriever+rocketqav2.reranker",
@@ -32,6 +33,12 @@ def built(tmp_path_factory, encoder_folder, documents):
         "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]}},
         "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
         "indexes": {"lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2}},
+    }
+    config["models"]["deepct"] = {
+        "objective": "dual",
+        "representation": {"type": "unicoil", "queries": "tokens"},
+        "candidates": {"from": "bm25", "depth": 20},
+        "train": TRAIN | {"loss": "term_recall", "lr": 1e-2},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": ""}

@@ -56,6 +56,13 @@ def check_column(answers, label, run):
     assert seen >= len(answers)
 
 
+def test_weights_of_terms_are_searched_by_bm25(built):
+    answers = asked(built, "deepct@bm25", "--k", "4", "--alone")
+    assert any(told["passages"] for told in answers)
+    check_list(answers, run_of(built, "retrieve_sparse", "deepct@bm25"))
+    check_column(answers, "DE deepct@bm25", run_of(built, "retrieve_sparse", "deepct@bm25"))
+
+
 def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
     """BM25, a dual encoder, their weighted fusion and an ensemble of two cross-encoders in one."""
     answers = asked(built, "both+pair", "--k", "8")

@@ -70,7 +70,7 @@ class UniCoil(DualEncoder):
     @property
     def representation(self) -> dict[str, object]:
         """As `dual.json` has it."""
-        return {"type": "unicoil"} | ({"queries": "tokens"} if self.static else {})
+        return {"type": "unicoil", "queries": "tokens"} if self.static else {"type": "unicoil"}
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """sentence-transformers has no such model: nothing stands beside the weights."""

@@ -96,13 +96,13 @@ def run_search(job: Job[SearchSeismicParams]) -> None:
     """Search the input `index` with the input `queries`; writes a run. All passages' weights are in memory."""
     passages, queries = open_as(TermWeights, job, job.params.split)
     engine, order = Seismic(job.inputs["index"], passages, job.params), Order(job.inputs["dataset"])
-    weights, asked = passages.take(0, passages.rows), queries.take(0, queries.rows)
+    weights, vectors = passages.take(0, passages.rows), queries.take(0, queries.rows)
     best = Best(queries.rows, min(job.params.depth, passages.rows))
-    proposed = engine.search(asked, best.depth, job.execution.workers or os.cpu_count() or 1)
+    proposed = engine.search(vectors, best.depth, job.execution.workers or os.cpu_count() or 1)
     with writing(job) as draft, Progress(f"search_seismic {job.key}", queries.rows, "queries") as progress:
         for row, own in enumerate(proposed):
             inverted, options = weights[own].T.tocsr(), (best.depth, passages.temperature)
-            best.keys[row] = best_of(asked[row : row + 1], inverted, order.ranks[own], *options)[0]
+            best.keys[row] = best_of(vectors[row : row + 1], inverted, order.ranks[own], *options)[0]
             progress.add(1)
         lines = write_rows(job, draft, lists(best, embedded_rows(job, queries), order), order)
         draft.facts |= {"queries": queries.rows, "lines": lines}

@@ -54,7 +54,10 @@ def run(job: Job[TermTradeoffsParams]) -> None:
             return [hits.get(name, []) for name in names]
 
         def approximate(engine: Seismic, first: int, stop: int, threads: int) -> list[list[str]]:
-            return [order.ids(order.ranks[rows]) for rows in engine.search(sample[first:stop], depth, threads)]
+            return [
+                order.ids(order.ranks[rows].astype(np.int64))
+                for rows in engine.search(sample[first:stop], depth, threads)
+            ]
 
         best = exact(0, sample.shape[0], lucene.threads)
         searches: list[tuple[str, str, Search, float, Artifact]] = [

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
@@ -15,6 +16,7 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import Encoder
+from tandem.retrieval.encode_terms import TermEncoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.stages.retrieval import EmbeddingsParams
@@ -55,15 +57,16 @@ class Dual:
         encode = {key: params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
         stage = EmbeddingsParams(side="queries", **encode)
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
-        self.encoder = Encoder(Job("embeddings", Path(), stage, inputs))
+        kind = TermEncoder if inputs["passages"].kind == "term_weights" else Encoder
+        self.encoder = kind(Job("embeddings", Path(), stage, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])
 
     def answer(self, question: Question) -> list[float]:
-        """The query's vector."""
+        """The query's vector, or its weight for each entry of the vocabulary."""
         with Progress("", 1, "queries", quiet=True) as progress:
             vectors = self.encoder.encode(Ragged.of([self.queries.ids(question["query"])]), progress)
-        values: list[float] = vectors[0].tolist()
+        values: list[float] = (vectors.toarray() if issparse(vectors) else vectors)[0].tolist()
         return values
 
 

@@ -13,7 +13,8 @@ from tandem.stages.lexical import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
-KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "rerank": CROSS}  # of runs that have a part of their own
+# Of runs that have a part of their own.
+KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "retrieve_sparse": DUAL, "rerank": CROSS}
 # Blocks of the configuration that name systems.
 SECTIONS = ("models", "sparse", "runs", "indexes", "fusions", "pipelines", "ensembles", "aggregations", "rerankers")
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import faiss
 import numpy as np
+from scipy.sparse import csr_array
 
 from tandem.data.rows import Order
 from tandem.extras.demo.workers import PartData, Question, open_inputs
@@ -13,10 +14,41 @@ from tandem.retrieval.exact import Array, Best, pair_scores
 from tandem.retrieval.faiss_search import BlockSearch
 from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
-from tandem.stages.retrieval import AnnParams
+from tandem.retrieval.sparse_search import best_of
+from tandem.retrieval.term_weights import Frequencies, TermWeights
+from tandem.stages.retrieval import AnnParams, RetrieveTermsParams
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
+
+
+def open_part(part: PartData, threads: int, count: int) -> "Vectors | Terms":
+    """What a dual encoder searches: see the classes."""
+    is_sparse = open_inputs(part)["passages"].kind == "term_weights"
+    return Terms(part) if is_sparse else Vectors(part, threads, count)
+
+
+class Terms:
+    """Weights of terms, or BM25's of them as frequencies, by term and all in memory."""
+
+    def __init__(self, part: PartData) -> None:
+        inputs, known = open_inputs(part), RetrieveTermsParams.model_fields
+        how = RetrieveTermsParams.model_validate({name: part["params"][name] for name in known & part["params"].keys()})
+        own, passages = how.frequencies, inputs["passages"]
+        opened = Frequencies(passages, own) if own else TermWeights(passages, "passages")
+        self.order, self.temperature = Order(inputs["dataset"]), opened.temperature
+        self.inverted = opened.take(0, opened.rows).T.tocsr()
+
+    def answer(self, question: Question) -> Any:
+        """As `Vectors.answer`, of a query's weights; a passage that shares no term with the query is not found."""
+        query = csr_array(np.array([question["vector"]]))
+        if "rows" in question:
+            scores = (query @ self.inverted).toarray()[0, question["rows"]] / self.temperature
+            return scores.astype(np.float32).tolist()
+        best = Best(1, min(question["depth"], len(self.order.ranks)))
+        best.keys[:] = best_of(query, self.inverted, self.order.ranks, best.depth, self.temperature)
+        ranks, scores = best.ranked(0)
+        return self.order.ids(ranks), scores.tolist()
 
 
 class Vectors:

@@ -25,7 +25,7 @@ PATIENCE = 2.0  # seconds that a worker has to end
 # What opens a part, given its data, the number of threads, and that of the parts of the process; it answers questions.
 ROLES = {
     "bm25": "extras.demo.workers:Bm25",
-    "vectors": "extras.demo.vectors:Vectors",
+    "vectors": "extras.demo.vectors:open_part",
     "models": "extras.demo.models:open_part",
 }
 

@@ -53,7 +53,8 @@ class TermRecall:
         first, last = np.searchsorted(self.passages, (passage, passage + 1))
         queries = [self.tokens.queries[int(row)] for row in self.queries[first:last]]
         own = self.tokens.passages[passage]
-        return np.mean([np.isin(own, query) for query in queries], axis=0)
+        shares: Ids = np.mean([np.isin(own, query) for query in queries], axis=0)
+        return shares
 
     def _errors(self, rows: Ids, seeds: Seeds) -> Replayed:
         """The mean squared error of each passage's tokens; 0 of a passage without any."""
