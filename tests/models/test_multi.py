@@ -8,14 +8,17 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from torch import nn
+from transformers import AutoModel, AutoTokenizer
 
 from tandem.errors import UserError
 from tandem.models import multi
 from tandem.models.described import described_towers
-from tandem.models.dual import load_dual
+from tandem.models.dual import load_dual, read_shape
 from tandem.models.hub import load_tokenizer
 from tandem.models.multi import TokenVectors, max_sim
+from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
+from tandem.models.usage import Lengths
 
 QUERIES = ["what do otters eat?", "where do herons nest"]
 PASSAGES = ["Otters eat crabs, fish.", "Herons nest in trees.", "Moles dig."]
@@ -124,6 +127,36 @@ def test_what_is_not_computed_here_is_refused(encoder_folder, tmp_path):
     MultiVectorEncoder(modules=[transformer, MultiVectorMask(["the"])], device="cpu").save(str(tmp_path))
     with pytest.raises(UserError, match="describes tokens that are left out besides passages' punctuation"):
         described_towers(tmp_path)
+
+
+def test_me_bert_is_the_best_product_of_the_query_s_first_vector_with_a_passage_s_first_three(
+    start, ids, encoder_folder, tmp_path
+):
+    options = {"dim": None, "query_tokens": None, "skip_punctuation": False, "query_vectors": 1, "passage_vectors": 3}
+    start(**options).save(tmp_path / "dual", load_tokenizer(encoder_folder))
+    model = load_dual(tmp_path / "dual").eval()
+    queries, passages = encoded(model, ids, "query", QUERIES), encoded(model, ids, "passage", PASSAGES)
+    assert (queries.shape, passages.shape) == ((2, 1, 32), (3, 3, 32))
+    tokenizer, plain = AutoTokenizer.from_pretrained(encoder_folder), AutoModel.from_pretrained(encoder_folder).eval()
+
+    def states(text):
+        with torch.no_grad():
+            return nn.functional.normalize(plain(**tokenizer(text, return_tensors="pt")).last_hidden_state[0], dim=-1)
+
+    expected = [[(states(p)[:3] @ states(q)[0]).max().item() for p in PASSAGES] for q in QUERIES]
+    torch.testing.assert_close(model.scores(queries, passages), torch.tensor(expected), rtol=1e-5, atol=1e-5)
+    shape = read_shape(tmp_path / "dual")
+    assert "MultiVectorEncoder" not in TokenVectors.usage(shape, Lengths(8, 8, 2, 3))  # which has a vector a token
+    assert not (tmp_path / "dual/shared/modules.json").exists()
+
+
+def test_the_first_vectors_are_those_of_tokens_that_have_any(start, ids):
+    texts = [", otters, herons and moles.", ".", "Moles dig."]
+    every, first = (encoded(start(**options), ids, "passage", texts) for options in ({}, {"passage_vectors": 3}))
+    counts = start(passage_vectors=3).counts("passage", Ragged.of([np.array(row) for row in ids[0](texts)]), ids[1])
+    assert counts.tolist() == first.any(-1).sum(1).tolist() == [3, 2, 3]
+    for whole, cut, count in zip(every, first, counts, strict=True):
+        torch.testing.assert_close(cut[:count], whole[whole.any(-1)][:count])
 
 
 def test_a_pair_scores_the_same_in_any_company(start, ids):

@@ -61,6 +61,21 @@ def test_end_to_end_its_search_is_found(planner):
     assert (found.params.nprobe, found.params.rescore_factor) == (32, 2)
 
 
+def test_fewer_vectors_are_an_option_that_is_in_no_other_key(planner):
+    made = planner(me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}})
+    assert made.model("me_bert", "here").values["representation"]["passage_vectors"] == 3
+    assert "passage_vectors" not in made.model("colbert", "here").values["representation"]
+
+
+def test_coil_re_ranks_and_searches_without_an_index(planner):
+    made = planner(coil={"like": "de_bm25neg", "representation": {"type": "coil", "cls_dim": None}})
+    assert made.run("bm25+coil", "test", "here").upstream["model"] is made.model("coil", "here")
+    assert made.run("coil", "test", "here").values["same_token"] is True
+    assert "same_token" not in made.run("colbert", "test", "here").values
+    with pytest.raises(UserError, match="coil@ivf_flat: an index of vectors does not know .*; leave out @ivf_flat"):
+        made.run("coil@ivf_flat", "test", "here")
+
+
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
@@ -73,6 +88,7 @@ def test_end_to_end_its_search_is_found(planner):
             {"representation": "multi", "train": {"regularise": {"passage": {"l1": 0.1}}}},
             "models.x.train.regularise is set, but the representation multi does not use it; leave it out",
         ),
+        ({"representation": "coil", "normalize": True}, "models.x.normalize is set, but .* coil does not use it"),
         ({"init": "colbert", "representation": "single"}, "models.x.representation is .*, but colbert has"),
     ],
 )

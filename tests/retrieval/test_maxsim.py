@@ -65,6 +65,10 @@ def search(make_job, folder, dataset, sides):
 @pytest.fixture(scope="module")
 def scored(dataset, tokens, model):
     """Query → document → score, pair by pair, as a re-ranker has them."""
+    return pair_scores(dataset, tokens, model)
+
+
+def pair_scores(dataset, tokens, model):
     late, opened, collection = load_dual(model.folder / "dual"), Tokens.open(tokens), Collection(dataset)
     names, table = collection.doc_ids().to_pylist(), {}
     for query in collection.queries("test"):
@@ -96,6 +100,31 @@ def test_scores_are_those_of_pairs_and_ties_go_by_id(search, scored):
         expected = sorted(scored[query].items(), key=lambda pair: (-pair[1], pair[0]))
         assert scores == pytest.approx([score for _, score in expected], rel=1e-6)
         assert set(docs[:20]) == {doc for doc, _ in expected[:20]} or scores[19] == pytest.approx(scores[20], rel=1e-6)
+
+
+def test_coil_scores_all_passages_by_the_tokens_that_they_share(make_job, make_model, folder, dataset, tokens):
+    options = {"type": "coil", "dim": 8, "cls_dim": 12}
+    shape = {"shared": False, "pooling": "max", "temperature": 0.5, "representation": options}
+    model = make_model(folder / "model" / "coil-0123456789", ("dual",), seed=9, **shape)
+    inputs = {"dataset": dataset, "tokens": tokens, "model": model}
+    jobs = {
+        side: make_job("token_vectors", folder / "token_vectors" / f"coil.{side}-0123456789", ENCODE | params, inputs)
+        for side, params in SIDES.items()
+    }
+    for job in jobs.values():
+        token_vectors.run(job)
+    inputs = {"dataset": dataset} | {side: open_artifact(job.out) for side, job in jobs.items()}
+    job = make_job(
+        "maxsim", folder / "maxsim/coil-0123456789", {"split": "test", "depth": 60, "same_token": True}, inputs
+    )
+    maxsim.run(job)
+    expected = pair_scores(dataset, tokens, model)
+    lists = {
+        query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in iter_trec(job.out / "run.trec")
+    }
+    assert lists.keys() == expected.keys()
+    for query, scores in lists.items():
+        assert scores == pytest.approx(expected[query], rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 100])

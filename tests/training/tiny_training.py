@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from tandem.config.representations import Multi, SparseTerms
+from tandem.config.representations import CoilVectors, Multi, SparseTerms
 from tandem.config.training import JointTrain
+from tandem.models.coil import Coil
 from tandem.models.cross import CrossEncoder
 from tandem.models.dense import TOKENS, Dense
 from tandem.models.dual import SIDES, DualEncoder
@@ -26,7 +27,7 @@ from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import TermRecall
 
 WORDS = 200
-TRAINING = dict.fromkeys(("dual", "multi", "sparse", "unicoil"), DualTraining)
+TRAINING = dict.fromkeys(("dual", "multi", "me_bert", "coil", "sparse", "unicoil"), DualTraining)
 TRAINING |= {"cross": CrossTraining, "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
@@ -80,7 +81,17 @@ def train_params(objective, **train):
     return params.model_validate({key: value for key, value in (TRAIN | train).items() if key in params.model_fields})
 
 
-def late_interaction(shared):
+def coil():
+    """COIL over two tiny BERTs: vectors of 8 numbers for tokens, of 12, in two pieces, for texts."""
+    model = Coil(bert(), bert(), "max", False, 1.0)
+    with torch.random.fork_rng():
+        layers = [[Dense(nn.Linear(32, size), nn.Identity(), TOKENS) for size in (8, 12)] for _ in SIDES]
+    model.dense.update(dict(zip(SIDES, map(nn.ModuleList, layers), strict=True)))
+    model.options = CoilVectors(dim=8, cls_dim=12)
+    return model
+
+
+def late_interaction(shared, **options):
     """Vectors of 8 numbers for tokens; id 4 is [MASK], ids 5 to 30 are punctuation."""
     query = bert()
     made = TokenVectors(query, query if shared else bert(), "cls", True, 1.0)
@@ -88,7 +99,7 @@ def late_interaction(shared):
     made.dense.update(
         {"query": nn.ModuleList(layers[:1]), "passage": nn.ModuleList(layers[:1] if shared else layers[1:])}
     )
-    made.know(Multi(dim=8, query_tokens=12), mask_id=4, skipped=list(range(5, 31)))
+    made.know(Multi(**{"dim": 8, "query_tokens": 12} | options), mask_id=4, skipped=list(range(5, 31)))
     return made
 
 
@@ -117,7 +128,15 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         query = bert()
         return DualEncoder(query, query if shared else bert(), "mean", False, 1.0)
 
-    duals = {"dual": dual, "multi": lambda: late_interaction(shared), "sparse": sparse, "unicoil": unicoil}
+    first = {"query_tokens": None, "query_vectors": 1, "passage_vectors": 3}
+    duals = {
+        "dual": dual,
+        "multi": lambda: late_interaction(shared),
+        "me_bert": lambda: late_interaction(shared, **first),
+        "coil": coil,
+        "sparse": sparse,
+        "unicoil": unicoil,
+    }
     if params.loss == "term_recall":
         made = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
     elif name in duals:

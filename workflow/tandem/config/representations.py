@@ -4,6 +4,8 @@ A representation is a section here, a class of models (`@representation`, in `mo
 search (`@search`, in `plan/`). Everything else finds these by `type` and never asks which it is.
 """
 
+import math
+from operator import not_
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -44,10 +46,25 @@ class Multi(Representation):
     )
     attend: bool = Field(False, description="the encoder attends to the [MASK] tokens that fill up a query")
     skip_punctuation: bool = Field(True, description="punctuation of passages has no vectors")
+    query_vectors: int | None = Field(
+        None, ge=1, exclude_if=not_, description="only the first so many vectors of a query; null: all"
+    )
+    passage_vectors: int | None = Field(
+        None, ge=1, exclude_if=not_, description="only the first so many vectors of a passage (ME-BERT); null: all"
+    )
 
     scores_pairs: ClassVar[bool] = True
     usual: ClassVar[dict[str, object]] = {"normalize": True, "temperature": 1.0}
     unused: ClassVar[tuple[str, ...]] = ("pooling", "train.regularise")
+
+    def first(self, side: str) -> int | None:
+        """How many of a text's vectors there are at most; None: a vector for every token."""
+        return self.query_vectors if side == "query" else self.passage_vectors
+
+    def vectors(self, side: str, tokens: float) -> float:
+        """How many vectors a text of so many tokens, special ones included, has at most."""
+        filled = self.query_tokens if side == "query" else None
+        return min(filled or tokens, self.first(side) or math.inf)
 
 
 class SparseTerms(Representation):
@@ -77,8 +94,31 @@ class UniCoilTerms(Representation):
     unused: ClassVar[tuple[str, ...]] = SparseTerms.unused
 
 
-AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms
-REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", Single, Multi, SparseTerms, UniCoilTerms)
+class CoilVectors(Representation):
+    """A vector a token, which meets those of the same token alone, and one of the whole text (COIL)."""
+
+    type: Literal["coil"] = Field("coil", description="which representation it is")
+    dim: int = Field(32, ge=1, description="numbers of a token's vector, by a new linear layer")
+    cls_dim: int | None = Field(768, ge=1, description="those of the first token's, the whole text's; null: none")
+
+    scores_pairs: ClassVar[bool] = True
+    usual: ClassVar[dict[str, object]] = SparseTerms.usual
+    unused: ClassVar[tuple[str, ...]] = (*SparseTerms.unused, "train.regularise")
+
+    @property
+    def pieces(self) -> int:
+        """How many rows of `dim` numbers hold the vector of the whole text."""
+        return -(-(self.cls_dim or 0) // self.dim)
+
+    def vectors(self, side: str, tokens: float) -> float:
+        """How many rows a text of so many tokens has at most, on either side."""
+        return tokens + self.pieces
+
+
+AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | CoilVectors
+REPRESENTATIONS: dict[str, type[Representation]] = by_value(
+    "type", Single, Multi, SparseTerms, UniCoilTerms, CoilVectors
+)
 
 # The class of models of each type, a `models.dual.DualEncoder`.
 representation: Registry[Any] = Registry("representation", "representation", "models")

@@ -1,6 +1,7 @@
-"""How a text's vector is computed, by the files that sentence-transformers writes beside an encoder's weights.
+"""How a text's vector is computed, by the files that stand beside an encoder's weights.
 
-They are read without that library, which takes seconds to import; a test compares what is read with what it computes.
+Those of sentence-transformers and, of late interaction, also of PyLate and Stanford's ColBERT. They are read without
+these libraries, which take seconds to import; a test compares what is read with what sentence-transformers computes.
 """
 
 import json
@@ -17,15 +18,22 @@ OLD = {f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in
 # The inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss.
 TEMPERATURE = 0.05
 MASKED = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
+SKIPPED = "tokens that are left out besides passages' punctuation"
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
 LIBRARY = "config_sentence_transformers.json"
+METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
+LENGTHS = (
+    *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
+    *(("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")),
+)
+MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_prefix", "doc_token_id")}  # their keys
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
 
 
 def described_towers(folder: Path) -> dict[str, Any]:
     """What the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without files.
 
-    Of a MultiVectorEncoder also `representation`.
+    Of late interaction also `representation`.
 
     Vectors that are compared by the cosine, as sentence-transformers does where a model does not say how, are of
     length 1 here.
@@ -35,7 +43,7 @@ def described_towers(folder: Path) -> dict[str, Any]:
     """
     listed = folder / "modules.json"
     if not listed.is_file():
-        return {}
+        return _stanford(folder) if is_stanford(folder) else {}
     try:
         modules = [(str(row["type"]).rpartition(".")[2], str(row["path"])) for row in read_json(listed, list)]
     except (KeyError, TypeError):
@@ -43,6 +51,8 @@ def described_towers(folder: Path) -> dict[str, Any]:
     names = [name for name, _ in modules]
     if "MultiVectorMask" in names:
         return _token_vectors(folder, modules)
+    if names[:2] == ["Transformer", "Dense"] and set(names[1:]) == {"Dense"} and markers(folder):
+        return _pylate(folder, modules)
     if names in SPARSE:
         return _described_sparse(folder, folder / modules[1][1] / "config.json")
     if others := [name for name in names if name not in ("Transformer", "Pooling", "Dense", "Normalize")]:
@@ -77,21 +87,88 @@ def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> dict[str, An
         raise _unknown(listed, f"the order {', '.join(names)}")
     mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", folder / "sentence_bert_config.json"
     mask, config = read_json(mask_path), read_optional(folder / LIBRARY)
-    words = sorted(mask.get("skiplist_words") or [])
-    on_passages = mask.get("skiplist_tasks", ["document"]) == ["document"] and not mask.get("keep_only_token_ids")
-    if words not in ([], sorted(string.punctuation)) or not on_passages:
-        raise _unknown(mask_path, "tokens that are left out besides passages' punctuation")
+    if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
+        raise _unknown(mask_path, SKIPPED)
     expansion = read_optional(read).get("query_expansion") or {}
     if expansion.get("strategy", "fixed") != "fixed" or expansion.get("token"):
         raise _unknown(read, "queries that are filled up otherwise than by [MASK]")
     if (similarity := config.get("similarity_fn_name") or "maxsim") != "maxsim":
         raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
-    sizes = [read_json(folder / path / "config.json")["out_features"] for path in dense]
-    options = {"type": "multi", "dim": sizes[-1] if sizes else None, "query_tokens": expansion.get("length")}
-    options |= {"attend": bool(expansion.get("attend")), "skip_punctuation": bool(words)}
-    towers = {"representation": options, "pooling": "cls", "normalize": "Normalize" in names, "temperature": 1.0}
-    optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense}
-    return towers | {key: value for key, value in optional.items() if value}
+    queries = {"query_tokens": expansion.get("length"), "attend": bool(expansion.get("attend"))}
+    options = queries | {"skip_punctuation": _skips(mask_path, mask.get("skiplist_words") or [])}
+    return _late_interaction(folder, dense, options, _prompts(folder / LIBRARY, config), "Normalize" in names)
+
+
+def _late_interaction(
+    folder: Path, dense: list[str], options: dict[str, Any], prompts: dict[str, str], normalize: bool = True
+) -> dict[str, Any]:
+    """The same from options of `representation: multi`, whose `dim` is that of the last of the layers in `dense`."""
+    dim = read_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
+    towers = {"representation": {"type": "multi", "dim": dim} | options, "pooling": "cls"}
+    optional = {"prompts": prompts, "dense": dense}
+    return towers | {"normalize": normalize, "temperature": 1.0} | {key: row for key, row in optional.items() if row}
+
+
+def _skips(path: Path, words: list[str]) -> bool:
+    """Whether passages' punctuation has no vectors, by the words that a file leaves out."""
+    if sorted(words) not in ([], sorted(string.punctuation)):
+        raise _unknown(path, SKIPPED)
+    return bool(words)
+
+
+def markers(folder: Path) -> dict[str, str]:
+    """The markers of queries and passages of a checkpoint of PyLate or of Stanford's ColBERT, by side; else empty.
+
+    They are tokens, which stand in front of the texts behind the first special token.
+    """
+    config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
+    found = {side: next((config[key] for key in keys if key in config), None) for side, keys in MARKERS.items()}
+    return {side: str(marker) for side, marker in found.items() if marker is not None}
+
+
+def _pylate(folder: Path, modules: list[tuple[str, str]]) -> dict[str, Any]:
+    """What PyLate's files say: layers of tokens' states; which tokens count stands in the library's file."""
+    _check_inputs(folder)
+    path, config = folder / LIBRARY, read_optional(folder / LIBRARY)
+    _require(path, config, "query_prefix", "document_prefix", "query_length")
+    if (similarity := str(config.get("similarity_fn_name") or "maxsim")).lower() not in ("maxsim", "cosine"):
+        raise _unknown(path, f"the similarity {similarity}")
+    if config.get("query_expansion"):
+        raise _unknown(path, "query_expansion beside PyLate's own keys")
+    filled = config.get("do_query_expansion") is not False
+    words = config.get("skiplist_words")
+    options = {"query_tokens": config["query_length"] if filled else None}
+    options |= {"attend": filled and bool(config.get("attend_to_expansion_tokens"))}
+    options |= {"skip_punctuation": _skips(path, list(string.punctuation) if words is None else words)}
+    texts = _prompts(path, config)
+    prompts = {side: marker + texts.get(side, "").removeprefix(marker) for side, marker in markers(folder).items()}
+    dense = [place for name, place in modules if name == "Dense"]
+    return _late_interaction(folder, dense, options, {side: text for side, text in prompts.items() if text})
+
+
+def is_stanford(folder: Path) -> bool:
+    """Whether an encoder's folder is a checkpoint of Stanford's ColBERT, whose layer stands among its weights."""
+    architectures = read_optional(folder / "config.json").get("architectures") or []
+    return "HF_ColBERT" in architectures and not (folder / "modules.json").is_file()
+
+
+def _stanford(folder: Path) -> dict[str, Any]:
+    """What the metadata of a checkpoint of Stanford's ColBERT say; stage `encoder` puts its layer into `1_Dense/`."""
+    path, config = folder / METADATA, read_optional(folder / METADATA)
+    _require(path, config, "query_token_id", "doc_token_id", "dim", "query_maxlen", "mask_punctuation")
+    for key, value in {"similarity": "cosine", "interaction": "colbert"}.items():
+        if config.get(key, value) != value:
+            raise _unknown(path, f"the {key} {config[key]}")
+    options = {"dim": config["dim"], "query_tokens": config["query_maxlen"]}
+    options |= {"attend": bool(config.get("attend_to_mask_tokens")), "skip_punctuation": config["mask_punctuation"]}
+    prompts = {side: f"{marker} " for side, marker in markers(folder).items()}
+    return _late_interaction(folder, [], options, prompts) | {"dense": ["1_Dense"]}
+
+
+def _require(path: Path, config: dict[str, Any], *keys: str) -> None:
+    """Refuse a file that leaves open what a checkpoint was trained with."""
+    if missing := [key for key in keys if config.get(key) is None]:
+        raise UserError(f"{path}: does not say {', '.join(missing)}; add what the model was trained with")
 
 
 def _described_sparse(folder: Path, path: Path) -> dict[str, Any]:
@@ -109,8 +186,8 @@ def _described_sparse(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def longest_input(folder: Path) -> int | None:
-    """The tokens, special ones included, that sentence-transformers cuts texts to; None if the files do not say."""
-    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+    """The tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
+    for name, key in LENGTHS:
         value = read_optional(folder / name).get(key)
         if value and value < 1 << 30:  # tokenizers without a limit say 1e30
             return int(value)

@@ -13,7 +13,7 @@ from typing import Any
 from tandem.cluster import faults
 from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.models.described import described_towers
+from tandem.models.described import METADATA, described_towers, markers
 from tandem.models.weights import INDEX, WEIGHTS, weight_files, weights_digest
 from tandem.stages.base import Json
 from tandem.stages.training import EncoderParams
@@ -23,7 +23,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 FILES = (
     *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
-    *("*_Dense/config.json", "*_Dense/model.safetensors"),
+    *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
 )
 
 
@@ -42,6 +42,10 @@ def run(job: Job[EncoderParams]) -> None:
         for pattern in FILES:
             for path in sorted(source.glob(pattern)):
                 shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
+        if markers(source):
+            from tandem.models.colbert import adopt
+
+            adopt(source, draft.folder / "hf")
         if job.params.layers:
             load_encoder(source, job.params.layers).save_pretrained(draft.folder / "hf")
             (draft.folder / "hf" / INDEX).unlink(missing_ok=True)  # of shards, which are now one file
@@ -98,7 +102,9 @@ def description(name: str, revision: str, fetch: bool) -> Path | None:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=["*.json"], local_files_only=not fetch))
+        return Path(
+            snapshot_download(name, revision=revision, allow_patterns=["*.json", METADATA], local_files_only=not fetch)
+        )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         if not fetch:
             return None

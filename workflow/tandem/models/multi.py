@@ -19,7 +19,7 @@ from tandem.models.dense import TOKENS, Dense
 from tandem.models.device import place, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, token_ids
 from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, modules
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths, tandem_usage
@@ -87,19 +87,18 @@ class TokenVectors(DualEncoder):
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
         """Tokens and numbers of a vector."""
-        expanded = self.options.query_tokens if side == "query" else None
-        return (expanded or longest, self.dimension)
+        return (int(self.options.vectors(side, longest)), self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
         """How many vectors each text has, without computing them, shape (texts,)."""
+        counts = np.diff(texts.offsets) + template.extra[0]
         if side == "query" and self.options.query_tokens:
-            return np.full(len(texts), self.options.query_tokens)
-        lengths = np.diff(texts.offsets) + template.extra[0]
-        if side == "query":
-            return lengths
-        skipped = np.concatenate([[0], np.isin(texts.ids, self.skipped.cpu().numpy()).cumsum()])
-        remaining = lengths - np.diff(skipped[texts.offsets])
-        return np.where(remaining > 0, remaining, lengths)
+            counts = np.full(len(texts), self.options.query_tokens)
+        elif side == "passage":
+            skipped = np.concatenate([[0], np.isin(texts.ids, self.skipped.cpu().numpy()).cumsum()])
+            remaining = counts - np.diff(skipped[texts.offsets])
+            counts = np.where(remaining > 0, remaining, counts)
+        return np.minimum(counts, self.options.first(side) or counts)
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
@@ -122,11 +121,15 @@ class TokenVectors(DualEncoder):
             stands = torch.where(remaining.any(1, keepdim=True), remaining, stands) if side == "passage" else stands
         with precision(mode):
             states = self.towers[side](**arguments).last_hidden_state
-        vectors: Tensor = states[:, :width].to(torch.promote_types(states.dtype, torch.float32))
+        states, stands = states[:, :width], stands[:, :width]
+        if first := self.options.first(side):
+            at = (~stands).byte().argsort(stable=True, dim=1)[:, :first]
+            states, stands = states.take_along_dim(at[..., None], 1), stands.take_along_dim(at, 1)
+        vectors: Tensor = states.to(torch.promote_types(states.dtype, torch.float32))
         for layer in self.layers(side):
             vectors = layer(vectors)
         vectors = nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
-        return vectors * stands[:, :width, None]
+        return vectors * stands[..., None]
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
         """`max_sim` over this model's temperature."""
@@ -138,7 +141,12 @@ class TokenVectors(DualEncoder):
         super().check_lengths(max(query, filled), passage, template, where)
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
-        """Make a tower's folder a MultiVectorEncoder, whose scores are these before the temperature."""
+        """Make a tower's folder a MultiVectorEncoder, whose scores are these before the temperature.
+
+        It has a vector for every token: where texts have fewer, nothing stands beside the weights.
+        """
+        if self.options.query_vectors or self.options.passage_vectors:
+            return
         names = [*["Dense"] * len(shape.dense), "MultiVectorMask", *["Normalize"] * shape.normalize]
         write_json(folder / "modules.json", modules(["Transformer", *names]))
         expansion = {"strategy": "fixed", "length": self.options.query_tokens, "attend": self.options.attend}
@@ -159,6 +167,8 @@ class TokenVectors(DualEncoder):
     @staticmethod
     def usage(shape: DualShape, lengths: Lengths) -> str:
         """How to load late interaction of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
+        if shape.representation.keys() & {"query_vectors", "passage_vectors"}:
+            return tandem_usage(shape)
         query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
         tokens = lengths.passage + lengths.single
         theirs = THEIRS.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
@@ -176,7 +186,7 @@ scores = queries.similarity(*vectors) / {temperature}
 ```"""
 
 
-def max_sim(queries: Tensor, passages: Tensor) -> Tensor:
+def max_sim(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
     """Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages, so that memory stays flat.
 
     Of vectors of at most length 1 that fp16 holds, in float64, every sum is exact, so in any order the same: products
@@ -186,6 +196,7 @@ def max_sim(queries: Tensor, passages: Tensor) -> Tensor:
         queries: shape (queries, tokens, dim).
         passages: shape (passages, tokens, dim), every query against all; or (queries, list, tokens, dim), each against
             its list. Rows of zeros are no tokens.
+        same_token: over the passage's tokens j that are token i; 0 where none is. Rows end with ids: see `token_ids`.
     Returns:
         Shape (queries, passages) or (queries, list).
     """
@@ -193,12 +204,18 @@ def max_sim(queries: Tensor, passages: Tensor) -> Tensor:
     of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
     blocks = passages.split(max(1, PRODUCTS // max(1, of_one)), axis)
     if torch.is_grad_enabled() and len(blocks) > 1:  # products are computed again instead of kept
-        return torch.cat([checkpoint(_max_sim, queries, block, use_reentrant=False) for block in blocks], 1)
-    return torch.cat([_max_sim(queries, block) for block in blocks], 1)
+        parts = [checkpoint(_max_sim, queries, block, same_token, use_reentrant=False) for block in blocks]
+        return torch.cat(parts, 1)
+    return torch.cat([_max_sim(queries, block, same_token) for block in blocks], 1)
 
 
-def _max_sim(queries: Tensor, passages: Tensor) -> Tensor:
+def _max_sim(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
     formula = "qid,pjd->qpij" if passages.dim() == 3 else "qid,qpjd->qpij"
-    products = torch.einsum(formula, queries, passages)
     is_token = passages.detach().any(-1)[..., None, :]
-    return products.masked_fill(~is_token, -torch.inf).amax(-1).sum(-1)
+    if not same_token:
+        return torch.einsum(formula, queries, passages).masked_fill(~is_token, -torch.inf).amax(-1).sum(-1)
+    ids = token_ids(queries.detach()), token_ids(passages.detach())
+    matches = is_token & (ids[0][:, None, :, None] == ids[1][..., None, :])
+    products = torch.einsum(formula, queries[..., :-2], passages[..., :-2])
+    nearest = products.masked_fill(~matches, -torch.inf).amax(-1)
+    return nearest.masked_fill(~matches.any(-1), 0.0).sum(-1)

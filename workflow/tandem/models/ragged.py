@@ -12,6 +12,13 @@ Ids = np.ndarray[Any, np.dtype[Any]]
 
 OVERHEAD = 128  # tokens: about what another forward and backward pass costs in casts of weights and sums of gradients
 
+DIGIT = 2048  # the base in which ids stand among a vector's numbers: fp16 has every whole number up to it
+
+
+def token_ids(rows: Any) -> Any:
+    """The ids of tokens that arrays or tensors of shape (…, numbers) have in their last two numbers; 0: no token."""
+    return rows[..., -2] * DIGIT + rows[..., -1]
+
 
 def ends(lengths: Ids) -> Ids:
     """Where rows laid end to end begin and end: 0 and the running sums of the lengths, int64, shape (rows + 1,)."""

@@ -19,15 +19,48 @@ from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths, tandem_usage
 
 
+class OwnTokens(DualEncoder):
+    """A dual encoder of texts' own tokens, for which sentence-transformers has no files to put beside the weights."""
+
+    packs = False  # tokens stand in a grid
+
+    def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
+        """Write nothing."""
+
+    def describe_both(self, folder: Path, shape: DualShape) -> None:
+        """Write nothing."""
+
+    @staticmethod
+    def usage(shape: DualShape, lengths: Lengths) -> str:
+        """How to load the model of a `dual.json`."""
+        return tandem_usage(shape)
+
+    def states(
+        self, side: str, texts: Ragged, template: Template, mode: str, multiple: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Texts' tokens, special ones included, and padding.
+
+        Returns:
+            Their states, shape (texts, tokens, hidden), float32 at least; their ids and whether they are a text's own
+            and no special ones, both of shape (texts, tokens).
+        """
+        inputs = template.single_inputs(texts, template.titled and side == "passage").padded(multiple)
+        placed = {name: place(row) for name, row in inputs.items()}
+        with precision(mode):
+            states = self.towers[side](**placed).last_hidden_state
+        at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
+        lengths = place(torch.from_numpy(np.diff(texts.offsets)))
+        own = (at >= 0) & (at < lengths[:, None])
+        return states.to(torch.promote_types(states.dtype, torch.float32)), placed["input_ids"], own
+
+
 @representation("unicoil")
-class UniCoil(DualEncoder):
+class UniCoil(OwnTokens):
     """w_t = max over the text's tokens i of term t of ReLU(W h_i + b), and 0 of all other terms (Lin and Ma 2021).
 
     Special tokens have no weight. Without the expansion of passages, which is a matter of the texts. With
     `queries: tokens` the query's tower is `StaticQueries`, and nothing of it is learned.
     """
-
-    packs = False  # tokens stand in a grid
 
     @classmethod
     def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
@@ -72,17 +105,6 @@ class UniCoil(DualEncoder):
         """As `dual.json` has it."""
         return {"type": "unicoil", "queries": "tokens"} if self.static else {"type": "unicoil"}
 
-    def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
-        """sentence-transformers has no such model: nothing stands beside the weights."""
-
-    def describe_both(self, folder: Path, shape: DualShape) -> None:
-        """Likewise."""
-
-    @staticmethod
-    def usage(shape: DualShape, lengths: Lengths) -> str:
-        """How to load the model of a `dual.json`, which other libraries do not know."""
-        return tandem_usage(shape)
-
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
         tower, rows = self.towers[side], Ragged.of(texts)
@@ -96,19 +118,7 @@ class UniCoil(DualEncoder):
     def scalars(
         self, side: str, rows: Ragged, template: Template, mode: str, multiple: int = 1
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """W h_i + b of each token i of texts; see `encode`.
-
-        Returns:
-            The tokens' ids, the numbers, float32 at least, and which of the tokens are a text's own, neither special
-            nor padding, each of shape (texts, length).
-        """
-        inputs = template.single_inputs(rows, template.titled and side == "passage").padded(multiple)
-        placed = {name: place(row) for name, row in inputs.items()}
-        with precision(mode):
-            states = self.towers[side](**placed).last_hidden_state
+        """The tokens' ids, W h_i + b of each token i, and which of them are a text's own; see `states`."""
+        states, ids, own = self.states(side, rows, template, mode, multiple)
         (layer,) = self.layers(side)
-        at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
-        lengths = place(torch.from_numpy(np.diff(rows.offsets)))
-        own = (at >= 0) & (at < lengths[:, None])
-        scalars: Tensor = layer.linear(states.to(torch.promote_types(states.dtype, torch.float32)))[..., 0]
-        return placed["input_ids"], scalars, own
+        return ids, layer.linear(states)[..., 0], own

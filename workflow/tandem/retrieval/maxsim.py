@@ -15,7 +15,7 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import Order
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, ranges
+from tandem.models.ragged import Ids, ranges, token_ids
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import Array, Best, pack
 from tandem.retrieval.inputs import require_dataset
@@ -52,16 +52,24 @@ class Texts(Embeddings):
         return np.concatenate([np.empty((0, self.dimension)), *parts]).astype(np.float64)
 
 
-def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids) -> Array:
+def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False) -> Array:
     """Σ_i max_j q_i · p_j of every query with every passage, both of at least one token, float64.
 
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
         of_query, of_passage: how many tokens each has, shape (queries,) and (passages,).
+        same_token: as of `models.multi.max_sim`.
     Returns:
         Shape (queries, passages).
     """
-    nearest = np.maximum.reduceat(queries @ passages.T, of_passage.cumsum() - of_passage, axis=1)
+    starts = of_passage.cumsum() - of_passage
+    if same_token:
+        matches = token_ids(queries)[:, None] == token_ids(passages)
+        products = np.where(matches, queries[:, :-2] @ passages[:, :-2].T, -np.inf)
+        nearest = np.maximum.reduceat(products, starts, axis=1)
+        nearest[np.isneginf(nearest)] = 0.0
+    else:
+        nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
     sums: Array = np.add.reduceat(nearest, of_query.cumsum() - of_query, axis=0)
     return sums
 
@@ -81,7 +89,8 @@ class Search:
         cuts = np.searchsorted(ends, np.arange(TOKENS, ends[-1] if len(ends) else 0, TOKENS))
         for some in np.split(passages, np.unique(cuts)):
             if len(some):
-                scores = max_sim(vectors, self.passages.rows_of(some), tokens, self.lengths[some])
+                parts = self.passages.rows_of(some), tokens, self.lengths[some]
+                scores = max_sim(vectors, *parts, self.job.params.same_token)
                 ranks = np.broadcast_to(self.order.ranks[some], scores.shape)
                 best.add(at, pack(scores / self.passages.temperature, ranks))
 

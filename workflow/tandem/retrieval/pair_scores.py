@@ -47,7 +47,7 @@ class PairScores:
     def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
         self.part = scoring_part(model)
         self.folder, self.source = require_part(model, self.part), tokens
-        require_tokenizer(next(path.parent for path in sorted(self.folder.rglob("tokenizer.json"))), tokens)
+        require_tokenizer(tokenizer_folder(self.folder), tokens)
         self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
         self.lengths: tuple[int, int] = (tokens.params["query_length"], tokens.params["passage_length"])
         self.store = PairStore(self._place(model, tokens))
@@ -107,7 +107,7 @@ class PairScores:
 
     def _load(self) -> CrossEncoder | DualEncoder:
         if self._model is None:
-            model = (CrossEncoder.load(self.folder) if self.part == "cross" else load_dual(self.folder)).to(device())
+            model = load_scorer(self.folder)
             if isinstance(model, DualEncoder):
                 require_prompts(model.prompts, self.source)
             model.check_lengths(*self.lengths, self.tokens.template, str(self.folder))
@@ -121,6 +121,16 @@ def scoring_part(model: Artifact) -> str:
     dual = model.folder / "dual"
     is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
     return "dual" if is_dual and REPRESENTATIONS[read_shape(dual).type].scores_pairs else "cross"
+
+
+def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
+    """What scores pairs, of the folder of `scoring_part`, on the device."""
+    return (CrossEncoder.load(part) if part.name == "cross" else load_dual(part)).to(device())
+
+
+def tokenizer_folder(part: Path) -> Path:
+    """Where a tokenizer stands within a model's part; towers have the same."""
+    return min(path.parent for path in part.rglob("tokenizer.json"))
 
 
 def open_judges(job: Job[Any]) -> list[PairScores]:

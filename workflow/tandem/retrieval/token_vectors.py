@@ -5,13 +5,13 @@ rows are; it follows from token ids alone, so that a block knows its texts befor
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
-from tandem.models.multi import TokenVectors
 from tandem.models.ragged import Ids, Ragged, ends
 from tandem.models.tokens import Tokens
 from tandem.retrieval import encode
@@ -67,8 +67,9 @@ def offsets(job: Job[EmbeddingsParams]) -> Ids:
         UserError: the model has one vector a text.
     """
     folder = require_part(job.inputs["model"], "dual")
-    model, tokens, side = load_dual(folder), Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
-    if not isinstance(model, TokenVectors):
+    tokens, side = Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
+    model: Any = load_dual(folder)
+    if len(model.shape(side, 1)) != 2:
         raise UserError(f"{folder}: has one vector a text; expected representation: multi")
     rows, texts = select(job)[0], tokens.queries if side == "query" else tokens.passages
     parts = (texts.take(np.asarray(rows[first : first + TEXTS])) for first in range(0, len(rows), TEXTS))

@@ -114,6 +114,9 @@ class MaxSimParams(RunParams):
     rescore_factor: int = Field(
         2, ge=1, description="times the depth that the index finds tokens for each of a query's"
     )
+    same_token: bool = Field(
+        False, exclude_if=not_, description="a query's token meets the same tokens of a passage alone (COIL)"
+    )
 
 
 class TradeoffsParams(TradeoffSearches, Params):

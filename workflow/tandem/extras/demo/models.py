@@ -10,8 +10,7 @@ from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.extras.demo.workers import PartData, Question, open_inputs
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import CrossEncoder
-from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.device import resolve_precision, use_workers
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
@@ -19,6 +18,7 @@ from tandem.retrieval.encode import Encoder
 from tandem.retrieval.encode_terms import TermEncoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
+from tandem.retrieval.pair_scores import load_scorer, scoring_part, tokenizer_folder
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
@@ -87,13 +87,13 @@ class Crosses:
 
 
 class Cross:
-    """One cross-encoder."""
+    """One cross-encoder, or a dual encoder whose representation scores pairs."""
 
     def __init__(self, model: Artifact, tokens: Artifact, params: dict[str, Any]) -> None:
-        folder, self.mode = require_part(model, "cross"), resolve_precision(params["precision"])
-        self.model = CrossEncoder.load(folder).to(device())
+        folder, self.mode = require_part(model, scoring_part(model)), resolve_precision(params["precision"])
+        self.model = load_scorer(folder)
         accelerate(self.model, Execution(attention="padded"), params["batch_tokens"], self.mode, training=False)
-        self.queries, self.tokens = Queries(folder, tokens), Tokens.open(tokens)
+        self.queries, self.tokens = Queries(tokenizer_folder(folder), tokens), Tokens.open(tokens)
 
     def logits(self, query: str, rows: list[int]) -> Array:
         """Scores of a query's text with the passages at some rows, shape (passages,), float32."""

@@ -51,17 +51,22 @@ def average_rank(stage: Stage, setting: Setting) -> Work:
 def token_rows(stage: Stage, setting: Setting) -> float:
     """Tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
     texts, tokens = encoded_texts(stage, setting)
-    filled = params_of(stage).side == "queries" and params_of(stage.upstream["model"]).representation.query_tokens
-    return texts * (filled or tokens)
+    side = "query" if params_of(stage).side == "queries" else "passage"
+    return texts * float(params_of(stage.upstream["model"]).representation.vectors(side, tokens))
 
 
 @cost("token_vectors")
 def token_vectors(stage: Stage, setting: Setting) -> Work:
     """Encoding passages or a split's queries into a vector a token, of two bytes a number."""
     shape, rows = setting.shape(stage.upstream["tokens"]), token_rows(stage, setting)
-    texts, _ = encoded_texts(stage, setting)
+    texts, tokens = encoded_texts(stage, setting)
     memory = PROCESS + 4 * shape.parameters + 8 * texts
-    return Work("encode", shape.forward(texts, rows / texts), memory=memory, disk=2 * rows * setting.dimension(stage))
+    return Work(
+        "encode",
+        shape.forward(texts, max(tokens, rows / texts)),
+        memory=memory,
+        disk=2 * rows * setting.dimension(stage),
+    )
 
 
 @cost("maxsim")

@@ -14,7 +14,7 @@ from tandem.config.loading import gathered, load_settings
 from tandem.config.merging import Raw, merged
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations
-from tandem.models.described import described_towers, longest_input
+from tandem.models.described import LIBRARY, METADATA, described_towers, longest_input
 from tandem.plan.context import json_of
 from tandem.plan.encoders import Shape, shape_of
 from tandem.plan.graph import Stages
@@ -33,7 +33,7 @@ from tandem.stages.base import Json
 
 USUAL = {"en": "minilm", "zh": "bert-base-chinese"}
 OTHERWISE = "bert-base-multilingual-cased"
-DESCRIBING = ("config.json", "modules.json", "*/config.json")
+DESCRIBING = ("config.json", "modules.json", "*/config.json", "sentence_bert_config.json", LIBRARY, METADATA)
 FILES = "its files"  # say it, where the entry does not
 
 
