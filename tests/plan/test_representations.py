@@ -61,6 +61,14 @@ def test_end_to_end_its_search_is_found(planner):
     assert (found.params.nprobe, found.params.rescore_factor) == (32, 2)
 
 
+def test_indexes_of_its_tokens_are_measured(configured):
+    config = configured("models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}})
+    config["tradeoffs"] = {"model": "colbert", "indexes": ["ivf_flat"]}
+    stage = FullPlan(config, ROOT).tradeoffs()
+    assert (stage.kind, stage.upstream["passages"].kind) == ("tradeoffs", "token_vectors")
+    assert stage.upstream["index.0"].upstream["passages"] is stage.upstream["passages"]
+
+
 def test_fewer_vectors_are_an_option_that_is_in_no_other_key(planner):
     made = planner(me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}})
     assert made.model("me_bert", "here").values["representation"]["passage_vectors"] == 3

@@ -1,5 +1,7 @@
 """Late interaction end to end: tokens' vectors in blocks, all passages or those an index finds, scores to the bit."""
 
+import csv
+
 import numpy as np
 import pytest
 from trec import iter_trec
@@ -10,6 +12,7 @@ from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
 from tandem.retrieval import maxsim, token_vectors
 from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.indexes.ann import run_tradeoffs
 from tandem.retrieval.indexes.index import run as run_index
 from tandem.store.artifact import open_artifact
 
@@ -168,6 +171,22 @@ def test_codes_stand_for_the_vectors_they_were_made_from(search, index):
     assert overlap(fine, exact) > 0.9
     assert overlap(fine, exact) > overlap(coarse, exact) > 0.3
     assert fine[0][2] == pytest.approx(exact[0][2], rel=0.02)
+
+
+def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(make_job, folder, dataset, sides, index):
+    inputs = {"dataset": dataset, **sides, "index.0": index("measured", type="ivf_flat", nlist=4)}
+    sweep = {"nprobe": [1, 4], "ef_search": [16], "rescore": [True, False], "rescore_factor": 200}
+    params = {"split": "test", "queries": 5, "k": [5], "repeats": 1, "indexes": ["lists"], "sweep": sweep}
+    job = make_job("tradeoffs", folder / "tradeoffs/late-0123456789", params, inputs)
+    run_tradeoffs(job)
+    lines = list(csv.DictReader((job.out / "tradeoffs.csv").open()))
+    recalls = {(line["nprobe"], line["rescore"]): float(line["recall@5"]) for line in lines}
+    assert (recalls["4", "True"], recalls["4", "False"]) == (
+        1.0,
+        1.0,
+    )  # all is found, by vectors as they are
+    assert 0 < recalls["1", "True"] <= 1
+    assert len(lines) == 4
 
 
 def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):

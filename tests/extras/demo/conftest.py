@@ -18,7 +18,10 @@ ROWS = (
     "rocketqav2.retriever+rocketqav2.reranker",
     "both+pair",
     "de_bm25neg@lists",
+    "bm25+late",
 )
+
+LATE = {"source": "folder", "pooling": "cls", "normalize": True, "representation": {"type": "multi", "dim": None}}
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +35,7 @@ def built(tmp_path_factory, encoder_folder, documents):
         "tables": [str(folder / "tiny.yaml")],
         "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]}},
         "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
+        "encoders": {"late": LATE | {"path": str(encoder_folder)}},
         "indexes": {"lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2}},
     }
     config["models"]["deepct"] = {

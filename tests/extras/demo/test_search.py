@@ -85,6 +85,13 @@ def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
         assert spent["total"] >= max(spent["BM25"] + spent["search"], spent["re-rank"])
 
 
+def test_late_interaction_re_ranks_as_its_run_does(built):
+    answers = asked(built, "bm25+late", "--alone", "--k", "5")
+    run = run_of(built, "rerank", "bm25+late")
+    check_column(answers, "CE late", {query: (docs[:5], scores[:5]) for query, (docs, scores) in run.items()})
+    check_list(answers, run)
+
+
 def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):
     answers = asked(built, "rocketqav2")
     retrieved = run_of(built, "retrieve", "rocketqav2")

@@ -22,6 +22,7 @@ from tandem.plan.context import CROSS_PARTS, json_of, search
 from tandem.plan.datasets import reported_split, require_split, run_depth, splits
 from tandem.plan.encoders import dual_encoder, judges
 from tandem.plan.graph import JSON, Stage
+from tandem.plan.multi import search_tokens, token_vectors
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
 from tandem.plan.runs import index, index_entry, vectors
@@ -94,7 +95,8 @@ class FullPlan(Plan):
         self.planner.plan_models([entry.model])
         self.planner.dataset(data)
         params = json_of(entry, without=("model",)) | {"split": split}
-        if search[dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type] is search_terms:
+        how = search[dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type]
+        if how is search_terms:
             params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
             upstream = impacts(ctx, entry.model, split, "tradeoffs.model", data)
             named = ((name, ctx.settings.indexes.get(name)) for name in entry.indexes)
@@ -103,12 +105,13 @@ class FullPlan(Plan):
             for i, (name, built) in enumerate(own):
                 upstream[f"seismic.{i}"] = seismic(ctx, upstream, f"{entry.model}@{name}", built, data)
             return ctx.stage("term_tradeoffs", data, f"{entry.model}.{split}", params, upstream)
-        upstream = vectors(ctx, entry.model, split, "tradeoffs.model", data)
+        read = token_vectors if how is search_tokens else vectors
+        upstream = read(ctx, entry.model, split, "tradeoffs.model", data)
         for name in entry.indexes:
             index_entry(ctx, name, "tradeoffs.indexes")
         upstream |= {f"index.{i}": index(ctx, upstream["passages"], name, data) for i, name in enumerate(entry.indexes)}
-        how = ctx.execution("index_gpu", "devices")
-        return ctx.stage("tradeoffs", data, f"{entry.model}.{split}", params, upstream, how)
+        execution = ctx.execution("index_gpu", "devices")
+        return ctx.stage("tradeoffs", data, f"{entry.model}.{split}", params, upstream, execution)
 
     def by_name(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""

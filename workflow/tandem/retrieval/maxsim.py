@@ -2,11 +2,14 @@
 
 All passages are scored, or those of which an index of tokens' vectors finds one near a query's; by the stored vectors,
 or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of length 1 a query are exact
-(see `models.multi.max_sim`): how passages are grouped and how many threads there are changes no bit.
+(see `models.multi.max_sim`): how passages are grouped and how many threads there are changes no bit. Other vectors are
+multiplied in float64 and their scores rounded to float32, which leaves hardly a place for an order to show.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,7 @@ from tandem.stages.retrieval import MaxSimParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
+OFFSETS = "offsets.npy"  # beside the blocks: where each text's rows begin and end
 TOKENS, PRODUCTS = 1 << 14, 1 << 24  # passages' tokens that are read, and products that are computed, at once
 
 
@@ -38,7 +42,7 @@ class Texts(Embeddings):
 
     def __init__(self, artifact: Artifact, side: str) -> None:
         super().__init__(artifact, side)
-        self.offsets: Ids = np.load(artifact.path("offsets.npy"), mmap_mode="r", allow_pickle=False)
+        self.offsets: Ids = np.load(artifact.path(OFFSETS), mmap_mode="r", allow_pickle=False)
 
     def rows_of(self, texts: Ids) -> Vectors:
         """Vectors of ascending texts' tokens, end to end, float64, shape (tokens, dim)."""
@@ -75,56 +79,93 @@ def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, sam
 
 
 class Search:
-    """A search of passages for queries, whose results are collected in `best`."""
+    """Exact search of all passages; queries are named by their numbers.
 
-    def __init__(self, job: Job[MaxSimParams], passages: Texts, queries: Texts, order: Order) -> None:
-        self.job, self.passages, self.queries, self.order = job, passages, queries, order
-        self.lengths = np.diff(passages.offsets)
-        self.depth = min(job.params.depth, len(self.lengths))
+    Attributes:
+        step: queries whose products with passages are in memory at once.
+    """
+
+    def __init__(self, passages: Texts, queries: Texts, order: Order, same_token: bool = False) -> None:
+        self.passages, self.queries, self.order, self.same_token = passages, queries, order, same_token
+        self.lengths, self.counts = np.diff(passages.offsets), np.diff(queries.offsets)
+        self.everything = np.flatnonzero(self.lengths)
+        self.step = max(1, PRODUCTS // TOKENS // int(self.counts.max(initial=1)))
+
+    def best(self, queries: Ids, depth: int) -> Best:
+        """The best passages of queries."""
+        best = Best(len(queries), min(depth, len(self.lengths)))
+        for first in range(0, len(queries), self.step):
+            at = slice(first, first + self.step)
+            self.score(best, at, queries[at], self.everything)
+        return best
 
     def score(self, best: Best, at: slice, queries: Ids, passages: Ids) -> None:
         """Merge the scores of queries, whose results are at `at`, with ascending passages."""
-        vectors, tokens = self.queries.rows_of(queries), np.diff(self.queries.offsets)[queries]
+        vectors, tokens = self.queries.rows_of(queries), self.counts[queries]
         ends = self.lengths[passages].cumsum()
         cuts = np.searchsorted(ends, np.arange(TOKENS, ends[-1] if len(ends) else 0, TOKENS))
         for some in np.split(passages, np.unique(cuts)):
             if len(some):
-                parts = self.passages.rows_of(some), tokens, self.lengths[some]
-                scores = max_sim(vectors, *parts, self.job.params.same_token)
+                scores = max_sim(vectors, self.passages.rows_of(some), tokens, self.lengths[some], self.same_token)
                 ranks = np.broadcast_to(self.order.ranks[some], scores.shape)
                 best.add(at, pack(scores / self.passages.temperature, ranks))
 
-    def exhaustive(self, progress: Progress) -> Iterator[Best]:
-        """The best of all passages, a group of queries at a time."""
-        count, everything = len(self.queries.offsets) - 1, np.flatnonzero(self.lengths)
-        longest = int(np.diff(self.queries.offsets).max(initial=1))
-        step = max(1, PRODUCTS // TOKENS // longest)
-        for first in range(0, count, step):
-            best = Best(min(step, count - first), self.depth)
-            self.score(best, slice(None), np.arange(first, first + len(best.keys)), everything)
-            yield best
-            progress.add(len(best.keys))
 
-    def by_index(self, index: Artifact, progress: Progress) -> Iterator[Best]:
-        """The best of the passages that have one of the tokens that an index finds for each token of a query."""
-        from tandem.retrieval.indexes.search import Index
-        from tandem.retrieval.indexes.threads import MOST, NONE, alone, lease_gpus
+class Searcher:
+    """Search of the passages that have one of the tokens that an index finds for each token of a query.
 
-        params, gpu = self.job.params, lease_gpus(self.job)
-        with alone(self.job.execution.workers) as threads:
-            opened = Index(index, threads, gpu)
-            opened.tune(params.nprobe, params.ef_search)
-            if not params.rescore:
-                self.passages.decode = (opened if gpu == NONE else Index(index, threads)).decode
-            near = min(self.depth * params.rescore_factor, opened.rows, opened.rows if gpu == NONE else MOST)
-            for query in range(len(self.queries.offsets) - 1):
-                tokens = self.queries.rows_of(np.array([query])).astype(np.float32)
-                rows = opened.search(tokens, near)[1]
-                found = np.unique(np.searchsorted(self.passages.offsets, rows[rows >= 0], "right") - 1)
-                best = Best(1, self.depth)
-                self.score(best, slice(None), np.array([query]), found)
-                yield best
-                progress.add(1)
+    Args:
+        index: a `retrieval.indexes.search.Index` of the passages' tokens.
+        factor: times the depth that it is asked for each token.
+        decode: gives the vectors that decide, from the index's codes; None: the stored ones do.
+    """
+
+    step = 1
+
+    def __init__(self, search: Search, index: Any, factor: int, decode: Callable[[Ids], Vectors] | None) -> None:
+        self.search, self.index, self.factor, self.decode = search, index, factor, decode
+
+    def best(self, queries: Ids, depth: int) -> Best:
+        """The best passages of queries."""
+        from tandem.retrieval.indexes.threads import MOST, NONE
+
+        passages = self.search.passages
+        best, passages.decode = Best(len(queries), min(depth, len(self.search.lengths))), self.decode
+        near = min(best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST)
+        for number, query in enumerate(queries):
+            tokens = self.search.queries.rows_of(np.array([query])).astype(np.float32)
+            rows = self.index.search(tokens, near)[1]
+            found = np.unique(np.searchsorted(passages.offsets, rows[rows >= 0], "right") - 1)
+            self.search.score(best, slice(number, number + 1), np.array([query]), found)
+        return best
+
+
+def open_search(job: Job[Any], same_token: bool = False) -> Search:
+    """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
+    require_dataset(job, "passages", "queries")
+    open_embeddings(job, job.params.split)
+    passages, queries = Texts(job.inputs["passages"], "passages"), Texts(job.inputs["queries"], "queries")
+    for index in [*job.many("index"), *([job.inputs["index"]] if "index" in job.inputs else [])]:
+        if (source := Path(index.upstream["passages"]).name) != passages.artifact.key:
+            raise UserError(f"{index.folder}: was made from {source}; expected {passages.artifact.key}")
+    return Search(passages, queries, Order(job.inputs["dataset"]), same_token)
+
+
+@contextmanager
+def searching(job: Job[MaxSimParams], search: Search) -> Iterator[Search | Searcher]:
+    """Search through a job's index, if it has one."""
+    if "index" not in job.inputs:
+        yield search
+        return
+    from tandem.retrieval.indexes.search import Index
+    from tandem.retrieval.indexes.threads import NONE, alone, lease_gpus
+
+    params, artifact, gpu = job.params, job.inputs["index"], lease_gpus(job)
+    with alone(job.execution.workers) as threads:
+        index = Index(artifact, threads, gpu)
+        index.tune(params.nprobe, params.ef_search)
+        decode = None if params.rescore else (index if gpu == NONE else Index(artifact, threads)).decode
+        yield Searcher(search, index, params.rescore_factor, decode)
 
 
 def run(job: Job[MaxSimParams]) -> None:
@@ -132,19 +173,15 @@ def run(job: Job[MaxSimParams]) -> None:
 
     Inputs: dataset, passages and queries (`token_vectors`), and perhaps an `index` of the passages' tokens.
     """
-    require_dataset(job, "passages", "queries")
-    open_embeddings(job, job.params.split)  # whether they fit together
-    passages, queries = Texts(job.inputs["passages"], "passages"), Texts(job.inputs["queries"], "queries")
-    index = job.inputs.get("index")
-    if index is not None and (source := Path(index.upstream["passages"]).name) != passages.artifact.key:
-        raise UserError(f"{index.folder}: was made from {source}; expected {passages.artifact.key}")
-    search, rows = Search(job, passages, queries, Order(job.inputs["dataset"])), embedded_rows(job, queries)
+    search = open_search(job, job.params.same_token)
+    rows = embedded_rows(job, search.queries)
 
     def ranked(progress: Progress) -> Iterator[RankedRows]:
-        first = 0
-        for best in search.exhaustive(progress) if index is None else search.by_index(index, progress):
-            yield from lists(best, rows[first : first + len(best.keys)], search.order)
-            first += len(best.keys)
+        with searching(job, search) as searcher:
+            for first in range(0, len(rows), searcher.step):
+                group = np.arange(first, min(first + searcher.step, len(rows)))
+                yield from lists(searcher.best(group, job.params.depth), rows[group], search.order)
+                progress.add(len(group))
 
     with writing(job) as draft, Progress(f"maxsim {job.key}", len(rows), "queries") as progress:
         lines = write_rows(job, draft, ranked(progress), search.order)

@@ -156,6 +156,8 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries, sweep = min(params.queries, setting.queries(stage, params.split)), params.sweep
     single, all_at_once, one_by_one, hops, rescored = min(queries, ALONE) * (params.repeats + 1), 0.0, 0.0, 0.0, 0.0
+    asked = stage.upstream["queries"]
+    tokens = token_rows(asked, setting) / setting.queries(stage, params.split) if asked.kind == "token_vectors" else 1.0
     indexes = [Index(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:
         settings: list[tuple[int | None, int | None]] = [(None, None)]
@@ -163,13 +165,13 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
             settings = [(None, ef) for ef in sweep.ef_search]
         elif index.nlist:
             settings = [(n, None) for n in [n for n in sweep.nprobe if n <= index.nlist] or [index.nlist]]
-        each = len(sweep.rescore) * sum(index.searched(*values) for values in settings)
+        each = tokens * len(sweep.rescore) * sum(index.searched(*values) for values in settings)
         all_at_once += each * queries * (params.repeats + 2)
         one_by_one += each * single
         nodes = len(sweep.rescore) * sum(index.compared_nodes(ef) for _, ef in settings)
-        hops += index.hops(nodes) * (single + queries * (params.repeats + 2))
+        hops += tokens * index.hops(nodes) * (single + queries * (params.repeats + 2))
         rescored += sum(sweep.rescore) * len(settings) * single * max(params.k) * sweep.rescore_factor
-    exact = float(queries) * indexes[0].rows
+    exact = tokens * queries * indexes[0].rows
     rows = (
         (together(setting), all_at_once),
         ("faiss_alone", one_by_one + 2 * exact * indexes[0].dimension),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import Order
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.retrieval import maxsim
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, measured, recall
 from tandem.retrieval.faiss_search import exact_best
 from tandem.retrieval.indexes.search import Index, Searcher
-from tandem.retrieval.indexes.threads import alone, lease_gpus
+from tandem.retrieval.indexes.threads import NONE, alone, lease_gpus
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.job import Job, writing
@@ -91,31 +93,67 @@ def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, i
     return product(nprobe, ef_search, sweep.rescore)
 
 
-def measure(
-    searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int
-) -> dict[str, float]:
-    """What `measured` says of a search for some queries down to the largest k."""
+def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """What `measured` says of a search for some queries down to the largest k.
+
+    Args:
+        searcher: has `best(queries, depth)`, of vectors or of late interaction's texts by their numbers.
+    """
     search = partial(searcher.best, depth=max(ks))
     alone = (partial(search, queries[at : at + 1]) for at in range(min(ALONE, len(queries))))
     return measured(search(queries).ranks(), exact, ks, alone, partial(search, queries), repeats)
 
 
+class VectorSearches:
+    """What `run_tradeoffs` measures: searches of single vectors for a sample of queries."""
+
+    def __init__(self, job: Job[TradeoffsParams]) -> None:
+        self.passages, queries = open_vectors(job)
+        self.ranks, self.factor = Order(job.inputs["dataset"]).ranks, job.params.sweep.rescore_factor
+        self.queries = sample_queries(queries, job.params.queries)
+
+    def exact(self, depth: int) -> list[Array]:
+        """Ranks of each query's passages by exact search, best first."""
+        return exact_best(self.passages, self.queries, self.ranks, depth).ranks()
+
+    def searcher(self, index: Index, rescore: bool) -> Searcher:
+        """A search through an index."""
+        return Searcher(index, self.passages, self.ranks, rescore, self.factor)
+
+
+class TokenSearches:
+    """The same of late interaction, whose queries are named by their numbers."""
+
+    def __init__(self, job: Job[TradeoffsParams]) -> None:
+        self.search, self.factor = maxsim.open_search(job), job.params.sweep.rescore_factor
+        texts = len(self.search.counts)
+        self.queries = np.arange(count := min(job.params.queries, texts)) * texts // count
+
+    def exact(self, depth: int) -> list[Array]:
+        """See `VectorSearches.exact`."""
+        return self.search.best(self.queries, depth).ranks()
+
+    def searcher(self, index: Index, rescore: bool) -> maxsim.Searcher:
+        """See `VectorSearches.searcher`; without `rescore` the vectors that the index's codes stand for decide."""
+        if not rescore and index.gpu != NONE:
+            raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
+        return maxsim.Searcher(self.search, index, self.factor, None if rescore else index.decode)
+
+
 def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
     """Measure every setting of every index and write `tradeoffs.csv`."""
     params, sweep, lines = job.params, job.params.sweep, list[Line]()
-    passages, all_queries = open_vectors(job)
-    gpu = lease_gpus(job)
-    ranks = Order(job.inputs["dataset"]).ranks
-    queries = sample_queries(all_queries, params.queries)
+    opened = TokenSearches(job) if maxsim.OFFSETS in job.inputs["passages"].manifest.files else VectorSearches(job)
+    gpu, queries = lease_gpus(job), opened.queries
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
     with alone(job.execution.workers) as threads, writing(job) as draft:
-        exact = exact_best(passages, queries, ranks, max(params.k)).ranks()
+        exact = opened.exact(max(params.k))
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
                 index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
                 for nprobe, ef_search, rescore in settings(index, sweep):
                     index.tune(nprobe, ef_search)
-                    searcher = Searcher(index, passages, ranks, rescore, sweep.rescore_factor)
+                    searcher = opened.searcher(index, rescore)
                     line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
                     line |= measure(searcher, queries, exact, params.k, params.repeats)
                     lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
