@@ -13,15 +13,13 @@ from tiny_project import TRAIN, tiny_config, write_beir
 ROWS = (
     "bm25",
     "deepct@bm25",
+    "bm25+late",
     "de_bm25neg",
     "bm25+ce_bm25neg",
     "rocketqav2.retriever+rocketqav2.reranker",
     "both+pair",
     "de_bm25neg@lists",
-    "bm25+late",
 )
-
-LATE = {"source": "folder", "pooling": "cls", "normalize": True, "representation": {"type": "multi", "dim": None}}
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +33,6 @@ def built(tmp_path_factory, encoder_folder, documents):
         "tables": [str(folder / "tiny.yaml")],
         "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]}},
         "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
-        "encoders": {"late": LATE | {"path": str(encoder_folder)}},
         "indexes": {"lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2}},
     }
     config["models"]["deepct"] = {
@@ -44,6 +41,7 @@ def built(tmp_path_factory, encoder_folder, documents):
         "candidates": {"from": "bm25", "depth": 20},
         "train": TRAIN | {"loss": "term_recall", "lr": 1e-2},
     }
+    config["models"]["late"] = {"like": "de_bm25neg", "representation": {"type": "multi", "dim": 8}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": ""}
 

@@ -88,8 +88,11 @@ def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
 def test_late_interaction_re_ranks_as_its_run_does(built):
     answers = asked(built, "bm25+late", "--alone", "--k", "5")
     run = run_of(built, "rerank", "bm25+late")
-    check_column(answers, "CE late", {query: (docs[:5], scores[:5]) for query, (docs, scores) in run.items()})
-    check_list(answers, run)
+    for told in answers:
+        docs, scores = run[told["known"]["query"]]
+        assert [one["doc_id"] for one in told["passages"]] == docs[:5]
+        # vectors are rounded to fp16, where the last bits of another batch's may show
+        assert [one["scores"]["CE late"] for one in told["passages"]] == pytest.approx(scores[:5], rel=1e-3)
 
 
 def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):
