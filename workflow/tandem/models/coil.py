@@ -72,7 +72,8 @@ class Coil(OwnTokens):
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
         """How many rows each text has, without computing them, shape (texts,)."""
-        return np.maximum(np.diff(texts.offsets) + self.options.pieces, 1)
+        counts: Ids = np.maximum(np.diff(texts.offsets) + self.options.pieces, 1)
+        return counts
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.

@@ -91,14 +91,15 @@ class TokenVectors(DualEncoder):
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
         """How many vectors each text has, without computing them, shape (texts,)."""
-        counts = np.diff(texts.offsets) + template.extra[0]
+        counts: Ids = np.diff(texts.offsets) + template.extra[0]
         if side == "query" and self.options.query_tokens:
             counts = np.full(len(texts), self.options.query_tokens)
         elif side == "passage":
             skipped = np.concatenate([[0], np.isin(texts.ids, self.skipped.cpu().numpy()).cumsum()])
             remaining = counts - np.diff(skipped[texts.offsets])
             counts = np.where(remaining > 0, remaining, counts)
-        return np.minimum(counts, self.options.first(side) or counts)
+        least: Ids = np.minimum(counts, self.options.first(side) or counts)
+        return least
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
