@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from tandem.config.base import Pooling
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 # Files of before sentence-transformers 5 have a switch for each pooling; some have another name than the pooling.
 SWITCH = "pooling_mode_"
@@ -30,7 +31,7 @@ MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_pr
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
 
 
-def described_towers(folder: Path) -> dict[str, Any]:
+def described_towers(folder: Path) -> Json:
     """What the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without files.
 
     Of late interaction also `representation`.
@@ -62,7 +63,7 @@ def described_towers(folder: Path) -> dict[str, Any]:
     if names != ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * unit]:
         raise _unknown(listed, f"the order {', '.join(names)}")
     _check_inputs(folder)
-    towers: dict[str, Any] = {"pooling": _pooling(folder / modules[1][1] / "config.json")}
+    towers: Json = {"pooling": _pooling(folder / modules[1][1] / "config.json")}
     config = read_optional(folder / LIBRARY)
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
@@ -73,7 +74,7 @@ def described_towers(folder: Path) -> dict[str, Any]:
     return towers | {key: value for key, value in optional.items() if value}
 
 
-def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> dict[str, Any]:
+def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
     """What the files of a MultiVectorEncoder say: layers of tokens' states, then which tokens count, and length 1.
 
     Raises:
@@ -100,8 +101,8 @@ def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> dict[str, An
 
 
 def _late_interaction(
-    folder: Path, dense: list[str], options: dict[str, Any], prompts: dict[str, str], normalize: bool = True
-) -> dict[str, Any]:
+    folder: Path, dense: list[str], options: Json, prompts: dict[str, str], normalize: bool = True
+) -> Json:
     """The same from options of `representation: multi`, whose `dim` is that of the last of the layers in `dense`."""
     dim = read_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
     towers = {"representation": {"type": "multi", "dim": dim} | options, "pooling": "cls"}
@@ -122,11 +123,11 @@ def markers(folder: Path) -> dict[str, str]:
     They are tokens, which stand in front of the texts behind the first special token.
     """
     config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
-    found = {side: next((config[key] for key in keys if key in config), None) for side, keys in MARKERS.items()}
-    return {side: str(marker) for side, marker in found.items() if marker is not None}
+    values = {side: next((config[key] for key in keys if key in config), None) for side, keys in MARKERS.items()}
+    return {side: str(marker) for side, marker in values.items() if marker is not None}
 
 
-def _pylate(folder: Path, modules: list[tuple[str, str]]) -> dict[str, Any]:
+def _pylate(folder: Path, modules: list[tuple[str, str]]) -> Json:
     """What PyLate's files say: layers of tokens' states; which tokens count stands in the library's file."""
     _check_inputs(folder)
     path, config = folder / LIBRARY, read_optional(folder / LIBRARY)
@@ -152,7 +153,7 @@ def is_stanford(folder: Path) -> bool:
     return "HF_ColBERT" in architectures and not (folder / "modules.json").is_file()
 
 
-def _stanford(folder: Path) -> dict[str, Any]:
+def _stanford(folder: Path) -> Json:
     """What the metadata of a checkpoint of Stanford's ColBERT say; stage `encoder` puts its layer into `1_Dense/`."""
     path, config = folder / METADATA, read_optional(folder / METADATA)
     _require(path, config, "query_token_id", "doc_token_id", "dim", "query_maxlen", "mask_punctuation")
@@ -165,13 +166,13 @@ def _stanford(folder: Path) -> dict[str, Any]:
     return _late_interaction(folder, [], options, prompts) | {"dense": ["1_Dense"]}
 
 
-def _require(path: Path, config: dict[str, Any], *keys: str) -> None:
+def _require(path: Path, config: Json, *keys: str) -> None:
     """Refuse a file that leaves open what a checkpoint was trained with."""
     if missing := [key for key in keys if config.get(key) is None]:
         raise UserError(f"{path}: does not say {', '.join(missing)}; add what the model was trained with")
 
 
-def _described_sparse(folder: Path, path: Path) -> dict[str, Any]:
+def _described_sparse(folder: Path, path: Path) -> Json:
     """The same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
     config, library = read_json(path), read_optional(folder / LIBRARY)
     if (similarity := library.get("similarity_fn_name") or "dot") != "dot":
@@ -207,7 +208,7 @@ def _pooling(path: Path) -> str:
     return str(modes[0])
 
 
-def _prompts(path: Path, config: dict[str, Any]) -> dict[str, str]:
+def _prompts(path: Path, config: Json) -> dict[str, str]:
     """Each side's prompt, as `encode_query` and `encode_document` choose it."""
     prompts = config.get("prompts") or {}
     passage = next((text for name in PASSAGE if (text := prompts.get(name))), None)
@@ -244,7 +245,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return value
 
 
-def read_optional(path: Path) -> dict[str, Any]:
+def read_optional(path: Path) -> Json:
     """The object of a JSON file that need not be there; empty without it."""
     return read_json(path) if path.is_file() else {}
 

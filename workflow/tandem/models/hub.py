@@ -43,7 +43,7 @@ def run(job: Job[EncoderParams]) -> None:
             for path in sorted(source.glob(pattern)):
                 shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
         if markers(source):
-            from tandem.models.colbert import adopt
+            from tandem.models.multi import adopt
 
             adopt(source, draft.folder / "hf")
         if job.params.layers:

@@ -10,12 +10,15 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from tokenizers import AddedToken
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tandem.config.representations import Multi, representation
 from tandem.errors import UserError
 from tandem.models.dense import TOKENS, Dense
+from tandem.models.described import described_towers, is_stanford, markers
 from tandem.models.device import place, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import load_tokenizer
@@ -23,9 +26,11 @@ from tandem.models.ragged import Ids, Ragged, token_ids
 from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, modules
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths, tandem_usage
+from tandem.models.weights import weight_files
 from tandem.store.files import write_json
 
 PRODUCTS = 1 << 24  # products of tokens that are in memory at once
+LAYER = "linear.weight"  # among the weights of Stanford's checkpoints
 
 
 @representation("multi")
@@ -220,3 +225,44 @@ def _max_sim(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
     products = torch.einsum(formula, queries[..., :-2], passages[..., :-2])
     nearest = products.masked_fill(~matches, -torch.inf).amax(-1)
     return nearest.masked_fill(~matches.any(-1), 0.0).sum(-1)
+
+
+def adopt(source: Path, folder: Path) -> None:
+    """Make a copied checkpoint of ColBERT read its markers as tokens, and give its layer a folder of its own.
+
+    PyLate and Stanford's code insert a marker's id behind the first special token. Here it is text in front of every
+    text, so that the tokenizer has to find it as one token, whatever it does to texts.
+
+    Args:
+        source: the checkpoint.
+        folder: its copy, which is changed.
+    Raises:
+        UserError: a marker is no token, or the layer is missing or of another size than the metadata say.
+    """
+    tokenizer, tokens = load_tokenizer(source), []
+    vocabulary = tokenizer.get_vocab()
+    for marker in filter(None, markers(source).values()):
+        token = next((text for text in (marker, marker.strip()) if text in vocabulary), None)
+        if token is None:
+            hint = "copy the tokenizer's files that belong to the weights"
+            raise UserError(f"{source}: its marker {marker!r} is no token of its tokenizer; {hint}")
+        tokens.append(AddedToken(token, normalized=False, special=True))
+    tokenizer.add_tokens(tokens, special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    if is_stanford(source):
+        _projection(source).save(folder / "1_Dense")
+
+
+def _projection(source: Path) -> Dense:
+    """The layer of a checkpoint of Stanford's code, without bias."""
+    dim = described_towers(source)["representation"]["dim"]
+    for path in weight_files(source):
+        with safe_open(path, framework="pt") as file:
+            if LAYER in file.keys():  # noqa: SIM118 - no mapping
+                weight = file.get_tensor(LAYER).float()
+                if len(weight) != dim:
+                    raise UserError(f"{path}: {LAYER} has {len(weight)} rows, but the metadata say dim {dim}")
+                linear = nn.Linear(weight.shape[1], dim, bias=False)
+                linear.weight = nn.Parameter(weight)
+                return Dense(linear, nn.Identity(), TOKENS)
+    raise UserError(f"{source}: {LAYER} is missing, the layer of a ColBERT checkpoint")

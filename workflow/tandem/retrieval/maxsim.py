@@ -135,8 +135,8 @@ class Searcher:
         for number, query in enumerate(queries):
             tokens = self.search.queries.rows_of(np.array([query])).astype(np.float32)
             rows = self.index.search(tokens, near)[1]
-            found = np.unique(np.searchsorted(passages.offsets, rows[rows >= 0], "right") - 1)
-            self.search.score(best, slice(number, number + 1), np.array([query]), found)
+            near_texts = np.unique(np.searchsorted(passages.offsets, rows[rows >= 0], "right") - 1)
+            self.search.score(best, slice(number, number + 1), np.array([query]), near_texts)
         return best
 
 

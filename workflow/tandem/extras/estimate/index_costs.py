@@ -156,8 +156,9 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries, sweep = min(params.queries, setting.queries(stage, params.split)), params.sweep
     single, all_at_once, one_by_one, hops, rescored = min(queries, ALONE) * (params.repeats + 1), 0.0, 0.0, 0.0, 0.0
-    asked = stage.upstream["queries"]
-    tokens = token_rows(asked, setting) / setting.queries(stage, params.split) if asked.kind == "token_vectors" else 1.0
+    tokens = 1.0
+    if (embedded := stage.upstream["queries"]).kind == "token_vectors":
+        tokens = token_rows(embedded, setting) / setting.queries(stage, params.split)
     indexes = [Index(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:
         settings: list[tuple[int | None, int | None]] = [(None, None)]
