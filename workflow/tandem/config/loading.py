@@ -96,9 +96,7 @@ def assembled(raw: Raw, root: Path) -> Raw:
     recipes = raw.get("recipes") or []
     if not isinstance(recipes, list):
         raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
-    for name in recipes:
-        config = merged(config, _read_recipe(root / "config/recipes", str(name)))
-    return dict(merged(config, raw))
+    return dict(merged(config, *(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw))
 
 
 def catalogue(folder: Path) -> Raw:

@@ -1,6 +1,7 @@
 """What is taken over: keys of files and recipes, of the model one is `like`, of the dataset that windows are `of`."""
 
 from collections.abc import Container
+from functools import reduce
 from typing import Any
 
 from tandem.config.datasets import UNSPACED, Dataset, Unlabelled, Windows
@@ -13,13 +14,18 @@ INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 INHERITING = (Windows, Unlabelled)
 
 
-def merged(under: Any, over: Any) -> Any:
-    """Merge mappings key by key; any other value of `over` replaces that of `under`. Nothing is shared with either."""
+def merged(under: Any, *over: Any) -> Any:
+    """Merge mappings key by key; any other value replaces the one below it. Nothing is shared with what is merged."""
+    return _copied(reduce(_overlaid, over, under))
+
+
+def _overlaid(under: Any, over: Any) -> Any:
+    """`merged` of two; what only one of them has is shared."""
     if not (isinstance(under, dict) and isinstance(over, dict)):
-        return _copied(over)
-    result = _copied(under)
+        return over
+    result = {str(key): value for key, value in under.items()}
     for key, value in over.items():
-        result[str(key)] = merged(result[str(key)], value) if str(key) in result else _copied(value)
+        result[str(key)] = _overlaid(result[str(key)], value) if str(key) in result else value
     return result
 
 
