@@ -1,7 +1,7 @@
 # make run                the main job: every system on the embedded default, then the result table
 # make run PROFILE=long   the same with more steps (config/long.yaml)
-# make test               lint, types, layers, docs, tests
-# make check              the same without the tests that are marked slow: for the loop of work
+# make test               lint, types, layers, docs and tests, side by side
+# make check              the same without docs and slow tests (tests/slow.txt): for the loop of work
 # make torture            hundreds of kills, full disks, damaged files and broken configurations; 40 minutes, better as root
 # make docs               the site of docs/ in .site/, with every link checked
 # make reference          the pages and schemas that are generated from the code
@@ -22,16 +22,19 @@ ifeq ($(wildcard config/$(PROFILE).yaml),)
 $(error PROFILE=$(PROFILE): there is no config/$(PROFILE).yaml, but $(patsubst config/%.yaml,%,$(wildcard config/*.yaml)))
 endif
 endif
-.PHONY: run test check torture slurm lint lock docs reference pictures
+.PHONY: run test check tests torture slurm lint lock docs reference pictures
 
 run: .venv/.installed
 	@python -m tandem run $(if $(PROFILE),config/$(PROFILE).yaml) -- --cores $(CORES)
 
-test: .venv/.installed lint docs
-	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+test:
+	@$(MAKE) -j --no-print-directory lint docs tests
 
-check: .venv/.installed lint
-	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile -m "not slow"
+check:
+	@$(MAKE) -j --no-print-directory lint tests ONLY='-m "not slow"'
+
+tests: .venv/.installed
+	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ONLY)
 
 slurm: .venv/.installed
 	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0
@@ -40,9 +43,9 @@ torture: .venv/.installed
 	@TANDEM_TORTURE=1 python -m pytest tests/faults tests/trust -s
 
 lint: .venv/.installed
-	@ruff check
-	@ruff format --check
-	@mypy
+	@ruff check --quiet
+	@ruff format --check --quiet
+	@mypy --no-error-summary
 	@lint-imports > .venv/layers.txt || { cat .venv/layers.txt; exit 1; }
 
 # The notice is about another program of the site's authors.

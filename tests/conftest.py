@@ -2,39 +2,55 @@
 
 import copy
 import fcntl
+import gc
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import ASKED, ROOT, Project, passages, put, said, snakemake, write_collection
+from tiny_project import ASKED, ROOT, Project, passages, put, said, said_here, snakemake, write_collection
 
 from tandem.data.runs import write_run
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
 
-WHOLE = {"tiny_dag", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
+WHOLE = {"made_once", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
+SLOW = (Path(__file__).parent / "slow.txt").read_text().splitlines()  # files, and tests of files
 
 
 def runs_graphs(item):
     """Whether a test makes whole graphs, as its file, its folder or its fixtures say."""
-    folder, fixtures = item.path.parent.name, {*item.fixturenames}
-    if "_dag" in item.path.stem or folder in ("faults", "slurm") or WHOLE & fixtures:
-        return True
-    return folder == "demo" and "built" in fixtures
+    return "_dag" in item.path.stem or item.path.parent.name in ("faults", "slurm") or WHOLE & {*item.fixturenames}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark tests of whole graphs `slow`. Side by side (`pytest -n`) the longest come first: what ends last is short."""
-    for item in filter(runs_graphs, items):
-        item.add_marker("slow")
+    """Mark tests of whole graphs, and those of slow.txt, `slow`.
+
+    Side by side (`pytest -n`) the longest come first: what ends last is short. While one process makes the whole graph,
+    the others have tests that need not wait for it.
+    """
+    for item in items:
+        test = item.nodeid.split("[")[0]
+        if runs_graphs(item) or test in SLOW or test.split("::")[0] in SLOW:
+            item.add_marker("slow")
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (not runs_graphs(item), item.get_closest_marker("slow") is None))
+        items.sort(
+            key=lambda item: (
+                *(not runs_graphs(item), item.path.stem != "test_dag", "tiny_dag" in item.fixturenames),
+                item.get_closest_marker("slow") is None,
+            )
+        )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """Leave what is imported and collected out of every search for garbage: it stays."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +89,7 @@ def snakemake_in():
 
     def of(folder: Path, *more: str):
         def run(*words: str) -> tuple[int, str]:
-            return said(snakemake(folder, words, ("config.yaml", *more)))
+            return (said_here if "-n" in words else said)(snakemake(folder, words, ("config.yaml", *more)))
 
         run.folder = folder
         return run
@@ -276,22 +292,36 @@ def joint_model(results, make_model) -> Artifact:
 
 
 @pytest.fixture(scope="session")
-def tiny_dag(tmp_path_factory, encoder_folder, documents):
-    """The whole graph, run once on the tiny collection by Snakemake; who damages it takes a copy.
+def made_once(tmp_path_factory):
+    """`made_once(name, make)`: a folder that `make(folder)` fills.
 
-    Where tests run side by side (`pytest -n`), the first process that asks makes it and the others take a copy.
+    Where tests run side by side (`pytest -n`), the first process that asks fills it and the others take a copy.
     """
-    folder, together = tmp_path_factory.mktemp("project"), tmp_path_factory.getbasetemp()
-    together = together.parent if "PYTEST_XDIST_WORKER" in os.environ else together
-    finished = together / "tiny_dag"
-    with (together / "tiny_dag.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if finished.is_dir():
-            return Project.at(shutil.copytree(finished, folder, dirs_exist_ok=True))
-        made = Project(folder, encoder_folder, documents)
-        code, output = made.run()
+
+    def of(name: str, make: Callable[[Path], None]) -> Path:
+        folder, together = tmp_path_factory.mktemp(name), tmp_path_factory.getbasetemp()
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            make(folder)
+            return folder
+        finished, partial = together.parent / name, together.parent / f"{name}.partial"
+        with (together.parent / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if finished.is_dir():
+                return shutil.copytree(finished, folder, dirs_exist_ok=True)
+            make(folder)
+            shutil.copytree(folder, partial)
+            partial.rename(finished)
+        return folder
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def tiny_dag(made_once, encoder_folder, documents):
+    """The whole graph, run once on the tiny collection by Snakemake; who damages it takes a copy."""
+
+    def make(folder: Path) -> None:
+        code, output = Project(folder, encoder_folder, documents).run()
         assert code == 0, output
-        if together != tmp_path_factory.getbasetemp():
-            shutil.copytree(folder, together / "tiny_dag.partial")
-            (together / "tiny_dag.partial").rename(finished)
-        return made
+
+    return Project.at(made_once("tiny_dag", make))

@@ -63,10 +63,12 @@ def sharded(project):
     before = runs(project)
     for folder in project.folder.glob("results/*/pairs"):
         shutil.rmtree(folder)
+    scores = project.folder / "results/tiny/score"
     for path in before:
         shutil.rmtree(path.parent)
-    for kind in ("index", "score"):  # what has its score is not made again
-        shutil.rmtree(project.folder / "results/tiny" / kind)
+        for score in scores.glob(f"{path.parent.name.rpartition('-')[0]}-*"):  # a run that has its score is not made
+            shutil.rmtree(score)
+    shutil.rmtree(project.folder / "results/tiny/index")
     code, output = project(*TABLES, "--config", "execution={shards: 2}")
     assert code == 0, output
     after = runs(project)

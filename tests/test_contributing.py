@@ -67,14 +67,12 @@ def test_every_block_of_code_has_a_place():
     assert shell == 2
 
 
-@pytest.mark.slow
 def test_additions_are_written_as_the_tree_is(tree):
     files = sorted({block["path"] for block in BLOCKS if block["path"].endswith(".py")})
     run(["ruff", "check", "--no-cache", *files], tree)
     run(["ruff", "format", "--no-cache", "--check", *files], tree)
 
 
-@pytest.mark.slow
 def test_the_tests_of_every_recipe_pass(tree, tmp_path):
     """Run together, since most of the time is that of imports."""
     written = {block["path"] for block in BLOCKS if block["path"].startswith("tests/")}
@@ -89,7 +87,6 @@ def test_the_tests_of_every_recipe_pass(tree, tmp_path):
         assert any(case.startswith(path.removesuffix(".py").replace("/", ".")) for case in passed), path
 
 
-@pytest.mark.slow
 def test_the_commands_run(tree):
     """Stages are made in one process before Snakemake is asked for them."""
     words = ["tests/tiny_project.py", "riverside/table1", "config/config.yaml", "riverside.yaml"]
@@ -98,7 +95,6 @@ def test_the_commands_run(tree):
         run(["bash", "-c", f"set -o pipefail; {command}"], tree)
 
 
-@pytest.mark.slow
 def test_every_path_that_it_names_exists(tree):
     paths = re.findall(r"`((?:workflow|tests|config|benchmarks|examples)/[\w/.<>]+)`", PAGE)
     assert len(paths) > 25

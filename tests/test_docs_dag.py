@@ -16,7 +16,7 @@ from doc_pages import HOW_TO, RECORDED, ROOT, TUTORIAL, blocks
 from tandem.models.saving import DualShape, describe_encoder
 
 PROGRAM = ROOT / "tests/tiny_project.py"
-MAKES = re.compile(r"^tandem run ([\w. ]+\.yaml)$", re.MULTILINE)  # all that configurations ask for
+MAKES = re.compile(r"^tandem run ([\w. ]+\.yaml)(?: baseline)?$", re.MULTILINE)  # all that configurations ask for
 PARTS = ("Snakefile", "config", "envs", "examples", "profiles", "slurm", "workflow")
 
 

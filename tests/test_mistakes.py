@@ -3,20 +3,15 @@
 The commands are typed in a folder with a collection in `data/` and the configuration `mine.yaml`.
 """
 
-import io
 import os
 import shlex
 import shutil
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import snakemake.cli
-from tiny_project import ROOT, said, write_beir
-
-from tandem.__main__ import main
+from tiny_project import ROOT, said, said_here, write_beir
 
 MINE = "dataset: mine\ndatasets: {mine: {source: beir, path: data}}\n"
 NO_MODELS = "recipes: []\nmodels: {de_bm25neg: null, ce_bm25neg: null, ce_deneg: null, rocketqav2: null}\n"
@@ -164,27 +159,16 @@ def here(tmp_path, monkeypatch, documents) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def typed(monkeypatch):
-    """`typed(command)`: exit status and lines of a command, run in this process."""
-
-    def run(command: str) -> tuple[int, list[str]]:
-        program, *words = shlex.split(command)
-        words += ["-s", str(ROOT / "Snakefile")] if program == "snakemake" else []
-        monkeypatch.setattr(sys, "argv", [program, *words])
-        with io.StringIO() as output, redirect_stdout(output), redirect_stderr(output):
-            try:
-                status = main() if program == "tandem" else snakemake.cli.main(words)
-            except SystemExit as ended:  # a text is printed when the process ends, whose status is 1 then
-                status = ended.code
-            lines = [line for line in output.getvalue().splitlines() if line.strip()]
-        return (1, [*lines, *status.splitlines()]) if isinstance(status, str) else (status or 0, lines)
-
-    return run
+def typed(command: str) -> tuple[int, list[str]]:
+    """Exit status and lines of a command, run in this process."""
+    program, *words = shlex.split(command)
+    words += ["-s", str(ROOT / "Snakefile")] if program == "snakemake" else []
+    status, output = said_here([sys.executable, "-m", program, *words])
+    return status, [line for line in output.splitlines() if line.strip()]
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_the_last_line_names_the_mistake(name, here, typed):
+def test_the_last_line_names_the_mistake(name, here):
     mistake = MISTAKES[name]
     (here / "mine.yaml").write_text(MINE + mistake.mine)
     for path, content in (mistake.files or {}).items():
@@ -195,14 +179,14 @@ def test_the_last_line_names_the_mistake(name, here, typed):
     assert [path for path in sorted(here.rglob("*")) if path not in before and ".snakemake" not in path.parts] == []
 
 
-def test_a_dataset_that_is_defined_and_not_selected_is_named(here, typed):
+def test_a_dataset_that_is_defined_and_not_selected_is_named(here):
     (here / "mine.yaml").write_text(MINE.replace("dataset: mine\n", ""))
     status, lines = typed("snakemake -n baseline --configfile mine.yaml")
     line = "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
     assert (status, line in lines) == (0, True)
 
 
-def test_a_copied_checkout_is_not_run_by_the_old_ones_program(here, typed):
+def test_a_copied_checkout_is_not_run_by_the_old_ones_program(here):
     (here / "workflow/tandem").mkdir(parents=True)
     shutil.copy(ROOT / "workflow/tandem/cli.py", here / "workflow/tandem")
     status, lines = typed("tandem run mine.yaml")
@@ -241,7 +225,6 @@ def test_make_names_the_profiles_that_exist():
 # Below, stages run, in processes of their own.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", ["tandem run", "snakemake --cores 1"])
 def test_a_stage_that_fails_says_why_in_the_last_line(program, here):
     (here / "data/corpus.jsonl").write_text("no JSON\n")
@@ -254,7 +237,6 @@ def test_a_stage_that_fails_says_why_in_the_last_line(program, here):
     assert [*here.rglob("locks/*")] == []
 
 
-@pytest.mark.slow
 def test_a_dataset_of_the_catalogue_without_a_network(here):
     nowhere = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"), "http://127.0.0.1:9")
     env = os.environ | nowhere | {"IR_DATASETS_HOME": str(here / "irds"), "IR_DATASETS_DL_TRIES": "1"}
@@ -268,7 +250,6 @@ def test_a_dataset_of_the_catalogue_without_a_network(here):
     )
 
 
-@pytest.mark.slow
 def test_a_full_disk_in_lucene(make_job, dataset, command, tmp_path):
     job = make_job("lucene", tmp_path / "lucene-0123456789", {}, {"dataset": dataset})
     words = ["-m", "tandem", "lucene", *command(job)]

@@ -5,7 +5,7 @@ import csv
 import pytest
 import torch
 import yaml
-from tiny_project import ASKED, PART, build_in, said, snakemake, tiny_config, write_beir
+from tiny_project import ASKED, PART, build_here, said, snakemake, tiny_config, write_beir
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_published_model_is_a_row_as_sentence_transformers_computes_it(tmp_pat
     config |= {"encoders": {"tiny": {"source": "folder", "path": str(published)}}, "bm25": {"engine": "bm25s"}}
     config["lengths"] = {"query": 64, "passage": 64}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    build_in(tmp_path, "baseline", "config.yaml")
+    build_here(tmp_path, "baseline", "config.yaml")
     status, output = said(snakemake(tmp_path, ["baseline"]))
     assert status == 0, output
     with (tmp_path / "results/tables/baseline.csv").open() as file:

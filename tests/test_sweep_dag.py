@@ -2,12 +2,11 @@
 
 import csv
 import json
-import sys
 
 import pytest
 import yaml
 from messages import unknown_key
-from tiny_project import ROOT, jobs, said, tiny_config, write_beir
+from tiny_project import ROOT, build_here, jobs, tiny_config, write_beir
 
 LISTS = {
     "grid": {"models.rocketqav2.train.list_size": [2, 4, 8]},
@@ -104,9 +103,7 @@ def test_dimensions_and_bytes_of_a_vector(project, encoder_folder):
     code, output = project("-n", "sweep_dimensions", more=more, dimensions=dimensions)
     assert code == 0, output
     assert "train" not in jobs(output)
-    words = [sys.executable, str(ROOT / "tests/tiny_project.py"), "dimensions", "config.yaml", "grid.yaml"]
-    code, output = said(words, cwd=project.folder)
-    assert code == 0, output
+    build_here(project.folder, "dimensions", "config.yaml", "grid.yaml")
     code, output = project("sweep_dimensions", more=more, dimensions=dimensions)
     assert code == 0, output
     rows = list(csv.DictReader((project.folder / "results/grid/sweeps/dimensions.csv").open()))

@@ -9,7 +9,7 @@ import shutil
 import sys
 
 import pytest
-from tiny_project import said, write_beir
+from tiny_project import said, said_here, write_beir
 
 from tandem.data.collection import Collection
 from tandem.models.saving import DualShape, describe_encoder
@@ -21,9 +21,9 @@ CHINESE = "这种药物对儿童有什么副作用，应该怎样服用？"
 
 
 def tandem(*words, **environment):
-    """Exit status and last line of a command."""
+    """Exit status and last line of a command; libraries read an environment when they are imported."""
     line = [sys.executable, "-m", "tandem", *map(str, words)]
-    status, output = said(line, env=os.environ | environment)
+    status, output = said(line, env=os.environ | environment) if environment else said_here(line)
     return status, (output.splitlines() or [""])[-1]
 
 

@@ -1,11 +1,15 @@
 """The tiny collection: its passages, its files, a project with a configuration, and the ways to make its artifacts."""
 
+import io
 import json
+import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -141,10 +145,40 @@ def said(line, **options):
     return done.returncode, done.stdout + done.stderr
 
 
+def said_here(line):
+    """`said` of a Python that runs Snakemake without jobs, or Tandem, but in this process: libraries are imported once.
+
+    What is a process' own is as before afterwards; a GPU would be leased to this process for good.
+    """
+    import snakemake.cli
+
+    from tandem.__main__ import main
+
+    _, _, program, *words = map(str, line)
+    argv, environment = patch.object(sys, "argv", [program, *words]), patch.dict(os.environ, CUDA_VISIBLE_DEVICES="")
+    with io.StringIO() as output, redirect_stdout(output), redirect_stderr(output):
+        try:
+            with chdir(os.getcwd()), argv, environment:
+                status = main() if program == "tandem" else snakemake.cli.main(words)
+        except SystemExit as ended:  # a text is printed when the process ends, whose status is 1 then
+            status = ended.code
+        text = output.getvalue()
+    return (1, f"{text}{status}\n") if isinstance(status, str) else (status or 0, text)
+
+
 def build_in(folder, wanted, *files):
-    """Have another process make stages in a folder, as `build` does; Snakemake then finds them."""
+    """Have another process make stages in a folder, as `build` does; Snakemake then finds them.
+
+    Java, and a plugin, stay in a process for good; where there is neither, `build_here` does without another.
+    """
     code, output = said([sys.executable, __file__, wanted, *files], cwd=folder)
     assert code == 0, output
+
+
+def build_here(folder, wanted, *files):
+    """`build_in` in this process, which has imported the libraries."""
+    with chdir(folder):
+        build(files, wanted)
 
 
 class Project:
@@ -168,7 +202,8 @@ class Project:
         return snakemake(self.folder, words)
 
     def run(self, *words):
-        return said(self.line(*words))
+        """Status and output; a dry run needs no process."""
+        return (said_here if "-n" in words else said)(self.line(*words))
 
     def files(self, name, kind="*"):
         """Content hash of every file of that name, by its place without the folder's."""

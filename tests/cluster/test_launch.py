@@ -102,14 +102,12 @@ def tandem(tmp_path):
         process.communicate()
 
 
-@pytest.mark.slow
 def test_a_mistake_that_every_rank_finds_is_said_once(tandem):
     done = tandem(MODEL)
     line = "tandem model: nowhere: not a finished artifact, stage.json is missing; run its stage first\n"
     assert (done.communicate(timeout=120)[1], done.returncode) == (line, 1)
 
 
-@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_all_with_its_status(tandem):
     done = tandem(MODEL, "if rank == '1': os.kill(os.getpid(), signal.SIGKILL)\nelif rank: time.sleep(60)")
     line = "tandem model: rank 1 ended with SIGKILL; the other ranks were stopped\n"
@@ -137,7 +135,6 @@ def until(true):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "status", "line"), [("SIGKILL", -9, ""), ("SIGTERM", 128 + 15, "tandem model: ended by SIGTERM\n")]
 )

@@ -68,7 +68,6 @@ def waiting(tmp_path, count, timeout=120):
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 def test_no_id_is_leased_twice_at_a_time(hold):
     wanted = [1, 2, 1, 3, 1, 2, 4, 1]
     processes = [hold(count, 0.3) for count in wanted]

@@ -132,7 +132,6 @@ def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeyp
     assert ([row[:2] for row in rows(made) if row[3]], made.manifest.facts["timeouts"]) == ([("q2", "d4")], 1)
 
 
-@pytest.mark.slow
 def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
     monkeypatch.setattr(matching, "ROWS", 10)
     draw = random.Random(5)

@@ -2,7 +2,6 @@
 
 import copy
 import re
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +12,7 @@ from faults_kit import SEED, TORTURE
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from messages import unknown_key
 from mutations import DEFAULT, broken, unfit
-from tiny_project import put
+from tiny_project import put, said_here
 
 from tandem.config.loading import gathered
 from tandem.config.merging import merged
@@ -113,8 +112,7 @@ def snakemake(folder: Path, text: str) -> tuple[int, str]:
     (folder / "mine.yaml").write_text(text)
     line = [sys.executable, "-m", "snakemake", "-n", "-s", str(ROOT / "Snakefile"), "--directory", str(folder)]
     words = [*line, "--workflow-profile", "none", "--configfile", str(folder / "mine.yaml")]
-    done = subprocess.run(words, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+    return said_here(words)
 
 
 @pytest.mark.parametrize("name", FILES if TORTURE else ["mistake", "python", "itself"])

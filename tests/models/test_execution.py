@@ -80,7 +80,6 @@ def texts(lengths):
     return [rng.integers(4, 90, length) for length in lengths]
 
 
-@pytest.mark.slow
 def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_texts(model, traced):
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):  # layers that learn by oneDNN are never compiled
         accelerate(model, Execution(attention="packed"), 128, "fp32", training=True)

@@ -190,7 +190,6 @@ def test_inputs_of_another_dataset_are_refused(teach, make_dataset, make_tokens,
         teach(SCORING, judge__0=cross_model, judge_tokens__0=tokens)
 
 
-@pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_bytes(make_job, dataset, lists, joint_model, own_tokens, command, tmp_path):
     inputs = {"dataset": dataset, "candidates": lists, "judge.0": joint_model, "judge_tokens.0": own_tokens}
     job = make_job("teacher", tmp_path / "killed-0123456789", SCORING, inputs)

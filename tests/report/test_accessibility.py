@@ -12,10 +12,7 @@ from browser import CHROMIUM, browser
 AXE = importlib.util.find_spec("axe_core_python")
 PYPDF = importlib.util.find_spec("pypdf")
 PAPER = 1032  # width of A4 across without its margins, in pixels
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,7 @@ from tandem.cli import run
 from tandem.extras.sweeps import Line, Result
 from tandem.report.results import Origin
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
 FIRST = "document.querySelector('table.results')"
 LIVE = "document.querySelectorAll('figure .vega-embed svg').length"
 

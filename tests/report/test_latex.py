@@ -60,7 +60,6 @@ def test_as_many_cells_in_every_row_as_columns(table):
         assert len(re.sub(r"\\&", "", line).split("&")) == len(columns) == 10
 
 
-@pytest.mark.slow
 def test_a_page_compiles(table, tmp_path):
     engine = next((name for name in ENGINES if shutil.which(name)), None)
     if engine is None:

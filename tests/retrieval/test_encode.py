@@ -90,7 +90,6 @@ def test_threads_change_no_byte(tmp_path, make_job, dual_inputs, passages):
         torch.set_num_threads(before)
 
 
-@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path, make_job, command, dual_inputs, passages):
     """SIGKILL a real process after its first block; what it finished is kept, what it left half is made again."""
     out = tmp_path / "de-0123456789"
@@ -193,7 +192,6 @@ def test_a_shard_that_is_none_of_them_is_refused(make_job, command, dual_inputs,
         run_shard("embeddings-shard", command(job, "shards/3-of-3.json"))
 
 
-@pytest.mark.slow
 def test_the_command_line_is_the_stage(tmp_path, make_job, command, dual_inputs, passages):
     """The very line a rule prints, as a process."""
     out = tmp_path / "de-0123456789"

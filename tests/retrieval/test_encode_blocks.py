@@ -88,7 +88,6 @@ def killed(tmp_path_factory, make_job, command, dual_inputs):
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp16", "int8"])
 def test_killed_at_random_moments_it_ends_the_same(killed, tmp_path, embed, dual_inputs, dtype):
     deaths = json.loads((killed / f"{dtype}-0123456789.killed").read_text())

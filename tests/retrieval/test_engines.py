@@ -101,7 +101,6 @@ def test_an_engine_is_brute_force(engine, kept, shape, depth, dtype):
         assert made.tobytes() == brute(embeddings, ranks, queries, depth).tobytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", [50, 128, 5000])
 def test_blocks_memory_and_order_change_no_byte(engine, kept, block):
     vectors, queries = copies(normal(4, 2000, 96)), normal(5, 60, 96)
@@ -204,7 +203,6 @@ def test_stretches_are_cut_from_blocks_and_put_together(kept):
     assert (last.rows, [len(part) for _, part in last.read(30)]) == (50, [30, 20])
 
 
-@pytest.mark.slow
 def test_memory_is_what_was_given_whatever_the_corpus(kept):
     """20 MiB of float32 vectors within 4 MiB, and within 16 more of them are held at once."""
     vectors, queries, ranks = normal(13, 40_000, 128), normal(14, 256, 128), np.arange(40_000)

@@ -104,7 +104,6 @@ def test_no_pairs(cross_model, tokens):
     assert PairScores(cross_model, tokens, "fp32", 512).score(none, none).shape == (0,)
 
 
-@pytest.mark.slow
 def test_a_killed_process_leaves_what_it_has_scored(cross_model, tokens, tmp_path):
     """SIGKILL after the second part; the next process computes only the rest and gets the same bits."""
     script = (

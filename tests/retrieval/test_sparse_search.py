@@ -218,7 +218,6 @@ def lucene(tmp_path_factory, make_job, command, searched, request):
     return {kind: folder / f"{kind}-0123456789" for kind in stages}
 
 
-@pytest.mark.slow
 def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
     passages, queries = (rows(searched[side], side) for side in ("passages", "queries"))
     scores = query_impacts(queries).toarray() @ impacts(passages, passages.max()).toarray().T
@@ -228,7 +227,6 @@ def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
     assert made == [f"{line} search_impacts-0123456789" for line in expected]
 
 
-@pytest.mark.slow
 def test_all_searches_are_compared(lucene, searched, tmp_path):
     index_tradeoffs(stage=lucene["term_tradeoffs"], out=tmp_path / "table.csv")
     exact, impacts, *more = csv.DictReader((tmp_path / "table.csv").open())

@@ -110,7 +110,6 @@ for n in range(int(sys.argv[2]), 1_000_000, every):
 """
 
 
-@pytest.mark.slow
 def test_two_processes_append_and_merge_at_once_and_are_killed(tmp_path):
     """Whatever a writer reported as kept is there after both were killed in the middle."""
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}

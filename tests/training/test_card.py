@@ -74,7 +74,6 @@ def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card,
     assert "- `pointwise`: " in body
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "shape"),
     [
@@ -103,7 +102,6 @@ def test_the_code_in_the_card_runs_and_gives_one_score(objective, shape, quick_j
     assert scores[0] != 0
 
 
-@pytest.mark.slow
 def test_a_card_of_titles_as_segments_shows_how_to_give_both(quick_job, card, make_job, tmp_path, monkeypatch):
     job = quick_job("dual", shape={"shared": False, "pooling": "cls"})
     inputs = {name: job.inputs[name] for name in ("dataset",)} | {"encoder": job.inputs["start"]}

@@ -50,7 +50,6 @@ def chains(segment, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_four_segments_are_the_training_in_one_piece(objective, model_job, chains, tmp_path):
     from tandem.training.stage import run

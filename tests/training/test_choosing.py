@@ -45,7 +45,6 @@ def test_the_end_counts_where_dev_does_not_choose(model_job, tmp_path):
     )
 
 
-@pytest.mark.slow
 def test_validating_changes_no_step(model_job, tmp_path):
     losses = []
     for name, every in (("with", 1), ("without", None)):
@@ -56,7 +55,6 @@ def test_validating_changes_no_step(model_job, tmp_path):
     assert losses[0] == losses[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", [1, 2, 3])
 def test_a_training_that_ends_early_resumes_to_the_same_bytes(broken, model_job, tmp_path, monkeypatch):
     """Also where its checkpoint is later than its best."""

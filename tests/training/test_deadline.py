@@ -142,7 +142,6 @@ def test_only_trainings_go_back(scheduler, tmp_path):
     assert slurm.Try(["report", "--tables", "t"]).out is None
 
 
-@pytest.mark.slow
 def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(model_job, command, tmp_path):
     train = {"steps": 2000, "epochs": 1.0, "choose": "last", "validate_every": None}
     job = model_job("dual", tmp_path / "two-0123456789", train, checkpoint_seconds=0, devices=2)

@@ -18,8 +18,6 @@ from tandem.training.forward import Budget
 from tandem.training.lists import Lists
 from tandem.training.loop import Training
 
-pytestmark = pytest.mark.slow
-
 KEPT = Path(__file__).with_name("golden_curves.json")
 STEPS, RELATIVE = 50, 1e-6
 TRAIN = {

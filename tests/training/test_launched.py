@@ -12,8 +12,6 @@ from safetensors.numpy import load_file
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 
-pytestmark = pytest.mark.slow
-
 WEIGHTS = "dual/shared/model.safetensors"
 
 

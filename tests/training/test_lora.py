@@ -140,7 +140,6 @@ def test_a_static_teacher_stays_as_it_is(lora_job, encoder):
     assert {name.split(".")[0] for name in weights(made.models)} == {"dual"}
 
 
-@pytest.mark.slow
 def test_interrupted_it_ends_with_the_same_bytes(lora_job, monkeypatch):
     def files(job):
         return {str(p.relative_to(job.out)): sha256(p) for p in job.out.rglob("*.safetensors")}

@@ -16,8 +16,6 @@ from tiny_stages import OBJECTIVES, TRAIN
 from tandem.store.files import sha256
 from tandem.training.history import choose, points
 
-pytestmark = pytest.mark.slow
-
 
 def weights(folder):
     return {str(p.relative_to(folder)): sha256(p) for p in sorted(folder.rglob("*.safetensors"))}

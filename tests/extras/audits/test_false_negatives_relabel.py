@@ -200,7 +200,6 @@ def test_the_page_holds_texts_as_texts(inputs):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
-@pytest.mark.slow
 def test_the_page_in_a_browser_saves_what_relabel_reads(make_job, inputs, tmp_path):
     # q1's p2 by keyboard, p3 by mouse, q2's p2 by keyboard and taken back; what would be saved is put on the page.
     script = """<script>

@@ -90,7 +90,6 @@ def test_the_threshold_itself_counts(find):
     assert duplicates.similarity == pytest.approx([9 / 11])
 
 
-@pytest.mark.slow
 def test_workers_and_row_groups_change_nothing(find):
     texts = generated(WORDS, " ", 300, (5, 60), seed=2)
     sketcher = Sketcher(Shingling("words", 2), 0.6, 32, seed=9)

@@ -177,7 +177,6 @@ def test_examples_can_be_read(audit):
     assert max(map(len, texts)) <= 201
 
 
-@pytest.mark.slow
 def test_workers_change_no_byte(audit):
     one, two = audit("one"), audit("two", workers=2)
     assert one.manifest.files == two.manifest.files

@@ -6,9 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import tiny_project
 import yaml
-from tiny_project import TRAIN, tiny_config, write_beir
+from tiny_project import TRAIN, build_in, tiny_config, write_beir
 
 ROWS = (
     "bm25",
@@ -23,26 +22,30 @@ ROWS = (
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory, encoder_folder, documents):
+def built(made_once, encoder_folder, documents):
     """A folder with config.yaml and every artifact that its table needs; `run(words, asked)` runs Python there."""
-    folder = tmp_path_factory.mktemp("built")
-    write_beir(folder / "beir", documents)
-    layout = {"title": "Tiny", "columns": [{"measure": "RR@10"}], "rows": [{"system": s, "run": s} for s in ROWS]}
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(layout))
-    config = tiny_config(folder, encoder_folder) | {
-        "tables": [str(folder / "tiny.yaml")],
-        "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]}},
-        "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
-        "indexes": {"lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2}},
-    }
-    config["models"]["deepct"] = {
-        "objective": "dual",
-        "representation": {"type": "unicoil", "queries": "tokens"},
-        "candidates": {"from": "bm25", "depth": 20},
-        "train": TRAIN | {"loss": "term_recall", "lr": 1e-2},
-    }
-    config["models"]["late"] = {"like": "de_bm25neg", "representation": {"type": "multi", "dim": 8}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def make(folder):
+        write_beir(folder / "beir", documents)
+        layout = {"title": "Tiny", "columns": [{"measure": "RR@10"}], "rows": [{"system": s, "run": s} for s in ROWS]}
+        (folder / "tiny.yaml").write_text(yaml.safe_dump(layout))
+        config = tiny_config(folder, encoder_folder) | {
+            "tables": [str(folder / "tiny.yaml")],
+            "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]}},
+            "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
+            "indexes": {"lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2}},
+        }
+        config["models"]["deepct"] = {
+            "objective": "dual",
+            "representation": {"type": "unicoil", "queries": "tokens"},
+            "candidates": {"from": "bm25", "depth": 20},
+            "train": TRAIN | {"loss": "term_recall", "lr": 1e-2},
+        }
+        config["models"]["late"] = {"like": "de_bm25neg", "representation": {"type": "multi", "dim": 8}}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        build_in(folder, "tiny", "config.yaml")
+
+    folder = made_once("built", make)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": ""}
 
     def run(words, asked=""):
@@ -50,6 +53,4 @@ def built(tmp_path_factory, encoder_folder, documents):
         line = [sys.executable, *words]
         return subprocess.run(line, input=asked, capture_output=True, text=True, cwd=folder, env=environment)
 
-    done = run([tiny_project.__file__, "tiny", "config.yaml"])
-    assert done.returncode == 0, done.stderr
     return SimpleNamespace(folder=folder, run=run)

@@ -204,7 +204,6 @@ def test_the_gpu_of_a_machine_decides_batches_and_its_estimate(here, gpu, docume
     assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
 
 
-@pytest.mark.slow
 def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder_folder, documents):
     repository = tmp_path / "hub/models--org--mine"
     folder = repository / "snapshots" / ("0" * 40)

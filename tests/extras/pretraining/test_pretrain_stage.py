@@ -102,7 +102,6 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(objective, pretrain_job,
         assert not (out / "checkpoints").exists()
 
 
-@pytest.mark.slow
 def test_killed_by_the_system(pretrain_job, command, undisturbed, tmp_path):
     job = pretrain_job("retromae", tmp_path / "retromae-0123456789", checkpoint_seconds=0)
     line = [sys.executable, "-m", "tandem", "pretrain", *command(job)]

@@ -14,8 +14,6 @@ from tandem.stages.lexical import LANGUAGES
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
-pytestmark = pytest.mark.slow
-
 DATASET = {"dataset": "dataset"}
 BOTH = {"dataset": "dataset", "lucene": "index"}
 ENGLISH = {"analyzer": "default", "language": "en"}

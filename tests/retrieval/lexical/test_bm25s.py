@@ -117,7 +117,6 @@ def test_scores_by_their_formula(indexed, searched, told, formula):
         assert found[query] == pytest.approx(scores, abs=1e-4)
 
 
-@pytest.mark.slow
 def test_scores_are_lucenes_given_the_same_terms(indexed, searched, stages, words, tmp_path):
     # Lucene keeps lengths in one byte, which holds those below 40 exactly.
     docs = texts(150, 39, seed=2)

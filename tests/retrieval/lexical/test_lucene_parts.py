@@ -6,8 +6,6 @@ import pytest
 
 from tandem.store.artifact import open_artifact
 
-pytestmark = pytest.mark.slow
-
 INDEX = {"analyzer": "default", "language": "en", "vectors": True, "fields": True}
 BM25 = {"k1": 0.9, "b": 0.4, "depth": 12, "split": "test"}
 RM3 = {"fb_terms": 5, "fb_docs": 4, "original_query_weight": 0.5}

@@ -11,8 +11,6 @@ from trec import iter_trec
 
 from tandem.store.artifact import open_artifact
 
-pytestmark = pytest.mark.slow
-
 DATASET = {"dataset": "dataset"}
 BOTH = {"dataset": "dataset", "lucene": "index"}
 WORDS = {"analyzer": "whitespace", "language": "en"}

@@ -6,18 +6,20 @@ import shutil
 
 import yaml
 from pytest import approx
-from tiny_project import ROOT, build_in, put, said, snakemake
+from tiny_project import ROOT, build_here, put, said, snakemake
 
-OTHERS = 500  # abstracts beside the judged ones
+JUDGED, OTHERS = 120, 300  # judgements of each split, and abstracts beside the judged ones
 
 
 def part_of(scifact, folder):
-    """A copy of SciFact with the judged abstracts and some others, which is encoded in seconds; the folder."""
-    shutil.copytree(scifact / "qrels", folder / "qrels")
+    """SciFact's first judgements, their abstracts and some others, which are encoded in seconds; the folder."""
+    (folder / "qrels").mkdir(parents=True)
     shutil.copy(scifact / "queries.jsonl", folder)
-    qrels = [path.read_text().splitlines()[1:] for path in (scifact / "qrels").iterdir()]
-    judged = {line.split("\t")[1] for lines in qrels for line in lines}
-    others = iter(range(OTHERS))
+    judged, others = set(), iter(range(OTHERS))
+    for path in (scifact / "qrels").iterdir():
+        lines = path.read_text().splitlines(keepends=True)[: JUDGED + 1]
+        (folder / "qrels" / path.name).write_text("".join(lines))
+        judged |= {line.split("\t")[1] for line in lines[1:]}
     with (scifact / "corpus.jsonl").open() as corpus, (folder / "corpus.jsonl").open("w") as part:
         part.writelines(line for line in corpus if json.loads(line)["_id"] in judged or next(others, None) is not None)
     return folder
@@ -33,7 +35,7 @@ def test_published_trained_and_asked_models_are_rows_of_scifact(real, language_m
     model = str(language_model("llama", max_position_embeddings=2048))
     config |= {"llm_rerankers": {"tiny": {"method": "yes_no", "form": "chat", "model": model}}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"systems": ["bm25+tiny"]}))
-    build_in(tmp_path, "published", "config.yaml")
+    build_here(tmp_path, "published", "config.yaml")
     status, output = said(snakemake(tmp_path, ["published"]))
     assert status == 0, output
     with (tmp_path / "results/tables/published.csv").open() as file:

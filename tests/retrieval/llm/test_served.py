@@ -44,7 +44,6 @@ def is_up(port):
         return False
 
 
-@pytest.mark.slow
 def test_a_served_model_gives_the_order_of_the_same_model_in_this_process(served, rerank, language_model):
     model = str(language_model("llama"))
     local, here = rerank({**LISTWISE, "model": model})
@@ -54,7 +53,6 @@ def test_a_served_model_gives_the_order_of_the_same_model_in_this_process(served
     assert [artifact.manifest.facts[name] for name in facts] == [local.manifest.facts[name] for name in facts]
 
 
-@pytest.mark.slow
 def test_a_server_without_probabilities_of_words_is_one_line(served, rerank, language_model):
     with pytest.raises(UserError, match="gives no probabilities of words .*; take method listwise, or another server"):
         rerank({**YES_NO, "model": str(language_model("llama")), "url": served}, {"url": served})
