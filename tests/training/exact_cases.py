@@ -1,15 +1,17 @@
-"""What must give the same loss and gradients however it is computed; as a program under torchrun, one process' results.
+"""What must give the same loss and gradients however it is computed; as a program, the results of several processes.
 
-`torchrun exact_cases.py <folder>` writes `<folder>/<rank>.safetensors` and `<rank>.json`.
+`exact_cases.py <folder>` writes `<folder>/<processes>/<rank>.safetensors` and `<rank>.json`, for 2 and 3 processes.
 """
 
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from ranks import together
 from safetensors.torch import save_file
 from tiny_training import BATCH, objective
 
@@ -74,9 +76,10 @@ def dev_values(world=ALONE, lists=4):
     return validate(objective("joint", world=world), Validation(BATCH.part(0, lists), grades[:lists], "a test"), world)
 
 
-def main(folder):
+def compute(folder):
     """Compute every case in this process of several."""
     torch.set_num_threads(1)
+    folder.mkdir(exist_ok=True)
     every, gradients = {}, {}
     with World.current().joined() as world:
         for case in CASES:
@@ -90,4 +93,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for size in (2, 3):
+        together(size, partial(compute, Path(sys.argv[1]) / str(size)))

@@ -8,42 +8,22 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import transformers.models.bert.modeling_bert
 import transformers.models.bert.tokenization_bert  # noqa: F401
+from ranks import fork, together
 
 from tandem.store.job import read_job
 from tandem.training.stage import run
 
 
-def port():
-    """A port that is free now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def fork(words, size):
-    """Start the processes of a training."""
-    met, started = port(), []
-    for rank in range(size):
-        child = os.fork()
-        if child:
-            started.append(child)
-            continue
-        told = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": met}
-        os.environ.update({name: str(value) for name, value in told.items()} if size > 1 else {})
-        try:
-            run(read_job("model", words))
-        except BaseException as error:
-            print(f"rank {rank} of {size}: {error!r}", file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
-    return started
+def train_here(words):
+    """Run a stage's command line."""
+    run(read_job("model", words))
 
 
 def steps(folder):
@@ -68,12 +48,12 @@ def main(path):
     rng = random.Random(1)
     for told in json.loads(Path(path).read_text()):
         folder, died = Path(told["words"][-1]).parent, []
+        train = partial(train_here, told["words"])
         for step in told["kills"]:
-            if not kill_after(step, folder, fork(told["words"], told["size"]), rng):
+            if not kill_after(step, folder, fork(told["size"], train), rng):
                 sys.exit(f"{folder}: a process ended before step {step}")
             died.append(steps(folder))
-        if any(os.waitpid(process, 0)[1] for process in fork(told["words"], told["size"])):
-            sys.exit(f"{folder}: a process failed")
+        together(told["size"], train)
         folder.with_name(f"{folder.name}.killed").write_text(json.dumps(died))
 
 

@@ -1,14 +1,16 @@
-"""Pre-training objectives over tiny texts; as a program under torchrun, one process' losses and gradients.
+"""Pre-training objectives over tiny texts; as a program, the losses and gradients of each of two processes.
 
-`torchrun pretrain_cases.py <folder>` writes `<folder>/<rank>.safetensors` and `<rank>.json`.
+`pretrain_cases.py <folder>` writes `<folder>/<rank>.safetensors` and `<rank>.json`.
 """
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from ranks import together
 from safetensors.torch import save_file
 from tiny_training import WORDS, bert, texts
 
@@ -59,7 +61,7 @@ def results(name, budget=BIG, count=COUNTS[0], world=ALONE, **more):
     return told, {path: p.grad for path, p in made.models.named_parameters() if p.grad is not None}
 
 
-def main(folder):
+def compute(folder):
     """Every case in this process of several, with much memory and with little."""
     torch.set_num_threads(1)
     every, gradients = {}, {}
@@ -75,4 +77,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    together(2, partial(compute, Path(sys.argv[1])))
