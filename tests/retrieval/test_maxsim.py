@@ -127,7 +127,8 @@ def test_coil_scores_all_passages_by_the_tokens_that_they_share(make_job, make_m
     }
     assert lists.keys() == expected.keys()
     for query, scores in lists.items():
-        assert scores == pytest.approx(expected[query], rel=1e-5, abs=1e-5)
+        # of another batch's vectors some last bits differ, which fp16 rounds to another number
+        assert scores == pytest.approx(expected[query], rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("size", [1, 100])
