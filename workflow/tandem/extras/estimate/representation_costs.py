@@ -132,7 +132,7 @@ def search_seismic(stage: Stage, setting: Setting) -> Work:
     params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
     rows = (("flat_search", 2.0 * queries * params.depth * ACTIVE_TERMS),)
     memory = 1024 * MIB + 24.0 * ACTIVE_TERMS * setting.size(stage).passages
-    return Work(rows=rows, memory=memory, disk=run_disk(queries, params.depth, params.split))
+    return Work(rows=rows, memory=memory, run=run_bytes(queries, params.depth, params.split))
 
 
 @cost("term_tradeoffs")
