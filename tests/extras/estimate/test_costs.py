@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.estimate.estimate import binding, new_setting, stage_cost, total
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
 from tandem.plan.graph import upstream_first
+from tandem.training.lists import RATE
 
 ROOT = Path(__file__).parents[3]
 BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
@@ -34,7 +36,7 @@ MINE = {
         "de": {
             "objective": "dual",
             "candidates": {"from": "bm25", "depth": 20},
-            "train": {"queries_per_batch": 10, "list_size": 4, "epochs": 2, "in_batch": True},
+            "train": {"choose": "last", "queries_per_batch": 10, "list_size": 4, "epochs": 2, "in_batch": True},
         }
     },
     "audits": {"retriever": None},
@@ -70,6 +72,24 @@ def test_a_training_by_hand(plan, machine):
     assert cost.seconds == approx(by_hand / 1e12)
     assert cost.wall == approx(by_hand / 1e12 + 3)
     assert cost.measured is None
+
+
+def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
+    def operations(**train):
+        plan = FullPlan(merged(MINE, {"models": {"de": {"train": train}}}), ROOT)
+        cost = stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        return cost.operations, cost.steps
+
+    last, steps = operations()
+    about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
+    query, passage = about.tokens("query", 32) + 2, about.tokens("passage", 128) + 2
+    each = 2 * (4 * 768**2 + 2 * 768 * 3072)
+    lists = 12 * sum(n * length * (each + 4 * length * 768) for n, length in ((100, query), (2000, passage)))
+    assert operations(choose="dev") == (approx(last + 11 * lists), steps)
+    assert operations(validate_every=50) == (approx(last + 3 * lists), steps)
+    minutes = 4 * 11 * lists / 60 / RATE  # a third pays for more than eleven
+    spent = minutes * 60 * RATE
+    assert operations(choose="dev", budget_minutes=minutes)[0] == approx(spent, rel=last / steps / spent)
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):

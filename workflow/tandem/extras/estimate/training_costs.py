@@ -8,7 +8,7 @@ from tandem.extras.estimate.stage_costs import EVERY
 from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
 from tandem.training.instances import visits_in
-from tandem.training.lists import steps_within
+from tandem.training.lists import VALIDATIONS, steps_within, validations_within
 
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
 BACKWARD = 3  # forward and backward together cost three forward passes
@@ -36,18 +36,26 @@ def instances_of(stage: Stage, setting: Setting) -> int:
     return count
 
 
-def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
-    """Optimizer steps, from the training lists.
+def steps_of(stage: Stage, setting: Setting, operations: float, validation: float) -> tuple[int, int]:
+    """Optimizer steps, from the training lists, and validations, the start's included, if none ends the training early.
 
     Args:
         operations: of one step, by which a budget is spent.
+        validation: operations of one validation.
     """
     train, count = params_of(stage).train, instances_of(stage, setting)
-    per_batch: int = train.queries_per_batch
-    if train.budget_minutes:
-        return steps_within(train.budget_minutes, operations, count, per_batch)
-    visits = visits_in(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
-    return ceil(visits / per_batch)
+    per_batch, minutes, validations = train.queries_per_batch, train.budget_minutes, VALIDATIONS
+    chosen, every = train.choose == "dev" and not train.checkpoints, train.validate_every
+    if minutes:
+        if chosen and not every:
+            validations, minutes = validations_within(minutes, validation)
+        steps = steps_within(minutes, operations, count, per_batch)
+    else:
+        visits = visits_in(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
+        steps = ceil(visits / per_batch)
+    if every:
+        validations = steps // every
+    return steps, validations + 1 if chosen or every else 0
 
 
 @cost("checkpoint")
@@ -68,7 +76,8 @@ def _training(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     train, objective = params.train, params.objective
     queries, size = train.queries_per_batch, train.visit_size
-    operations, weights, activations = 0.0, 0.0, 0.0
+    operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
+    asked, shown = train.validation_queries, train.validation_depth
     if objective != "cross":
         read = stage.upstream["tokens"]
         shape, (query, passage) = setting.shape(read), setting.lengths(read)
@@ -77,6 +86,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         whole = tokens <= setting.execution.graph_tokens or objective == "joint"
         once = _encoded(shape, queries, size, (query, passage))
         operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
+        validation += _encoded(shape, asked, shown, (query, passage))
         weights += towers * shape.parameters
         activations += _activations(shape, tokens, setting, passage)
     if objective != "dual":
@@ -86,6 +96,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         operations += shape.forward(queries * size, length) * (
             1 if static else BACKWARD - _spared(shape, train.freeze_layers)
         )
+        validation += shape.forward(asked * shown, length)
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
     memory = PROCESS + setting.held + TRAINED * weights + activations
@@ -93,8 +104,9 @@ def _training(stage: Stage, setting: Setting) -> Work:
         shape = setting.shape(by_teacher)
         operations += _encoded(shape, queries, size, setting.lengths(by_teacher))
         memory += 4 * shape.parameters
-    steps = steps_of(stage, setting, operations)
-    return Work(objective, operations * steps, memory=memory, disk=4 * weights, steps=steps)
+    steps, validations = steps_of(stage, setting, operations, validation)
+    operations = operations * steps + validation * validations
+    return Work(objective, operations, memory=memory, disk=4 * weights, steps=steps)
 
 
 def _encoded(shape: Shape, queries: int, size: int, lengths: tuple[float, float]) -> float:
