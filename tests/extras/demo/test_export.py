@@ -44,8 +44,8 @@ def finds_the_run(built, folder, kind, name):
         assert [doc for doc, _ in found] == docs
         differences.append(np.abs(np.array([value for _, value in found]) / scores - 1).max())
     # Encoded alone a query differs in its last bits, so that now and then a component is rounded to its other neighbour
-    # in fp16. One query may have such a component; a page that did not round at all would differ in every query.
-    assert sorted(differences)[-2] <= 1e-5
+    # in fp16. Two queries may have such a component; a page that did not round at all would differ in every query.
+    assert sorted(differences)[-3] <= 1e-5
     assert max(differences) <= 1e-4
 
 
