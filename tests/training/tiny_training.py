@@ -137,7 +137,7 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         "sparse": sparse,
         "unicoil": unicoil,
     }
-    if params.loss == "term_recall":
+    if getattr(params, "loss", "") == "term_recall":
         made = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)

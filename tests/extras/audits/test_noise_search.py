@@ -112,7 +112,7 @@ def test_a_corpus_without_text_has_no_duplicates(find):
         "groups": 0,
         "group_passages": 0,
     }
-    assert done == (0, 0)
+    assert done == {"candidates": 0, "skipped": 0}
 
 
 def test_first_of_equal():
