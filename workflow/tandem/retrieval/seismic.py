@@ -29,7 +29,7 @@ FILE, SUFFIX = "index", ".index.seismic"  # Seismic adds the second
 SMALL = 1 << 16  # terms that two bytes number
 
 
-def library() -> Any:
+def package() -> Any:
     """The package pyseismic-lsr; a `UserError` where it is not installed."""
     try:
         return import_module("seismic")
@@ -41,7 +41,7 @@ def library() -> Any:
 def run(job: Job[SeismicParams]) -> None:
     """Index the input `passages`. Execution: `workers` threads. The bytes differ from build to build."""
     require_dataset(job, "passages")
-    seismic, passages = library(), TermWeights(job.inputs["passages"], "passages")
+    seismic, passages = package(), TermWeights(job.inputs["passages"], "passages")
     large = "" if passages.dimension <= SMALL else "LV"
     vectors = getattr(seismic, f"SeismicDataset{large}")(dim=passages.dimension)
     with Progress(f"seismic {job.key}", passages.rows, "passages") as progress:
@@ -64,7 +64,7 @@ class Seismic:
 
     def __init__(self, index: Artifact, passages: TermWeights, params: SeismicSearch) -> None:
         passages.require_index(index)
-        seismic, large = library(), "" if passages.dimension <= SMALL else "LV"
+        seismic, large = package(), "" if passages.dimension <= SMALL else "LV"
         self.index = getattr(seismic, f"SeismicIndex{large}").load(str(index.folder / f"{FILE}{SUFFIX}"))
         self.text, self.params = seismic.get_seismic_string(), params
 
