@@ -1,5 +1,7 @@
 """A teacher that scores each batch: its formulas, whom it reaches, and a killed training's bytes."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +87,9 @@ def test_a_killed_training_ends_with_the_same_bytes(taught_job, model_job, tmp_p
     run(job)
     weights = [sha256(at / "dual/shared/model.safetensors") for at in (job.out, tmp_path / "undisturbed-0123456789")]
     assert weights[0] == weights[1]
+    card = (job.out / "dual/shared/README.md").read_text()
+    assert "- `kl`: " in card
+    assert not {"- `paper`: ", "- `listwise`: "} & set(re.findall("- `.*`: ", card))  # neither was computed
     run(model_job("dual", tmp_path / "untaught-0123456789", {"choose": "last"}))
     assert sha256(tmp_path / "untaught-0123456789/dual/shared/model.safetensors") != weights[0]
 

@@ -159,6 +159,7 @@ def test_what_a_list_lacks_is_left_empty_in_its_group():
     [
         ({"distil": None}, "groups need a teacher"),
         ({"margin_bins": 2}, "groups need a teacher .*, and no margin_bins"),
+        ({"sizes": "data", "budget_minutes": 5}, "groups need a teacher .*, sizes: given"),
         ({"list_size": 4}, "groups have 6 passages, but list_size is 4"),
         ({"groups": [{"last_rank": 3, "passages": 2}]}, r"groups draw \[2\] of \[3\] ranks; of the first all"),
         ({"groups": [{"last_rank": 2, "passages": 2}, {"last_rank": 5, "passages": 4}]}, r"draw \[2, 4\] of \[2, 3\]"),

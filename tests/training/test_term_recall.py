@@ -6,13 +6,15 @@ import torch
 from pytest import approx
 from tiny_training import train_params, unicoil
 
+from tandem.data.collection import Collection
+from tandem.data.rows import doc_rows, query_rows
 from tandem.models.dual import load_dual
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives.terms import TermRecall
-from tandem.training.stage import run
+from tandem.training.stage import known_positives, run, split_lists, training_lists
 
 PASSAGES = [[5, 6, 5, 7], [8]]
 QUERIES = [[5, 9], [5, 6], [8, 8]]
@@ -20,11 +22,11 @@ RELEVANT = Positives(np.array([0, 1, 2]), np.array([0, 0, 1]))
 BATCH = Batch(np.array([0, 2]), np.array([[0, 1], [1, -1]]))
 
 
-def term_recall(model):
+def term_recall(model, relevant=RELEVANT):
     """The objective over the texts above."""
     template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
     texts = [Ragged.of([np.array(row) for row in rows]) for rows in (PASSAGES, QUERIES)]
-    return TermRecall(model, Tokens(*texts, template), train_params("unicoil", loss="term_recall"), RELEVANT, Budget())
+    return TermRecall(model, Tokens(*texts, template), train_params("unicoil", loss="term_recall"), relevant, Budget())
 
 
 def test_recall_loss_and_gradient_by_hand():
@@ -40,6 +42,20 @@ def test_recall_loss_and_gradient_by_hand():
     assert objective.backward(BATCH, Seeds((1, 2)))["loss"] == approx(0.21875)
     assert linear.bias.grad.item() == approx(-0.625)
     assert model.layers("query")[0].linear.bias.grad is None
+
+
+def test_terms_of_queries_that_are_validated_on_are_no_targets(quick_job, dataset):
+    assert term_recall(unicoil(), RELEVANT.without(np.array([1]))).recall(0).tolist() == [1.0, 0.0, 1.0, 0.0]
+    job = quick_job("dual", train={"choose": "dev"})
+    del job.inputs["validation"]  # a tenth of the training queries is set apart
+    collection = Collection(dataset)
+    rows, queries, drawn = doc_rows(collection), query_rows(collection), training_lists(job)
+    known = known_positives(collection, rows, queries, drawn)
+    lists, learned, validation = split_lists(job, drawn, known, collection, rows, queries)
+    apart = validation.batch.queries
+    assert len(apart) == len(known.of(apart)[1]) == 2
+    assert len(learned.of(apart)[1]) == 0
+    assert learned.of(lists.queries)[1].tolist() == known.of(lists.queries)[1].tolist()
 
 
 def test_weights_below_0_learn_too():

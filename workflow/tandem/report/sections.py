@@ -27,7 +27,7 @@ LOSSES = {
     "decoder": "decoder's words",
 }  # fmt: skip
 PARTS = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
-OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats
+OF_SCORES = {"hinge", "mse", "margin_mse", "term_recall"}  # losses in the scores' own unit; all others are in nats
 FIRST, EXAMPLES = 5000, 3  # rows of the lists that are read, and queries shown of them
 FOLLOWED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 

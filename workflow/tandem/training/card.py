@@ -46,7 +46,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
         f"{front_matter(part, base, licence)}\n# {job.key}: {NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
         f"## How to load\n\n{usage}",
-        f"## Recipe\n\n{_losses(job.params)}\n\n{_table('parameter', 'value', _flat(plain(job.params)))}",
+        f"## Recipe\n\n{_losses(job)}\n\n{_table('parameter', 'value', _flat(plain(job.params)))}",
         f"## Data\n\n{_data(job, tokens, lists)}",
         f"## Numbers\n\n{_numbers(job, state)}",
         f"## Lineage\n\n{_lineage(job, encoder)}",
@@ -75,19 +75,21 @@ def _lengths(tokens: Artifact) -> Lengths:
     return Lengths(*lengths, longest_pair=template.longest_pair, titled=template.titled)
 
 
-def _losses(params: ModelParams) -> str:
+def _losses(job: Job[ModelParams]) -> str:
     """The losses by name, each with the head of its function's docstring: equation and source."""
-    train = params.train
+    params, train = job.params, job.params.train
     losses: list[tuple[str, Callable[..., Any]]] = []
     if isinstance(train, JointTrain):
         losses.append((train.semantics, distillation[train.semantics]))
         if train.teacher != "static":
             losses.append((train.supervision, supervision[train.supervision]))
     else:
-        losses.append((train.loss, TermRecall if train.loss == TERM_RECALL else supervision[train.loss]))
-        for taught in (train.distil, train.distil.in_batch) if train.distil else ():
-            if taught:
-                losses.append((taught.loss, distillation[taught.loss]))
+        if not train.distil or train.distil.supervision:
+            losses.append((train.loss, TermRecall if train.loss == TERM_RECALL else supervision[train.loss]))
+        if train.distil and "teacher" in job.inputs:
+            losses.append((train.distil.loss, distillation[train.distil.loss]))
+        if train.distil and train.distil.in_batch:
+            losses.append((train.distil.in_batch.loss, distillation[train.distil.in_batch.loss]))
     heads = {name: (getdoc(loss) or "").split("\n\nArgs")[0] for name, loss in losses}
     lines = [f"- `{name}`: {' '.join(head.split())}" for name, head in heads.items()]
     return "\n".join([f"Objective `{params.objective}`. Losses:", "", *lines])

@@ -237,7 +237,7 @@ def batches(instances: Instances, per_batch: int, seed: int, visits: int, first:
         passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
         scores = lists.scores
         if scores is not None:
-            shown = pseudo_labels(instances.groups) if instances.groups else scores[places]
-            scores = np.where(stands, shown, np.float32("nan"))
+            learned = pseudo_labels(instances.groups) if instances.groups else scores[places]
+            scores = np.where(stands, learned, np.float32("nan"))
         counts = np.minimum(most, lists.positives[rows]) if most > 1 else None
         yield Batch(lists.queries[rows], passages, scores, counts)

@@ -186,6 +186,11 @@ class Positives:
         first, last = np.searchsorted(self.keys, rows << 32), np.searchsorted(self.keys, (rows + 1) << 32)
         return np.repeat(np.arange(len(rows)), last - first), self.keys[ranges(first, last - first)] & 0xFFFFFFFF
 
+    def without(self, queries: Ids) -> "Positives":
+        """Those of all other queries."""
+        keys = self.keys[~np.isin(self.keys >> 32, queries)]
+        return Positives(keys >> 32, keys & 0xFFFFFFFF, self.texts)
+
     def known(self, queries: Ids, passages: Ids) -> Ids:
         """Whether each passage is a known positive of each query, or a copy of one: shape (queries, passages).
 

@@ -81,8 +81,8 @@ def train_in(job: ModelJob, world: World) -> None:
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     drawn = training_lists(job)
     positives = known_positives(collection, rows, queries, drawn, Tokens.open(job.inputs["tokens"]).passages)
-    objective = build(job, positives, budget, world)
-    lists, validation = split_lists(job, drawn, positives, collection, rows, queries)
+    lists, learned, validation = split_lists(job, drawn, positives, collection, rows, queries)
+    objective = build(job, learned, budget, world)
     if world.first:
         say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
     measure = partial(validate, objective, validation, world) if validation else None
@@ -107,9 +107,11 @@ def train_in(job: ModelJob, world: World) -> None:
 
 def split_lists(
     job: ModelJob, lists: Lists, positives: Positives, collection: Collection, rows: IdRows, queries: IdRows
-) -> tuple[Lists, Validation | None]:
-    """The lists that are trained on, and what is validated on: dev queries, else training queries that are set apart.
+) -> tuple[Lists, Positives, Validation | None]:
+    """Divide what is trained on from what is validated on: dev queries, else training queries that are set apart.
 
+    Returns:
+        The lists that are trained on, the positives without those of queries that are validated on, and these.
     Raises:
         UserError: `train.choose` is dev, and there are neither.
     """
@@ -123,7 +125,7 @@ def split_lists(
         if validation is None:
             problem = "there is no dev query with a relevant passage and only one training query; set it to last"
             raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
-    return lists, validation
+    return lists, positives.without(validation.batch.queries) if validation else positives, validation
 
 
 def build(job: ModelJob, positives: Positives, budget: Budget, world: World = ALONE) -> Ranker:

@@ -22,7 +22,7 @@ from tandem.training.objectives import ListLoss, backward, mask_of
 
 
 @dataclass(frozen=True)
-class Taught:
+class TeacherScores:
     """A teacher's scores of this process' queries in a batch, each query's positive first.
 
     Attributes:
@@ -49,7 +49,7 @@ class InBatch:
         own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, …).
         score: the model's `scores`, of encoded queries against encoded passages.
         gather: rows of all processes in order, with gradient, from this process' rows.
-        taught: a teacher's scores of the batch, if there is one.
+        teacher_scores: of the batch, if a teacher scores it.
     """
 
     queries: Tensor
@@ -62,7 +62,7 @@ class InBatch:
     score: Score
     step: int
     gather: Callable[[Tensor], Tensor]
-    taught: Taught | None = None
+    teacher_scores: TeacherScores | None = None
 
 
 class Teacher:
@@ -85,7 +85,7 @@ class Teacher:
         self.distillation = distillation_loss(params.loss, params)
 
     @torch.no_grad()
-    def scores(self, own: Batch, batch: Batch, numbers: tuple[Ids, Ids], world: World) -> Taught:
+    def scores(self, own: Batch, batch: Batch, numbers: tuple[Ids, Ids], world: World) -> TeacherScores:
         """What the teacher says of this process' queries; each process encodes a share of the whole batch's passages.
 
         Args:
@@ -98,17 +98,44 @@ class Teacher:
         others = places != first if self.params.own_negatives else lists != mine[:, None]
         columns = torch.from_numpy(np.concatenate([first, places], 1)).to(scores.device)
         mask = torch.from_numpy(np.concatenate([np.ones_like(first, bool), others], 1)).to(scores.device)
-        return Taught(scores.gather(1, columns) / self.params.teacher_temperature, columns, mask)
+        return TeacherScores(scores.gather(1, columns) / self.params.teacher_temperature, columns, mask)
 
     def loss(self, state: InBatch) -> Tensor:
         """The weighted distillation, summed over queries."""
-        if state.taught is None:
+        if (teacher := state.teacher_scores) is None:
             raise ValueError("the teacher has not scored the batch")
-        student = state.score(state.queries, state.passages).gather(1, state.taught.columns)
-        return self.params.weight * self.distillation(student, state.taught.scores, state.taught.mask)
+        student = state.score(state.queries, state.passages).gather(1, teacher.columns)
+        return self.params.weight * self.distillation(student, teacher.scores, teacher.mask)
 
 
-class Dual:
+@dataclass(eq=False)
+class DualObjective:
+    """What objectives of one dual encoder share.
+
+    Attributes:
+        positives: the known positives of the training queries.
+        world: the processes that train together.
+    """
+
+    model: DualEncoder
+    tokens: Tokens
+    train: DualTrain
+    positives: Positives
+    budget: Budget
+    world: World = ALONE
+
+    def __post_init__(self) -> None:
+        self.models = nn.ModuleDict({"dual": self.model})
+
+    @torch.no_grad()
+    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
+        """See `Ranker`."""
+        mode = self.train.precision
+        return {"dual": pool_scores(self.model, self.tokens, batch.queries, pool, mode, self.budget, self.world)}
+
+
+@dataclass(eq=False)
+class Dual(DualObjective):
     """-log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over a query's own list and, in batch, the other queries' passages.
 
     The loss of DPR, RocketQA and the DuReader-retrieval baseline (there without the mask: here a passage of the batch
@@ -117,25 +144,17 @@ class Dual:
     `matryoshka` it is the sum of the losses of the whole vectors and of their beginnings (Kusupati et al. 2022, Eq. 1).
     """
 
-    def __init__(
-        self,
-        model: DualEncoder,
-        tokens: Tokens,
-        train: DualTrain,
-        positives: Positives,
-        budget: Budget,
-        world: World = ALONE,
-        teacher: Teacher | None = None,
-    ) -> None:
-        if train.matryoshka and max(train.matryoshka) >= model.dimension:
+    teacher: Teacher | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        train, dimension = self.train, self.model.dimension
+        if train.matryoshka and max(train.matryoshka) >= dimension:
             raise UserError(
-                f"train.matryoshka is {max(train.matryoshka)}, but vectors have {model.dimension} numbers: name fewer"
+                f"train.matryoshka is {max(train.matryoshka)}, but vectors have {dimension} numbers: name fewer"
             )
-        self.models = nn.ModuleDict({"dual": model})
-        self.model, self.tokens, self.train, self.positives = model, tokens, train, positives
-        self.budget, self.world, self.teacher = budget, world, teacher
         self.list_loss = ListLoss(train)
-        if (train.distil is not None and train.distil.in_batch is not None) != (teacher is not None):
+        if (train.distil is not None and train.distil.in_batch is not None) != (self.teacher is not None):
             raise ValueError("train.distil.in_batch and its teacher belong together")
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
@@ -144,11 +163,11 @@ class Dual:
         sides = self._texts(own, seeds)
         queries, passages = (side.values() for side in sides)
         everyone = self.world.gather(passages)
-        taught = self.teacher.scores(own, batch, self._numbers(batch), self.world) if self.teacher else None
+        by_teacher = self.teacher.scores(own, batch, self._numbers(batch), self.world) if self.teacher else None
         terms: dict[str, Tensor] = {}
         for dim in (None, *self.train.matryoshka):
             q, p, every = (self._cut(vectors, dim) for vectors in (queries, passages, everyone))
-            for name, term in self.terms(self._state(q, p, every, own, batch, seeds.step, taught)).items():
+            for name, term in self.terms(self._state(q, p, every, own, batch, seeds.step, by_teacher)).items():
                 terms[name] = terms[name] + term if name in terms else term
         values = backward(terms, len(batch.queries))
         for side in sides:
@@ -174,12 +193,12 @@ class Dual:
         own: Batch,
         batch: Batch,
         step: int,
-        taught: Taught | None,
+        by_teacher: TeacherScores | None,
     ) -> InBatch:
         """What the terms of the loss are made of; `everyone` are the passages' vectors of all processes."""
         scores, mask = self.scored(queries, passages, everyone, own, batch)
         lists = scores[:, : batch.passages.shape[1]]
-        options = (self.model.scores, step, self.world.gather, taught)
+        options = (self.model.scores, step, self.world.gather, by_teacher)
         return InBatch(queries, everyone, lists, scores, mask, own, passages, *options)
 
     def scored(
@@ -220,12 +239,6 @@ class Dual:
 
     def _texts(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
         return batch_texts(self.model, self.tokens, batch, self.train.precision, self.budget, seeds)
-
-    @torch.no_grad()
-    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
-        """See `Ranker`."""
-        mode = self.train.precision
-        return {"dual": pool_scores(self.model, self.tokens, batch.queries, pool, mode, self.budget, self.world)}
 
 
 def passage_centric(state: InBatch) -> Tensor:

@@ -2,21 +2,18 @@
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tandem.config.training import DualTrain
 from tandem.errors import UserError
-from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
-from tandem.models.tokens import Tokens
 from tandem.models.unicoil import UniCoil
-from tandem.training.distributed import ALONE, World
-from tandem.training.forward import MULTIPLE, Budget, Replayed, Seeds, pool_scores
-from tandem.training.lists import Batch, Positives
+from tandem.training.forward import MULTIPLE, Replayed, Seeds
+from tandem.training.lists import Batch
 from tandem.training.objectives import backward
+from tandem.training.objectives.dual import DualObjective
 
 
-class TermRecall:
+class TermRecall(DualObjective):
     """(1/n) Σ_i (ŷ_i - QTR(t_i, p))² over the n tokens t_i of each list's positive p, averaged over lists.
 
     QTR(t, p), query term recall, is the share of the training queries to which p is relevant that have the token t
@@ -25,21 +22,15 @@ class TermRecall:
     word; here each piece is a term. The lists' negatives are not read.
     """
 
-    def __init__(
-        self,
-        model: DualEncoder,
-        tokens: Tokens,
-        train: DualTrain,
-        positives: Positives,
-        budget: Budget,
-        world: World = ALONE,
-    ) -> None:
-        if not isinstance(model, UniCoil):
+    model: UniCoil
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.model, UniCoil):
             raise UserError("train.loss is term_recall, which needs the representation unicoil")
-        self.models = nn.ModuleDict({"dual": model})
-        self.model, self.tokens, self.train, self.budget, self.world = model, tokens, train, budget, world
-        order = np.argsort(positives.keys & 0xFFFFFFFF, kind="stable")
-        self.queries, self.passages = positives.keys[order] >> 32, positives.keys[order] & 0xFFFFFFFF
+        keys = self.positives.keys
+        order = np.argsort(keys & 0xFFFFFFFF, kind="stable")
+        self.queries, self.passages = keys[order] >> 32, keys[order] & 0xFFFFFFFF
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The loss falls apart per passage."""
@@ -69,9 +60,3 @@ class TermRecall:
 
         empty = next(self.model.parameters()).new_zeros(0)
         return Replayed(compute, np.diff(texts.offsets) + self.tokens.template.extra[0], empty, self.budget, seeds)
-
-    @torch.no_grad()
-    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
-        """See `Ranker`: the sum of a passage's weights over the query's tokens."""
-        mode = self.train.precision
-        return {"dual": pool_scores(self.model, self.tokens, batch.queries, pool, mode, self.budget, self.world)}
