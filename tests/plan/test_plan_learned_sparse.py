@@ -1,5 +1,6 @@
 """Sparse encoders in the graph: config/small/splade.yaml, exact search, Lucene, and what does not fit."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,24 @@ def test_seismic_is_searched_and_compared(splade):
     compared = FullPlan(config, ROOT).tradeoffs()
     assert compared.values["seismic"] == [{"name": "seismic", "query_cut": 10, "heap_factor": 0.8}]
     assert compared.upstream["seismic.0"].digest == run.upstream["index"].digest
+
+
+@pytest.mark.skipif(find_spec("seismic") is not None, reason="the package is installed")
+@pytest.mark.parametrize("target", ["all", "published", "index_tradeoffs"])
+def test_a_missing_package_is_a_line_before_anything_runs(splade, target):
+    tradeoffs = {"model": "splade", "indexes": ["seismic"], "split": "test"}
+    config = splade | {"systems": ["splade@seismic"], "tradeoffs": tradeoffs}
+    plan = FullPlan(config, ROOT)
+    with pytest.raises(UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install pyseis"):
+        plan.check(target)
+    plan.check("baseline")  # whose rows do not need it
+
+
+def test_an_index_that_does_not_exist_is_named(splade):
+    with pytest.raises(UserError, match=r"splade@seismik: seismik is no index; did you mean seismic"):
+        plan(splade | {"systems": ["splade@seismik"]})
+    with pytest.raises(UserError, match=r"tradeoffs.indexes: seismik is no index; did you mean seismic"):
+        FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT).tradeoffs()
 
 
 def deepct(**options):

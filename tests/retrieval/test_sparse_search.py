@@ -188,7 +188,7 @@ def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched,
 
 @pytest.mark.skipif(find_spec("seismic") is not None, reason="the package is installed")
 def test_a_missing_package_is_named():
-    with pytest.raises(UserError, match=r"the package pyseismic-lsr is not installed; pip install it, or search with"):
+    with pytest.raises(UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install"):
         seismic.package()
 
 

@@ -25,7 +25,7 @@ from tandem.plan.graph import JSON, Stage
 from tandem.plan.multi import search_tokens, token_vectors
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
-from tandem.plan.runs import index, index_entry, vectors
+from tandem.plan.runs import any_index, index, index_entry, vectors
 from tandem.plan.sparse import impacts, search_terms, seismic
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
@@ -99,7 +99,7 @@ class FullPlan(Plan):
         if how is search_terms:
             params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
             upstream = impacts(ctx, entry.model, split, "tradeoffs.model", data)
-            named = ((name, ctx.settings.indexes.get(name)) for name in entry.indexes)
+            named = [(name, any_index(ctx, name, "tradeoffs.indexes")) for name in entry.indexes]
             own = [(name, built) for name, built in named if isinstance(built, SeismicIndex)]
             params["seismic"] = [{"name": name} | json_of(built, *SeismicSearch.model_fields) for name, built in own]
             for i, (name, built) in enumerate(own):

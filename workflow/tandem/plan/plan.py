@@ -1,7 +1,7 @@
 """What a configuration wants: its tables and sweeps, the way from the command line to each, and whether it is right."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tandem.plan.rerankers import check_llm, check_name
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
 from tandem.retrieval.indexes.types import check as check_index
+from tandem.stages import KINDS
 
 Check = Callable[[], object]
 
@@ -81,10 +82,13 @@ class Plan:
         if target not in known and "/" not in target:
             raise UserError(f"{target} is no target{nearest(target, known)}")
         checks = known.get(target, ())
-        for check in checks:
-            check()
+        planned = [stage for check in checks if isinstance(stage := check(), Stage)]
         tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}
-        lacking = self.tables.lacking({"all": self.tables.requested(), **tables}.get(target, ()))
+        shown = {"all": self.tables.requested(), **tables}.get(target, ())
+        planned += [stage for table in shown for _, stage in self.tables.get(table, ())]
+        for stage in unfinished(planned):
+            KINDS[stage.kind].require_package()
+        lacking = self.tables.lacking(shown)
         return [*self.planners.notices, *(self.unused_datasets() if checks else ()), *lacking]
 
     def unused_datasets(self) -> list[str]:
@@ -135,6 +139,17 @@ class Plan:
         if not (rows := self.validations()):
             raise UserError("fidelity: no model of the wanted tables has train.checkpoints; set it to a number")
         return rows
+
+
+def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
+    """The stages that are not finished, and of what these are made from, each once; a finished one needs nothing."""
+    waiting, seen = list(stages), set[str]()
+    while waiting:
+        stage = waiting.pop()
+        if stage.manifest not in seen and not Path(stage.manifest).is_file():
+            seen.add(stage.manifest)
+            waiting += stage.upstream.values()
+            yield stage
 
 
 def views_folder(files: Iterable[Path]) -> str:

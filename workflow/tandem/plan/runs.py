@@ -10,7 +10,7 @@ where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may t
 from pathlib import Path
 
 from tandem.config.datasets import Group
-from tandem.config.indexes import Index
+from tandem.config.indexes import Index, TermIndex
 from tandem.config.representations import is_single
 from tandem.config.validation import read
 from tandem.errors import UserError, nearest
@@ -216,12 +216,17 @@ def search_vectors(ctx: Context, system: str, split: str, where: str, data: str,
     return ctx.stage("ann", data, f"{built.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices"))
 
 
-def index_entry(ctx: Context, name: str, where: str) -> Index:
-    """An index's entry; `where` names the key that refers to it."""
+def any_index(ctx: Context, name: str, where: str, *more: str) -> Index | TermIndex:
+    """An entry of `indexes`; `where` names the key that refers to it, which may also name one of `more`."""
     known = ctx.settings.indexes
     if name not in known:
-        raise UserError(f"{where}: {name} is no index{nearest(name, list(known))}")
-    entry = known[name]
+        raise UserError(f"{where}: {name} is no index{nearest(name, [*known, *more])}")
+    return known[name]
+
+
+def index_entry(ctx: Context, name: str, where: str) -> Index:
+    """The same of vectors."""
+    entry = any_index(ctx, name, where)
     if not isinstance(entry, Index):
         raise UserError(f"{where}: {name} searches weights of terms, not vectors; name an index of another type")
     return entry

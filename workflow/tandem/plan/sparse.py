@@ -6,7 +6,7 @@ from tandem.plan.context import Context, json_of, search
 from tandem.plan.datasets import dataset
 from tandem.plan.encoders import dual_encoder, encoded
 from tandem.plan.graph import Stage
-from tandem.plan.runs import searched
+from tandem.plan.runs import any_index, searched
 
 INDEX = "lucene"
 
@@ -32,7 +32,7 @@ def search_terms(ctx: Context, system: str, split: str, where: str, data: str, i
 
 def _index(ctx: Context, system: str, name: str, where: str) -> TermIndexEntry:
     """The entry of `indexes` for weights of terms."""
-    entry = ctx.settings.indexes.get(name)
+    entry = any_index(ctx, name, f"{where}: {system}@{name}", INDEX)
     if not isinstance(entry, TermIndexEntry):
         own = [INDEX, *(other for other, known in ctx.settings.indexes.items() if isinstance(known, TermIndexEntry))]
         allowed = ", ".join([f"{system} (exact)", *(f"{system}@{other}" for other in own)])

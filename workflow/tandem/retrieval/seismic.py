@@ -15,12 +15,12 @@ from tandem.cluster.progress import Progress
 from tandem.config.indexes import SeismicSearch
 from tandem.data.rows import Order
 from tandem.data.runs import write_rows
-from tandem.errors import UserError
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.retrieve import embedded_rows, lists, open_as
 from tandem.retrieval.sparse_search import best_of
 from tandem.retrieval.term_weights import TermWeights
+from tandem.stages import KINDS
 from tandem.stages.retrieval import SearchSeismicParams, SeismicParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -31,11 +31,8 @@ SMALL = 1 << 16  # terms that two bytes number
 
 def package() -> Any:
     """The package pyseismic-lsr; a `UserError` where it is not installed."""
-    try:
-        return import_module("seismic")
-    except ModuleNotFoundError:
-        problem = "seismic: the package pyseismic-lsr is not installed"
-        raise UserError(f"{problem}; pip install it, or search with @lucene or exactly") from None
+    KINDS["seismic"].require_package()
+    return import_module("seismic")
 
 
 def run(job: Job[SeismicParams]) -> None:

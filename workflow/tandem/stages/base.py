@@ -6,12 +6,14 @@ This package imports neither torch nor FAISS nor Java, so that planning stays li
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from operator import not_
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from tandem.config.base import Items, Model
+from tandem.errors import UserError
 
 
 class Params(Model):
@@ -54,6 +56,7 @@ class Kind:
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
+        package: the package that it needs and Tandem does not bring, by its name on PyPI; empty: none.
     """
 
     name: str
@@ -72,6 +75,17 @@ class Kind:
     lazy: tuple[str, ...] = ()
     in_runs: bool = False
     box: str = ""
+    package: str = ""
+
+    def require_package(self) -> None:
+        """Refuse to make the stage where its `package` is not installed."""
+        if not self.package:
+            return
+        try:
+            distribution(self.package)
+        except PackageNotFoundError:
+            problem = f"{self.name}: the package {self.package} is not installed"
+            raise UserError(f"{problem}; pip install {self.package}, or leave out what needs it") from None
 
     def computes(self, roles: Iterable[str]) -> bool:
         """Whether a stage with inputs of these roles uses a GPU."""
