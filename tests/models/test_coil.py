@@ -80,6 +80,8 @@ def test_scores_equal_a_loop_over_transformers_states(saved, ids, options, share
             with torch.no_grad():
                 states = encoder(**inputs).last_hidden_state[0]
                 tokens = list(zip(inputs["input_ids"][0, 1:-1].tolist(), layers[0](states[1:-1]), strict=True))
+                if not tokens and not options["cls_dim"]:  # the first special token stands for a text without any
+                    tokens = [(inputs["input_ids"][0, 0].item(), layers[0](states[0]))]
                 yield tokens, layers[1](states[0]) if options["cls_dim"] else torch.zeros(1)
 
     expected = torch.zeros(3, 3)
@@ -89,10 +91,6 @@ def test_scores_equal_a_loop_over_transformers_states(saved, ids, options, share
             for token, vector in query:
                 score += max((vector @ own for same, own in passage if same == token), default=0.0)
             expected[row, column] = score / 0.5
-    if not options["cls_dim"]:  # two empty texts have the first special token alone, and match by it
-        expected[2, 2] = model.scores(
-            *(model.encode(side, ids[0]([""]), ids[1], "fp32") for side in ("query", "passage"))
-        )
     with torch.no_grad():
         sides = (model.encode(side, ids[0](texts), ids[1], "fp32", 8) for side, texts in TEXTS)
         torch.testing.assert_close(model.scores(*sides), expected, rtol=1e-5, atol=1e-4)
