@@ -57,7 +57,7 @@ class Train(Optimisation):
     budget_minutes: float | None = Field(
         None,
         gt=0,
-        description="steps and validations that fit, of two CPU cores, at most 20 epochs; null: `steps` or `epochs`",
+        description="minutes of two CPU cores for steps and validations, at most 20 epochs; null: `steps` or `epochs`",
     )
     freeze_layers: int = Field(
         0,
@@ -76,7 +76,7 @@ class Train(Optimisation):
     validate_every: int | None = Field(
         None,
         ge=1,
-        description="steps; null: a tenth of all where `choose` is dev, more where a budget says so; else none",
+        description="steps; null: a tenth of all where `choose` is dev, more if a budget pays for fewer; else none",
     )
     validation_queries: int = Field(100, ge=1, description="queries validated on, without `checkpoints`")
     validation_depth: int = Field(20, ge=1, description="passages per query validated on, without `checkpoints`")
@@ -141,8 +141,10 @@ class SingleTrain(Train, TakesLosses):
     def _groups_fit(self) -> Self:
         if not self.groups:
             return self
-        if self.distil is None or self.instance != "query" or self.positives > 1 or self.margin_bins:
-            raise problem(".groups need a teacher (distil), instance: query, one positive, and no margin_bins")
+        fits = self.instance == "query" and self.positives == 1 and self.sizes == "given"
+        if self.distil is None or not fits or self.margin_bins:
+            hint = "instance: query, one positive, sizes: given, and no margin_bins"
+            raise problem(f".groups need a teacher (distil), {hint}")
         ends, sizes = [group.last_rank for group in self.groups], [group.passages for group in self.groups]
         ranks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
         if sizes[0] != ranks[0] or any(size > count for size, count in zip(sizes, ranks, strict=True)):

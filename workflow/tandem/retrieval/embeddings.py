@@ -130,7 +130,7 @@ class Blocks:
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
-                np.save(file, stored)
+                np.save(file, np.ascontiguousarray(stored))  # which `Embeddings.stored` relies on
 
         return self.pieces.write(self.name(number), save, **facts)
 

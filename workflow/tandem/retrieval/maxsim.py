@@ -2,8 +2,8 @@
 
 All passages are scored, or those of which an index of tokens' vectors finds one near a query's; by the stored vectors,
 or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of length 1 a query are exact
-(see `models.multi.max_sim`): how passages are grouped and how many threads there are changes no bit. Other vectors are
-multiplied in float64 and their scores rounded to float32, which leaves hardly a place for an order to show.
+(see `models.multi.max_sim`): how passages are grouped and how many threads there are changes no bit. Scores of other
+vectors are sums in float64, rounded to float32: the order of such a sum hardly ever shows.
 """
 
 from collections.abc import Callable, Iterator

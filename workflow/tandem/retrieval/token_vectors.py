@@ -70,7 +70,7 @@ def offsets(job: Job[EmbeddingsParams]) -> Ids:
     tokens, side = Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
     model: Any = load_dual(folder)
     if len(model.shape(side, 1)) != 2:
-        raise UserError(f"{folder}: has one vector a text; expected representation: multi")
+        raise UserError(f"{folder}: has one vector a text; expected representation: multi or coil")
     rows, texts = select(job)[0], tokens.queries if side == "query" else tokens.passages
     parts = (texts.take(np.asarray(rows[first : first + TEXTS])) for first in range(0, len(rows), TEXTS))
     return ends(np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]))

@@ -205,7 +205,7 @@ def aggregate(stage: Stage, setting: Setting) -> Work:
     """Reading a run over windows and writing one over documents."""
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
-    read = queries * params_of(stage.upstream["run"]).depth
+    read = queries * depth_of(stage.upstream["run"])
     run = run_bytes(queries, params.depth, params.split)
     return Work(rows=(("lines", read),), memory=named(stage, setting), run=run)
 
