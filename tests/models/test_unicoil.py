@@ -27,6 +27,18 @@ def folder(tmp_path_factory, encoder_folder):
     return path
 
 
+@pytest.mark.parametrize(("shared", "layers"), [(True, 1), (False, 2)])
+def test_both_sides_start_alike_and_leave_the_generator_where_they_always_did(encoder_folder, shared, layers):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model, after = UniCoil.start(encoder_folder, shared, "max", False, 1.0, **OPTIONS), torch.rand(3)
+        torch.manual_seed(1)
+        first, *_ = [torch.nn.Linear(32, 1) for _ in range(layers)]
+        assert torch.equal(torch.rand(3), after)
+    assert all(torch.equal(model.layers(side)[0].linear.weight, first.weight) for side in ("query", "passage"))
+    assert (model.layers("query")[0] is model.layers("passage")[0]) is shared
+
+
 def test_weights_equal_a_loop_over_transformers_states(folder, tokens):
     opened, model = Tokens.open(tokens), load_dual(folder).eval()
     for side, texts in (("query", opened.queries), ("passage", opened.passages)):

@@ -1,8 +1,6 @@
 """COIL: a token's vector meets those of the same token alone, an exact match in context (Gao, Dai and Callan 2021)."""
 
-import copy
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +10,6 @@ from tandem.config.representations import CoilVectors, representation
 from tandem.models.dense import TOKENS, Dense
 from tandem.models.multi import max_sim
 from tandem.models.ragged import DIGIT, Ids, Ragged
-from tandem.models.saving import DualShape
-from tandem.models.sparse import check_start
 from tandem.models.tokens import Template, Texts
 from tandem.models.unicoil import OwnTokens
 
@@ -33,33 +29,10 @@ class Coil(OwnTokens):
     reads, first_dense = TOKENS, 1
     options: CoilVectors
 
-    @classmethod
-    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
-        """Towers from one encoder, with new layers drawn from torch's generator, the same on both sides.
-
-        Raises:
-            UserError: keys of single vectors are set.
-        """
-        shape = DualShape(shared, pooling, normalize, temperature, **more)
-        check_start(folder, shape)
-        model = cls._read(folder, folder, shape)
-        tower: Any = model.towers["passage"]
-        sizes = filter(None, [model.options.dim, model.options.cls_dim])
-        layers = [Dense(nn.Linear(tower.config.hidden_size, size), nn.Identity(), TOKENS) for size in sizes]
-        own = layers if shared else copy.deepcopy(layers)
-        model.dense.update({"query": nn.ModuleList(layers), "passage": nn.ModuleList(own)})
-        return model
-
-    @classmethod
-    def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        model = super()._read(query, passage, shape)
-        model.options = CoilVectors.model_validate(dict(shape.representation))
-        return model
-
-    @property
-    def representation(self) -> dict[str, object]:
-        """The options as `dual.json` has them."""
-        return self.options.model_dump()
+    def new_layers(self, hidden: int) -> list[Dense]:
+        """The layer of tokens' vectors, and that of E where there is one."""
+        sizes = filter(None, [self.options.dim, self.options.cls_dim])
+        return [Dense(nn.Linear(hidden, size), nn.Identity(), TOKENS) for size in sizes]
 
     @property
     def dimension(self) -> int:

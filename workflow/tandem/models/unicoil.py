@@ -1,5 +1,6 @@
 """uniCOIL: a text's terms are its own tokens, each with a weight by a linear layer on its state."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.representations import representation
+from tandem.config.representations import REPRESENTATIONS, Representation, representation
 from tandem.models.dense import Dense
 from tandem.models.device import place, precision
 from tandem.models.dual import DualEncoder
@@ -23,6 +24,43 @@ class OwnTokens(DualEncoder):
     """A dual encoder of texts' own tokens, for which sentence-transformers has no files to put beside the weights."""
 
     packs = False  # tokens stand in a grid
+    options: Representation
+
+    @classmethod
+    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
+        """Towers from one encoder, with new layers drawn from torch's generator, the same on both sides.
+
+        Raises:
+            UserError: keys of single vectors are set.
+        """
+        shape = DualShape(shared, pooling, normalize, temperature, **more)
+        check_start(folder, shape)
+        model = cls._read(folder, folder, shape)
+        tower: Any = model.towers["passage"]
+        layers = model.new_layers(tower.config.hidden_size)
+        own = layers if shared else copy.deepcopy(layers)
+        model.dense.update({"query": nn.ModuleList([] if model.static else own), "passage": nn.ModuleList(layers)})
+        return model
+
+    @classmethod
+    def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
+        model = super()._read(query, passage, shape)
+        model.options = REPRESENTATIONS[shape.type].model_validate(dict(shape.representation))
+        return model
+
+    def new_layers(self, hidden: int) -> list[Dense]:
+        """The layers of a side, which read states of `hidden` numbers, with random weights."""
+        raise NotImplementedError
+
+    @property
+    def static(self) -> bool:
+        """Whether no model reads a query."""
+        return isinstance(self.towers["query"], StaticQueries)
+
+    @property
+    def representation(self) -> dict[str, object]:
+        """The options as `dual.json` has them."""
+        return self.options.model_dump()
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Write nothing."""
@@ -63,23 +101,6 @@ class UniCoil(OwnTokens):
     """
 
     @classmethod
-    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
-        """Towers from one encoder, with a new layer drawn from torch's generator, the same on both sides.
-
-        Raises:
-            UserError: keys of single vectors are set.
-        """
-        shape = DualShape(shared, pooling, normalize, temperature, **more)
-        check_start(folder, shape)
-        model = cls._read(folder, folder, shape)
-        tower: Any = model.towers["passage"]
-        layer = Dense(nn.Linear(tower.config.hidden_size, 1), nn.ReLU())
-        copy = layer if shared else Dense(nn.Linear(tower.config.hidden_size, 1), nn.ReLU())
-        copy.load_state_dict(layer.state_dict())
-        model.dense.update({"query": nn.ModuleList([] if model.static else [layer]), "passage": nn.ModuleList([copy])})
-        return model
-
-    @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
         """The towers of two folders, with their layers; of the query's nothing is read where it is static."""
         if shape.representation.get("queries") != "tokens":
@@ -89,21 +110,18 @@ class UniCoil(OwnTokens):
         model.dense["query"] = nn.ModuleList()
         return model
 
-    @property
-    def static(self) -> bool:
-        """Whether no model reads a query."""
-        return isinstance(self.towers["query"], StaticQueries)
+    def new_layers(self, hidden: int) -> list[Dense]:
+        """The layer that weighs a token."""
+        layer = Dense(nn.Linear(hidden, 1), nn.ReLU())
+        if not (self.shared or self.static):
+            nn.Linear(hidden, 1)  # is drawn and not used, so that adapters, drawn later, stay what they were
+        return [layer]
 
     @property
     def whole(self) -> int:
         """How many numbers a vector has: entries of the vocabulary."""
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
-
-    @property
-    def representation(self) -> dict[str, object]:
-        """As `dual.json` has it."""
-        return {"type": "unicoil", "queries": "tokens"} if self.static else {"type": "unicoil"}
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
