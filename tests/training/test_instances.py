@@ -158,6 +158,7 @@ def test_what_a_list_lacks_is_left_empty_in_its_group():
     ("train", "line"),
     [
         ({"distil": None}, "groups need a teacher"),
+        ({"distil": {"from": "ce"}}, "groups give an order and no scores, but distil.loss is paper; allowed: hinge, "),
         ({"margin_bins": 2}, "groups need a teacher .*, and no margin_bins"),
         ({"sizes": "data", "budget_minutes": 5}, "groups need a teacher .*, sizes: given"),
         ({"list_size": 4}, "groups have 6 passages, but list_size is 4"),
@@ -166,7 +167,11 @@ def test_what_a_list_lacks_is_left_empty_in_its_group():
     ],
 )
 def test_groups_that_do_not_fit_are_refused(train, line):
-    told = {"groups": [group.model_dump() for group in GROUPS], "list_size": 6, "distil": {"from": "ce"}}
+    told = {
+        "groups": [group.model_dump() for group in GROUPS],
+        "list_size": 6,
+        "distil": {"from": "ce", "loss": "lambda_mrr"},
+    }
     assert DualTrain.model_validate(told).groups == GROUPS
     with pytest.raises(ValidationError, match=line):
         DualTrain.model_validate(told | train)

@@ -24,6 +24,7 @@ supervision: Registry[Any] = Registry("loss", "supervision", "training.losses")
 distillation: Registry[Any] = Registry("distillation loss", "distillation", "training.losses")
 regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.losses")
 
+BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")  # to whom a teacher's scores are an order, ties no pair
 TERM_RECALL = "term_recall"  # DeepCT's loss, of tokens and not of lists: see `training.objectives.terms`
 
 if TYPE_CHECKING:

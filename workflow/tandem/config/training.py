@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from tandem.config.base import Count, Items, PairPooling, Pooling, Section, by_value, is_one, problem
 from tandem.config.candidates import Candidates, Topics
 from tandem.config.losses import (
+    BY_ORDER,
     TERM_RECALL,
     Distil,
     Distillation,
@@ -145,6 +146,10 @@ class SingleTrain(Train, TakesLosses):
         if self.distil is None or not fits or self.margin_bins:
             hint = "instance: query, one positive, sizes: given, and no margin_bins"
             raise problem(f".groups need a teacher (distil), {hint}")
+        if (loss := self.distil.loss) not in BY_ORDER and not distillation.plugin(loss):
+            raise problem(
+                f".groups give an order and no scores, but distil.loss is {loss}; allowed: {', '.join(BY_ORDER)}"
+            )
         ends, sizes = [group.last_rank for group in self.groups], [group.passages for group in self.groups]
         ranks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
         if sizes[0] != ranks[0] or any(size > count for size, count in zip(sizes, ranks, strict=True)):
