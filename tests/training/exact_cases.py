@@ -45,6 +45,7 @@ CASES = {
     "sparse distilled": ("sparse", {"distil": DISTIL}),
     "unicoil": ("unicoil", {"in_batch": True}),
     "unicoil term recall": ("unicoil", {"loss": "term_recall"}),
+    "uhd": ("uhd", {"in_batch": True}),
     "cross listwise": ("cross", {}),
     "cross pointwise": ("cross", {"loss": "pointwise"}),
     "cross in-batch": ("cross", {"in_batch": True}),

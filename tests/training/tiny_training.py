@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from tandem.config.representations import CoilVectors, Multi, SparseTerms
+from tandem.config.representations import CoilVectors, Multi, SparseTerms, UniCoilTerms, WinnersTakeAll
 from tandem.config.training import JointTrain
 from tandem.models.coil import Coil
 from tandem.models.cross import CrossEncoder
@@ -17,6 +17,7 @@ from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Template, Tokens
+from tandem.models.uhd import UltraHighDimensional
 from tandem.models.unicoil import UniCoil
 from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import ALONE
@@ -27,7 +28,7 @@ from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import TermRecall
 
 WORDS = 200
-TRAINING = dict.fromkeys(("dual", "multi", "me_bert", "coil", "sparse", "unicoil"), DualTraining)
+TRAINING = dict.fromkeys(("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd"), DualTraining)
 TRAINING |= {"cross": CrossTraining, "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
@@ -68,11 +69,7 @@ def sparse():
 
 def unicoil():
     """uniCOIL over two tiny BERTs; `objective` sets their weights."""
-    model = UniCoil(bert(), bert(), "max", False, 1.0)
-    with torch.random.fork_rng():
-        layers = {side: torch.nn.ModuleList([Dense(torch.nn.Linear(32, 1), torch.nn.ReLU())]) for side in SIDES}
-    model.dense.update(layers)
-    return model
+    return with_layers(UniCoil(bert(), bert(), "max", False, 1.0), UniCoilTerms())
 
 
 def train_params(objective, **train):
@@ -83,11 +80,19 @@ def train_params(objective, **train):
 
 def coil():
     """COIL over two tiny BERTs: vectors of 8 numbers for tokens, of 12, in two pieces, for texts."""
-    model = Coil(bert(), bert(), "max", False, 1.0)
+    return with_layers(Coil(bert(), bert(), "max", False, 1.0), CoilVectors(dim=8, cls_dim=12))
+
+
+def uhd():
+    """UHD-BERT over two tiny BERTs: 300 dimensions, of which a token keeps 7."""
+    return with_layers(UltraHighDimensional(bert(), bert(), "max", False, 1.0), WinnersTakeAll(width=300, winners=7))
+
+
+def with_layers(model, options):
+    """The model with options, and with layers of its own on each side."""
+    model.options = options
     with torch.random.fork_rng():
-        layers = [[Dense(nn.Linear(32, size), nn.Identity(), TOKENS) for size in (8, 12)] for _ in SIDES]
-    model.dense.update(dict(zip(SIDES, map(nn.ModuleList, layers), strict=True)))
-    model.options = CoilVectors(dim=8, cls_dim=12)
+        model.dense.update({side: nn.ModuleList(model.new_layers(32)) for side in SIDES})
     return model
 
 
@@ -136,6 +141,7 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         "coil": coil,
         "sparse": sparse,
         "unicoil": unicoil,
+        "uhd": uhd,
     }
     if getattr(params, "loss", "") == "term_recall":
         made = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)

@@ -168,3 +168,13 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
 
 def test_no_stage_that_computes_is_left_out():
     assert {"index", "ann", "tradeoffs", "tune_fusion"} <= set(cost)
+
+
+def test_a_row_of_coil_has_the_id_of_its_token(machine):
+    coil = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}, "representation": "coil"}
+    plan = planned(models={"coil": coil})
+    passages = plan.planner.run("coil", "dev", "test").upstream["passages"]
+    setting = new_setting(plan.settings, machine)
+    _, tokens = setting.lengths(passages.upstream["tokens"])
+    # Of 32 numbers and 2 of the id, two bytes each; 768 numbers of the whole text are 24 rows more
+    assert cost["token_vectors"](passages, setting).disk == approx(N * (tokens + 2 + 24) * 34 * 2)

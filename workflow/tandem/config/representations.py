@@ -6,7 +6,7 @@ search (`@search`, in `plan/`). Everything else finds these by `type` and never 
 
 import math
 from operator import not_
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -24,8 +24,20 @@ class Representation(Section):
     """Whether such a model re-ranks, judges and teaches pair by pair, as cross-encoders do."""
     usual: ClassVar[dict[str, object]] = {}
     """Values of a dual encoder's other keys where its entry does not have them."""
-    unused: ClassVar[tuple[str, ...]] = ()
+    unused: ClassVar[tuple[str, ...]] = ("train.co_training",)
     """Keys of an entry of `models` that mean nothing for it: set, they are refused."""
+    encoders: ClassVar[int] = 1
+    """How many of them read a passage."""
+    id_numbers: ClassVar[int] = 0
+    """Numbers of a stored row beside its `dim`: of the id of its token."""
+
+    def head(self, vocabulary: int) -> int:
+        """How many numbers a layer of its own makes of a token's state, of which a text keeps few; 0: no such layer."""
+        return 0
+
+    def active_terms(self, tokens: float) -> float | None:
+        """How many weights a text of so many tokens has at most; None: as many as it learns to have."""
+        return None
 
 
 class Single(Representation):
@@ -55,7 +67,7 @@ class Multi(Representation):
 
     scores_pairs: ClassVar[bool] = True
     usual: ClassVar[dict[str, object]] = {"normalize": True, "temperature": 1.0}
-    unused: ClassVar[tuple[str, ...]] = ("pooling", "train.regularise")
+    unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "train.regularise")
 
     def first(self, side: str) -> int | None:
         """How many of a text's vectors there are at most; None: a vector for every token."""
@@ -77,7 +89,11 @@ class SparseTerms(Representation):
     top: int | None = Field(None, ge=1, description="only so many of a text's weights, the largest; null: all")
 
     usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
-    unused: ClassVar[tuple[str, ...]] = ("pooling", "normalize", "train.matryoshka")
+    unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "normalize", "train.matryoshka")
+
+    def head(self, vocabulary: int) -> int:
+        """A number for each entry of the vocabulary."""
+        return vocabulary
 
 
 class UniCoilTerms(Representation):
@@ -94,6 +110,26 @@ class UniCoilTerms(Representation):
     unused: ClassVar[tuple[str, ...]] = SparseTerms.unused
 
 
+class WinnersTakeAll(Representation):
+    """Weights of very many dimensions, by a new linear layer, of which a token keeps its largest alone (UHD-BERT)."""
+
+    type: Literal["uhd"] = Field("uhd", description="which representation it is")
+    width: int = Field(81920, ge=1, description="how many dimensions there are")
+    winners: int = Field(80, ge=1, description="dimensions that a token keeps: those of its largest numbers, above 0")
+    binary: bool = Field(True, description="a text's weights are 1, except while it learns")
+
+    usual: ClassVar[dict[str, object]] = SparseTerms.usual
+    unused: ClassVar[tuple[str, ...]] = SparseTerms.unused
+
+    def head(self, vocabulary: int) -> int:
+        """A number for each dimension."""
+        return self.width
+
+    def active_terms(self, tokens: float) -> float:
+        """Those of all tokens, were all of them different."""
+        return min(self.width, self.winners * tokens)
+
+
 class CoilVectors(Representation):
     """A vector a token, which meets those of the same token alone, and one of the whole text (COIL)."""
 
@@ -104,6 +140,7 @@ class CoilVectors(Representation):
     scores_pairs: ClassVar[bool] = True
     usual: ClassVar[dict[str, object]] = SparseTerms.usual
     unused: ClassVar[tuple[str, ...]] = (*SparseTerms.unused, "train.regularise")
+    id_numbers: ClassVar[int] = 2
 
     @property
     def pieces(self) -> int:
@@ -115,10 +152,8 @@ class CoilVectors(Representation):
         return tokens + self.pieces
 
 
-AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | CoilVectors
-REPRESENTATIONS: dict[str, type[Representation]] = by_value(
-    "type", Single, Multi, SparseTerms, UniCoilTerms, CoilVectors
-)
+AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | WinnersTakeAll | CoilVectors
+REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", *get_args(AnyRepresentation))
 
 # The class of models of each type, a `models.dual.DualEncoder`.
 representation: Registry[Any] = Registry("representation", "representation", "models")

@@ -1,6 +1,6 @@
 """Learned sparse encoders: a text becomes one weight for each entry of the vocabulary, and most of them are 0."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -182,12 +182,7 @@ class SparseEncoder(DualEncoder):
             return tower(texts)  # type: ignore[no-any-return]
         titled = template.titled and side == "passage"
         inputs = {key: place(row) for key, row in template.single_inputs(texts, titled).padded(multiple).items()}
-        rows = max(1, LOGITS // max(1, inputs["input_ids"].shape[1] * self.dimension))
-        parts = [
-            self._weights(tower, {key: row[first : first + rows] for key, row in inputs.items()}, mode)
-            for first in range(0, len(texts), rows)
-        ]
-        vectors = torch.cat(parts) if parts else next(tower.parameters()).new_zeros(0, self.dimension)
+        vectors = in_rows(lambda part: self._weights(tower, part, mode), inputs, self.dimension)
         return largest(vectors, self.options.top) if self.options.top else vectors
 
     def _weights(self, tower: nn.Module, inputs: Mapping[str, Tensor], mode: str) -> Tensor:
@@ -218,6 +213,38 @@ def splade(logits: Tensor, mask: Tensor, pooling: str, activation: str = "relu")
     if pooling == "max":  # f grows: the largest weight is that of the largest logit, and no more than it is kept
         return _logarithm(logits.masked_fill(padding, -torch.inf).max(1).values.to(wide), activation)
     return _logarithm(logits.to(wide), activation).masked_fill(padding, 0.0).sum(1)
+
+
+def in_rows(compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int) -> Tensor:
+    """Vectors of texts, as many texts at a time as keep their tokens' `width` numbers each in memory.
+
+    Args:
+        compute: vectors of some of the texts, shape (texts, width).
+        inputs: each of shape (texts, tokens, …).
+    """
+    first = next(iter(inputs.values()))
+    if not len(first):
+        return first.new_zeros(0, width, dtype=torch.float32)
+    rows = max(1, LOGITS // max(1, first.shape[1] * width))
+    parts = zip(*(tensor.split(rows) for tensor in inputs.values()), strict=True)
+    return torch.cat([compute(dict(zip(inputs, part, strict=True))) for part in parts])
+
+
+def winners(logits: Tensor, mask: Tensor, count: int) -> Tensor:
+    """w_j = max_i ReLU(z_ij) over the tokens i of which z_ij is among the `count` largest numbers.
+
+    No gradient reaches numbers that lose.
+
+    Args:
+        logits: z, shape (texts, tokens, width).
+        mask: whether a token counts, shape (texts, tokens).
+    Returns:
+        Shape (texts, width), float32 at least.
+    """
+    values, at = logits.topk(min(count, logits.shape[-1]), dim=-1)
+    values = values.to(torch.promote_types(logits.dtype, torch.float32)).relu() * mask[..., None]
+    vectors = values.new_zeros(logits.shape[0], logits.shape[-1])
+    return vectors.scatter_reduce(1, at.flatten(1), values.flatten(1), "amax")
 
 
 def _logarithm(logits: Tensor, activation: str) -> Tensor:

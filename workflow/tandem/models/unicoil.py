@@ -112,10 +112,7 @@ class UniCoil(OwnTokens):
 
     def new_layers(self, hidden: int) -> list[Dense]:
         """The layer that weighs a token."""
-        layer = Dense(nn.Linear(hidden, 1), nn.ReLU())
-        if not (self.shared or self.static):
-            nn.Linear(hidden, 1)  # is drawn and not used, so that adapters, drawn later, stay what they were
-        return [layer]
+        return [Dense(nn.Linear(hidden, 1), nn.ReLU())]
 
     @property
     def whole(self) -> int:

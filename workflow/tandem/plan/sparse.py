@@ -1,4 +1,4 @@
-"""The runs of sparse encoders and of uniCOIL: exact, through Lucene (`<model>@lucene`), or by an entry of `indexes`."""
+"""The runs of models that weigh terms: exact, through Lucene (`<model>@lucene`), or by an entry of `indexes`."""
 
 from tandem.config.indexes import SeismicBuild, SeismicIndex, SeismicSearch, TermIndexEntry
 from tandem.errors import UserError
@@ -13,6 +13,7 @@ INDEX = "lucene"
 
 @search("sparse")
 @search("unicoil")
+@search("uhd")
 def search_terms(ctx: Context, system: str, split: str, where: str, data: str, index: str | None) -> Stage:
     """The stage that searches weights of terms: exactly, in Lucene, or as an entry of `indexes` says."""
     params, name = searched(ctx, split, data), dual_encoder(ctx, system, where).name

@@ -86,11 +86,11 @@ def _cut(tokens: Tokens, lists: Lists) -> float:
 
 
 def layer_weights(model: nn.Module, frozen: bool = False) -> int:
-    """Weights of the one encoder that a text goes through, without its embeddings, which only look rows up.
+    """Weights of the encoders that a passage goes through, without their embeddings, which only look rows up.
 
     With `frozen` those of them that do not learn.
     """
-    towers = getattr(model, "towers", None)
-    encoder = towers["passage"] if towers is not None else model
-    named = ((name, weight) for name, weight in encoder.named_parameters() if not (frozen and weight.requires_grad))
-    return sum(weight.numel() for name, weight in named if "embeddings" not in name)
+    towers = getattr(model, "towers", {"passage": model})
+    encoders = [encoder for side, encoder in towers.items() if side != "query"]
+    named = (pair for encoder in encoders for pair in encoder.named_parameters())
+    return sum(w.numel() for name, w in named if "embeddings" not in name and not (frozen and w.requires_grad))

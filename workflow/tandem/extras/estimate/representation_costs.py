@@ -86,10 +86,11 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
 def term_weights(stage: Stage, setting: Setting) -> Work:
     """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
     shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
-    operations = shape.forward(texts, tokens)
-    if params_of(stage.upstream["model"]).representation.type == "sparse":  # uniCOIL has no head
-        operations += 2.0 * texts * tokens * shape.hidden * shape.vocabulary
-    disk = 6 * texts * (ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS)
+    model = params_of(stage.upstream["model"]).representation
+    operations = shape.forward(texts, tokens) * model.encoders
+    operations += 2.0 * texts * tokens * shape.hidden * model.head(shape.vocabulary)
+    usual = ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS
+    disk = 6 * texts * (model.active_terms(tokens) or usual)
     return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)
 
 

@@ -186,10 +186,10 @@ class Setting:
         return self.size(stage).positives.get(split, self.queries(stage, split))
 
     def dimension(self, embeddings: Stage) -> int:
-        """How many numbers a vector of an `embeddings` stage has."""
-        model = embeddings.upstream["model"].values
-        dim: int | None = model.get("representation", {}).get("dim") or model.get("dim")
-        return dim or self.shape(embeddings.upstream["tokens"]).hidden
+        """How many numbers a vector of an `embeddings` stage has, or a row of a `token_vectors` stage."""
+        model = params_of(embeddings.upstream["model"])
+        dim: int | None = getattr(model.representation, "dim", None) or model.dim
+        return (dim or self.shape(embeddings.upstream["tokens"]).hidden) + model.representation.id_numbers
 
     def lengths(self, tokens: Stage) -> tuple[float, float]:
         """Mean tokens of a (query, passage) under a `tokens` stage, without special tokens: counted if it is made."""

@@ -81,14 +81,15 @@ def _training(stage: Stage, setting: Setting) -> Work:
     if objective != "cross":
         read = stage.upstream["tokens"]
         shape, (query, passage) = setting.shape(read), setting.lengths(read)
-        towers = 2 if getattr(params, "shared", None) is False else 1
+        readers = params.representation.encoders
+        towers = 2 if getattr(params, "shared", None) is False else readers
         tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
         whole = tokens <= setting.execution.graph_tokens or objective == "joint"
         once = _encoded(shape, queries, size, (query, passage))
-        operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
-        validation += _encoded(shape, asked, shown, (query, passage))
+        operations += readers * once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
+        validation += readers * _encoded(shape, asked, shown, (query, passage))
         weights += towers * shape.parameters
-        activations += _activations(shape, tokens, setting, passage)
+        activations += readers * _activations(shape, tokens, setting, passage)
     if objective != "dual":
         read = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
         shape, length = setting.shape(read), setting.pair_length(read)

@@ -1,0 +1,74 @@
+"""UHD-BERT: the winners of each token by hand, and a saved model against a loop over transformers' states."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from tandem.models.dual import encode_all, load_dual, read_shape
+from tandem.models.hub import load_tokenizer
+from tandem.models.sparse import winners
+from tandem.models.tokens import Tokens
+from tandem.models.uhd import UltraHighDimensional
+
+# Two tokens of four dimensions, and one that is not of the text.
+LOGITS = torch.tensor([[[5.0, 3.0, 1.0, -1.0], [1.0, 4.0, 2.0, -2.0], [9.0, 9.0, 9.0, 9.0]]])
+OWN = torch.tensor([[True, True, False]])
+
+
+def test_the_largest_numbers_of_each_token_win():
+    # The first token keeps 5 and 3, the second 4 and 2; of the second dimension the larger counts
+    assert winners(LOGITS, OWN, 2).tolist() == [[5.0, 4.0, 2.0, 0.0]]
+    assert winners(LOGITS, OWN, 9).tolist() == [[5.0, 4.0, 2.0, 0.0]]  # numbers below 0 never win
+    assert winners(LOGITS.bfloat16(), OWN, 1).dtype == torch.float32
+
+
+def test_a_gradient_reaches_the_winners_that_count_alone():
+    logits = LOGITS.clone().requires_grad_()
+    (winners(logits, OWN, 2) * torch.tensor([1.0, 10.0, 100.0, 1000.0])).sum().backward()
+    assert logits.grad.tolist() == [[[1.0, 0, 0, 0], [0, 10.0, 100.0, 0], [0, 0, 0, 0]]]
+
+
+@pytest.fixture
+def saved(encoder_folder, tmp_path):
+    """`saved(**options)`: a saved model with two towers whose layers differ, as it is loaded again."""
+
+    def make(**options):
+        shape = {"representation": {"type": "uhd", "width": 500, "winners": 3} | options}
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            model = UltraHighDimensional.start(encoder_folder, False, "max", False, 1.0, **shape)
+        model.layers("query")[0].linear.bias.data += torch.arange(500) / 500
+        model.save(tmp_path, load_tokenizer(encoder_folder))
+        return load_dual(tmp_path)
+
+    return make
+
+
+def test_weights_equal_a_loop_over_transformers_states(saved, tokens, tmp_path, monkeypatch):
+    opened, model = Tokens.open(tokens), saved(binary=False).eval()
+    monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
+    for side, texts in (("query", opened.queries), ("passage", opened.passages)):
+        layer, theirs = model.layers(side)[0].linear, AutoModel.from_pretrained(tmp_path / side).eval()
+        with torch.inference_mode():
+            result = model.encode(side, texts.take(np.arange(4)), opened.template, "fp32")
+        for row in range(4):
+            ids = torch.tensor([*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]])
+            expected = torch.zeros(500)
+            with torch.inference_mode():
+                for state in theirs(ids[None]).last_hidden_state[0, 1:-1]:
+                    numbers = layer(state)
+                    for at in numbers.argsort(descending=True)[:3]:
+                        expected[at] = max(expected[at], numbers[at])
+            assert torch.allclose(result[row], expected, atol=1e-5)
+    assert read_shape(tmp_path).representation == {"type": "uhd", "width": 500, "winners": 3, "binary": False}
+
+
+def test_weights_are_1_except_while_it_learns(saved, tokens):
+    opened, model = Tokens.open(tokens), saved().eval()
+    rows = encode_all(model, "passage", opened.passages, opened.template, "fp32", 256)
+    assert rows.unique().tolist() == [0.0, 1.0]
+    learning = encode_all(model.train(), "passage", opened.passages, opened.template, "fp32", 256)
+    assert len(learning.unique()) > 100
+    counts = (rows > 0).sum(1)
+    assert 0 < counts.max() <= 3 * np.diff(opened.passages.offsets).max()
