@@ -97,6 +97,21 @@ def test_deepct_is_searched_as_the_frequencies_of_bm25(splade):
     assert "frequencies" not in stages["retrieve_sparse", "splade.test"].values
 
 
+@pytest.mark.parametrize("representation", ["uhd", "spade"])
+def test_weights_of_other_models_are_searched_in_the_same_ways(splade, representation):
+    splade["models"]["other"] = splade["models"]["splade"] | {"representation": representation, "train": {}}
+    stages = plan(splade | {"systems": ["other", "other@lucene", "other@seismic"]})
+    assert stages["retrieve_sparse", "other.test"].upstream["passages"].kind == "term_weights"
+    for kind, index in (("search_impacts", "lucene"), ("search_seismic", "seismic")):
+        assert stages[kind, f"other@{index}.test"].upstream["passages"].upstream["model"].name == "other"
+
+
+def test_only_spade_is_co_trained(splade):
+    splade["models"]["splade"]["train"]["co_training"] = 0.3
+    with pytest.raises(UserError, match=r"models.splade.train.co_training is set, but the representation sparse"):
+        plan(splade)
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

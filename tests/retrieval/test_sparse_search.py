@@ -14,7 +14,7 @@ from trec import iter_trec
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.extras.index_tradeoffs import index_tradeoffs
-from tandem.models.dual import encode_all
+from tandem.models.dual import encode_all, load_dual
 from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import encode_terms, seismic, sparse_search
@@ -121,6 +121,26 @@ def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searche
     for query, row in zip(Collection(searched["dataset"]).queries("test"), scores, strict=True):
         assert list(made[query][0]) == docs[np.argsort(-row)[:7]].tolist()
         assert made[query][1] == pytest.approx(np.sort(row)[::-1][:7])
+
+
+def test_a_run_of_uhd_counts_the_dimensions_that_query_and_passage_share(make_job, make_model, inputs, tmp_path):
+    shape = {"pooling": "max", "representation": {"type": "uhd", "width": 300, "winners": 4}}
+    read = inputs | {"model": make_model(tmp_path / "uhd-0123456789", **shape)}
+    searched = {"dataset": inputs["dataset"]}
+    for side, split in (("passages", {}), ("queries", {"split": "test"})):
+        job = make_job("term_weights", tmp_path / f"{side}-0123456789", ENCODE | {"side": side} | split, read)
+        encode_terms.run(job)
+        searched[side] = open_artifact(job.out)
+    job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS, searched)
+    sparse_search.run(job)
+    model, opened = load_dual(read["model"].folder / "dual").eval(), Tokens.open(inputs["tokens"])
+    passages = encode_all(model, "passage", opened.passages, opened.template, "fp32", 256).numpy() > 0
+    queries = rows(searched["queries"], "queries").toarray() > 0
+    assert (rows(searched["passages"], "passages").toarray() == passages).all()
+    shared = np.sort((queries[:, None] & passages).sum(2), axis=1)[:, ::-1]
+    for number, (_, _, scores) in enumerate(iter_trec(job.out / "run.trec")):
+        assert scores == pytest.approx(shared[number, : len(scores)])  # equal ones are told apart by the last bit
+    assert shared.max() > 1
 
 
 def test_shards_change_no_byte(tmp_path, make_job, command, searched, inputs, weigh):

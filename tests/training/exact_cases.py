@@ -46,6 +46,8 @@ CASES = {
     "unicoil": ("unicoil", {"in_batch": True}),
     "unicoil term recall": ("unicoil", {"loss": "term_recall"}),
     "uhd": ("uhd", {"in_batch": True}),
+    "spade": ("spade", {"in_batch": True}),
+    "spade co-training": ("spade", {"in_batch": True, "co_training": 0.5}),
     "cross listwise": ("cross", {}),
     "cross pointwise": ("cross", {"loss": "pointwise"}),
     "cross in-batch": ("cross", {"in_batch": True}),

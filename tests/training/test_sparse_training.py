@@ -1,5 +1,6 @@
 """Sparse encoders are trained as every dual encoder: killed and resumed, regularised, and without a query encoder."""
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from comparing import interrupt
@@ -81,6 +82,19 @@ def test_without_a_query_encoder_the_passages_learn(sparse_job, with_head):
     name = "bert.encoder.layer.0.output.dense.weight"
     before = load_file(with_head.path("hf/model.safetensors"))[name]
     assert not torch.equal(load_file(job.out / "dual/passage/model.safetensors")[name], before)
+
+
+def test_spade_goes_on_from_its_warm_up_by_co_training(sparse_job):
+    common = {"regularise": None, "choose": "last", "weight_decay": 0.0, "lr": 1e-4}
+    warm = sparse_job("warm", common, {"type": "spade"})
+    stage.run(warm)
+    job = sparse_job("spade", common | {"co_training": 0.5}, {"type": "spade"}, start=open_artifact(warm.out))
+    stage.run(job)
+    for name in ("passage", "passage/2_Dense", "expansion"):
+        before, after = (load_file(folder / "dual" / name / "model.safetensors") for folder in (warm.out, job.out))
+        assert any(not torch.equal(before[key], after[key]) for key in before)
+    assert {"weights", "sup", "query_terms"} <= set(pq.read_table(job.out / "log.parquet")["name"].to_pylist())
+    assert "load_dual" in (job.out / "dual/README.md").read_text()
 
 
 def test_what_cannot_start_is_refused(sparse_job, encoder, model_job, with_head, tmp_path):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from tandem.config.representations import CoilVectors, Multi, SparseTerms, UniCoilTerms, WinnersTakeAll
+from tandem.config.representations import CoilVectors, Multi, SpadeTerms, SparseTerms, UniCoilTerms, WinnersTakeAll
 from tandem.config.training import JointTrain
 from tandem.models.coil import Coil
 from tandem.models.cross import CrossEncoder
@@ -15,7 +15,8 @@ from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import TokenVectors
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
-from tandem.models.sparse import SparseEncoder
+from tandem.models.spade import EXPANSION, Spade
+from tandem.models.sparse import SparseEncoder, StaticQueries
 from tandem.models.tokens import Template, Tokens
 from tandem.models.uhd import UltraHighDimensional
 from tandem.models.unicoil import UniCoil
@@ -24,11 +25,12 @@ from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
+from tandem.training.objectives.cotraining import CoTraining
 from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import TermRecall
 
 WORDS = 200
-TRAINING = dict.fromkeys(("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd"), DualTraining)
+TRAINING = dict.fromkeys(("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade"), DualTraining)
 TRAINING |= {"cross": CrossTraining, "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
@@ -88,6 +90,16 @@ def uhd():
     return with_layers(UltraHighDimensional(bert(), bert(), "max", False, 1.0), WinnersTakeAll(width=300, winners=7))
 
 
+def spade():
+    """SpaDE over two tiny BERTs, one of them with a head."""
+    static = StaticQueries(torch.ones(WORDS))
+    model = with_layers(Spade(static, bert(), "max", False, 1.0), SpadeTerms())
+    model.dense["query"] = nn.ModuleList()
+    with torch.random.fork_rng():
+        model.towers[EXPANSION] = BertForMaskedLM(bert_config())
+    return model
+
+
 def with_layers(model, options):
     """The model with options, and with layers of its own on each side."""
     model.options = options
@@ -114,6 +126,7 @@ def weigh(model, seed, dtype):
     for path, parameter in sorted(model.named_parameters()):
         centre = 1.0 if path.endswith("LayerNorm.weight") else 0.0
         parameter.data = torch.from_numpy(rng.normal(centre, 0.2, tuple(parameter.shape))).to(dtype)
+    model.to(dtype)
 
 
 def teacher_of(params, opened, budget, dtype):
@@ -142,12 +155,14 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         "sparse": sparse,
         "unicoil": unicoil,
         "uhd": uhd,
+        "spade": spade,
     }
     if getattr(params, "loss", "") == "term_recall":
         made = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
-        made = Dual(duals[name](), opened, params, POSITIVES, budget, world, teacher)
+        learn = CoTraining if name == "spade" else Dual
+        made = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher)
     elif name == "cross":
         made = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)
     else:

@@ -130,6 +130,23 @@ class WinnersTakeAll(Representation):
         return min(self.width, self.winners * tokens)
 
 
+class SpadeTerms(Representation):
+    """Weights of a passage's own tokens, and of terms that a second encoder adds to them (SpaDE)."""
+
+    type: Literal["spade"] = Field("spade", description="which representation it is")
+    queries: Literal["tokens"] = Field("tokens", description="1 for each of a query's tokens, no model")
+    terms: int = Field(2, ge=1, description="entries of the vocabulary that each token of a passage stands for")
+    share: float = Field(0.3, ge=0, le=1, description="of the expansion in a weight; the rest is the own token's")
+
+    usual: ClassVar[dict[str, object]] = SparseTerms.usual
+    unused: ClassVar[tuple[str, ...]] = tuple(key for key in SparseTerms.unused if key != "train.co_training")
+    encoders: ClassVar[int] = 2
+
+    def head(self, vocabulary: int) -> int:
+        """A number for each entry of the vocabulary."""
+        return vocabulary
+
+
 class CoilVectors(Representation):
     """A vector a token, which meets those of the same token alone, and one of the whole text (COIL)."""
 
@@ -152,7 +169,7 @@ class CoilVectors(Representation):
         return tokens + self.pieces
 
 
-AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | WinnersTakeAll | CoilVectors
+AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | WinnersTakeAll | SpadeTerms | CoilVectors
 REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", *get_args(AnyRepresentation))
 
 # The class of models of each type, a `models.dual.DualEncoder`.

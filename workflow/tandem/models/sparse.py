@@ -18,15 +18,7 @@ from tandem.models.device import place, precision
 from tandem.models.dual import SIDES, DualEncoder, read_shape
 from tandem.models.hub import check_folder, loading, save_encoder
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.saving import (
-    CONFIG,
-    TRANSFORMER,
-    DualShape,
-    model_config,
-    modules,
-    plain_shape,
-    router,
-)
+from tandem.models.saving import CONFIG, TRANSFORMER, DualShape, model_config, modules, plain_shape, router
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths
 from tandem.store.files import write_json

@@ -1,7 +1,5 @@
 """UHD-BERT: very many dimensions, of which each token keeps the few of its largest numbers (Jang et al. 2021)."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from tandem.config.representations import WinnersTakeAll, representation
@@ -38,7 +36,7 @@ class UltraHighDimensional(OwnTokens):
         states, _, own = self.states(side, Ragged.of(texts), template, mode, multiple)
         (layer,) = self.layers(side)
 
-        def compete(part: dict[str, Any]) -> Tensor:
+        def compete(part: dict[str, Tensor]) -> Tensor:
             with precision(mode):
                 logits = layer(part["states"])
             return winners(logits, part["own"], self.options.winners)

@@ -14,6 +14,7 @@ INDEX = "lucene"
 @search("sparse")
 @search("unicoil")
 @search("uhd")
+@search("spade")
 def search_terms(ctx: Context, system: str, split: str, where: str, data: str, index: str | None) -> Stage:
     """The stage that searches weights of terms: exactly, in Lucene, or as an entry of `indexes` says."""
     params, name = searched(ctx, split, data), dual_encoder(ctx, system, where).name

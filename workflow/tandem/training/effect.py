@@ -76,7 +76,8 @@ def chance_warning(train: DualTrain | CrossTrain | JointTrain, log: Sequence[Log
         weight *= 1 - train.passage_centric
     # The loss stands under its own name only where it is one of several terms.
     losses = [value for _, row, value in log if row == "sup"] or [value for _, row, value in log if row == "loss"]
-    if not weight or not losses or name == TERM_RECALL:  # which is no loss of scores
+    # `term_recall` is no loss of scores, and co-training chooses lists by their loss
+    if not weight or not losses or name == TERM_RECALL or getattr(train, "co_training", None):
         return ""
     value = fmean(losses[-max(1, len(losses) // 10) :]) / weight
     expected = chance(supervision_loss(name, train), list_sizes(train, lists))

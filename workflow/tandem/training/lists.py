@@ -131,8 +131,12 @@ class Batch:
 
     def part(self, start: int, stop: int) -> "Batch":
         """The lists from start to stop."""
-        stored, counts = (None if rows is None else rows[start:stop] for rows in (self.teacher, self.positives))
-        return Batch(self.queries[start:stop], self.passages[start:stop], stored, counts)
+        return self.taken(slice(start, stop))
+
+    def taken(self, which: Ids | slice) -> "Batch":
+        """Some of the lists, in this order."""
+        stored, counts = (None if rows is None else rows[which] for rows in (self.teacher, self.positives))
+        return Batch(self.queries[which], self.passages[which], stored, counts)
 
 
 def visit_sizes(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:

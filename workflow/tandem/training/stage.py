@@ -26,6 +26,7 @@ from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
 from tandem.models.ragged import Ids, Ragged
+from tandem.models.spade import Spade
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json, Params
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams, UntrainedParams, Vectors
@@ -42,6 +43,7 @@ from tandem.training.history import chosen_of, points
 from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_lists, validations_within
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
+from tandem.training.objectives.cotraining import CoTraining
 from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import TermRecall
 from tandem.training.selection import take_over
@@ -140,8 +142,8 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
             if train.loss == TERM_RECALL:
                 objective = TermRecall(start, tokens, train, positives, budget, world)
             else:
-                teacher = start_teacher(job, train)
-                objective = Dual(start, tokens, train, positives, budget, world, teacher)
+                options = (tokens, train, positives, budget, world, start_teacher(job, train))
+                objective = CoTraining(start, *options) if isinstance(start, Spade) else Dual(start, *options)
         case CrossTraining():
             objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
         case JointTrain():

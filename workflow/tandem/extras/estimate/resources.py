@@ -188,8 +188,9 @@ class Setting:
     def dimension(self, embeddings: Stage) -> int:
         """How many numbers a vector of an `embeddings` stage has, or a row of a `token_vectors` stage."""
         model = params_of(embeddings.upstream["model"])
-        dim: int | None = getattr(model.representation, "dim", None) or model.dim
-        return (dim or self.shape(embeddings.upstream["tokens"]).hidden) + model.representation.id_numbers
+        dim: int = getattr(model.representation, "dim", None) or model.dim or 0
+        numbers: int = model.representation.id_numbers
+        return numbers + (dim or self.shape(embeddings.upstream["tokens"]).hidden)
 
     def lengths(self, tokens: Stage) -> tuple[float, float]:
         """Mean tokens of a (query, passage) under a `tokens` stage, without special tokens: counted if it is made."""

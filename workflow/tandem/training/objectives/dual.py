@@ -64,6 +64,12 @@ class InBatch:
     gather: Callable[[Tensor], Tensor]
     teacher_scores: TeacherScores | None = None
 
+    @property
+    def own_positives(self) -> Tensor:
+        """Vectors of the first passage of each list of this process, shape (queries, …)."""
+        lengths = self.batch.mask.sum(1)
+        return self.own_passages[torch.from_numpy(lengths.cumsum() - lengths).to(self.own.device)]
+
 
 class Teacher:
     """Distillation in batch from a frozen dual encoder, which scores each batch as it is visited.
@@ -251,8 +257,7 @@ def passage_centric(state: InBatch) -> Tensor:
     Returns:
         Scalar, in nats.
     """
-    lengths = state.batch.mask.sum(1)
-    positives = state.own_passages[torch.from_numpy(lengths.cumsum() - lengths).to(state.own.device)]
+    positives = state.own_positives
     among = list_scores(state.score, positives, state.own_passages, state.batch)
     scores = torch.cat([state.own[:, :1], among[:, 1:]], 1)
     if state.scores.shape[1] > scores.shape[1]:
