@@ -84,6 +84,13 @@ def test_coil_re_ranks_and_searches_without_an_index(planner):
         made.run("coil@ivf_flat", "test", "here")
 
 
+def test_a_poly_encoder_re_ranks_and_searches_nothing(planner):
+    made = planner(poly={"like": "de_bm25neg", "representation": {"type": "poly", "codes": 16}})
+    assert made.run("bm25+poly", "test", "here").upstream["model"] is made.model("poly", "here")
+    with pytest.raises(UserError, match="poly is a poly-encoder, which scores pairs .* as bm25[+]poly"):
+        made.run("poly", "test", "here")
+
+
 @pytest.mark.parametrize(
     ("keys", "line"),
     [

@@ -48,6 +48,8 @@ CASES = {
     "uhd": ("uhd", {"in_batch": True}),
     "spade": ("spade", {"in_batch": True}),
     "spade co-training": ("spade", {"in_batch": True, "co_training": 0.5}),
+    "poly": ("poly", {"in_batch": True, "passage_centric": 0.3}),
+    "poly distilled": ("poly", {"distil": DISTIL}),
     "cross listwise": ("cross", {}),
     "cross pointwise": ("cross", {"loss": "pointwise"}),
     "cross in-batch": ("cross", {"in_batch": True}),

@@ -5,7 +5,15 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from tandem.config.representations import CoilVectors, Multi, SpadeTerms, SparseTerms, UniCoilTerms, WinnersTakeAll
+from tandem.config.representations import (
+    CoilVectors,
+    Multi,
+    PolyCodes,
+    SpadeTerms,
+    SparseTerms,
+    UniCoilTerms,
+    WinnersTakeAll,
+)
 from tandem.config.training import JointTrain
 from tandem.models.coil import Coil
 from tandem.models.cross import CrossEncoder
@@ -13,6 +21,7 @@ from tandem.models.dense import TOKENS, Dense
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import TokenVectors
+from tandem.models.poly import PolyEncoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.spade import EXPANSION, Spade
@@ -30,7 +39,9 @@ from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import TermRecall
 
 WORDS = 200
-TRAINING = dict.fromkeys(("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade"), DualTraining)
+TRAINING = dict.fromkeys(
+    ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"), DualTraining
+)
 TRAINING |= {"cross": CrossTraining, "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
@@ -88,6 +99,11 @@ def coil():
 def uhd():
     """UHD-BERT over two tiny BERTs: 300 dimensions, of which a token keeps 7."""
     return with_layers(UltraHighDimensional(bert(), bert(), "max", False, 1.0), WinnersTakeAll(width=300, winners=7))
+
+
+def poly():
+    """A poly-encoder of five codes over two tiny BERTs."""
+    return with_layers(PolyEncoder(bert(), bert(), "max", False, 1.0), PolyCodes(codes=5))
 
 
 def spade():
@@ -156,6 +172,7 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         "unicoil": unicoil,
         "uhd": uhd,
         "spade": spade,
+        "poly": poly,
     }
     if getattr(params, "loss", "") == "term_recall":
         made = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)

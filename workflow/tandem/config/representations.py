@@ -169,7 +169,18 @@ class CoilVectors(Representation):
         return tokens + self.pieces
 
 
-AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | WinnersTakeAll | SpadeTerms | CoilVectors
+class PolyCodes(Representation):
+    """A vector a passage, which weighs several of a query, by learned codes: pairs are scored, none searched."""
+
+    type: Literal["poly"] = Field("poly", description="which representation it is")
+    codes: int = Field(64, ge=1, description="vectors of a query")
+
+    scores_pairs: ClassVar[bool] = True
+    usual: ClassVar[dict[str, object]] = SparseTerms.usual
+    unused: ClassVar[tuple[str, ...]] = CoilVectors.unused
+
+
+AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | WinnersTakeAll | SpadeTerms | CoilVectors | PolyCodes
 REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", *get_args(AnyRepresentation))
 
 # The class of models of each type, a `models.dual.DualEncoder`.

@@ -32,6 +32,13 @@ def search_same_tokens(ctx: Context, system: str, split: str, where: str, data: 
     return search_all(ctx, system, split, where, data, same_token=True)
 
 
+@search("poly")
+def search_nothing(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
+    """Refuse to search by what has another vector of a query for each passage."""
+    hint = f"re-rank a run by it, as bm25+{system}"
+    raise UserError(f"{where}: {system} is a poly-encoder, which scores pairs and has no vectors to search; {hint}")
+
+
 def search_all(ctx: Context, system: str, split: str, where: str, data: str, **params: bool) -> Stage:
     """The stage that scores all passages."""
     label = f"{dual_encoder(ctx, system, where).name}.{split}"
