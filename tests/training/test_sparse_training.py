@@ -42,18 +42,28 @@ def sparse_job(model_job, with_head, tmp_path):
     return make
 
 
-def test_killed_and_resumed_it_ends_with_the_same_bytes(sparse_job, monkeypatch):
-    whole = sparse_job("whole")
+CO_TRAINED = {"regularise": None, "co_training": 0.5, "lr": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "train", "towers"),
+    [("sparse", {}, ["shared"]), ("spade", CO_TRAINED, ["passage", "passage/2_Dense", "expansion"])],
+    ids=["sparse", "spade"],
+)
+def test_killed_and_resumed_it_ends_with_the_same_bytes(sparse_job, monkeypatch, kind, train, towers):
+    whole = sparse_job("whole", train, {"type": kind})
     stage.run(whole)
     for broken in (1, 4):
-        job = sparse_job(f"broken{broken}", checkpoint_seconds=0)
+        job = sparse_job(f"broken{broken}", train, {"type": kind}, checkpoint_seconds=0)
         interrupt(lambda job=job: stage.run(job), broken, monkeypatch)
         assert not (job.out / "stage.json").exists()
-        stage.run(sparse_job(f"broken{broken}"))
-        name = "dual/shared/model.safetensors"
-        assert sha256(job.out / name) == sha256(whole.out / name)
-    assert '"type": "sparse"' in (whole.out / "dual/dual.json").read_text()
-    assert "SparseEncoder" in (whole.out / "dual/shared/README.md").read_text()
+        stage.run(sparse_job(f"broken{broken}", train, {"type": kind}))
+        for tower in towers:
+            name = f"dual/{tower}/model.safetensors"
+            assert sha256(job.out / name) == sha256(whole.out / name)
+    assert f'"type": "{kind}"' in (whole.out / "dual/dual.json").read_text()
+    usage = "SparseEncoder" if kind == "sparse" else "load_dual"
+    assert usage in next((whole.out / "dual").rglob("README.md")).read_text()
 
 
 def test_regularisers_make_weights_fewer(sparse_job, tokens):
@@ -94,7 +104,6 @@ def test_spade_goes_on_from_its_warm_up_by_co_training(sparse_job):
         before, after = (load_file(folder / "dual" / name / "model.safetensors") for folder in (warm.out, job.out))
         assert any(not torch.equal(before[key], after[key]) for key in before)
     assert {"weights", "sup", "query_terms"} <= set(pq.read_table(job.out / "log.parquet")["name"].to_pylist())
-    assert "load_dual" in (job.out / "dual/README.md").read_text()
 
 
 def test_what_cannot_start_is_refused(sparse_job, encoder, model_job, with_head, tmp_path):
