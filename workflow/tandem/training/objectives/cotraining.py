@@ -1,42 +1,34 @@
 """SpaDE's objective: two encoders that each learn by themselves, from the lists that the other one knows least."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tandem.config.training import DualTrain
-from tandem.models.ragged import Ids
 from tandem.models.spade import Spade
-from tandem.models.tokens import Tokens
-from tandem.training.distributed import ALONE, World
-from tandem.training.forward import Budget, Seeds, batch_texts, list_scores, pool_scores
-from tandem.training.lists import Batch, Positives
+from tandem.training.forward import Seeds, batch_texts, list_scores
+from tandem.training.lists import Batch
 from tandem.training.objectives import mask_of
-from tandem.training.objectives.dual import Dual, InBatch, Teacher
+from tandem.training.objectives.dual import Dual, DualObjective, InBatch, Teacher
 
 
-class CoTraining:
+@dataclass(eq=False)
+class CoTraining(DualObjective):
     """L = L_w + L_e, the losses of `Dual` by passages' weights w and by their expansion e (SpaDE: Choi et al. 2022).
 
     With `co_training` L_w is of that share of a batch's lists where e's -log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over the
     list is largest, and L_e of those where w's is; without, both are of all lists.
     """
 
-    def __init__(
-        self,
-        model: Spade,
-        tokens: Tokens,
-        train: DualTrain,
-        positives: Positives,
-        budget: Budget,
-        world: World = ALONE,
-        teacher: Teacher | None = None,
-    ) -> None:
-        self.models = nn.ModuleDict({"dual": model})
-        self.model, self.tokens, self.train, self.budget, self.world = model, tokens, train, budget, world
-        options = (tokens, train, positives, budget, world, teacher)
-        self.weights = Dual(model.alone("weights"), *options)
-        self.expansion = Expanding(model.alone("expansion"), *options)
+    model: Spade
+    teacher: Teacher | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        options = (self.tokens, self.train, self.positives, self.budget, self.world, self.teacher)
+        self.weights = Dual(self.model.alone("weights"), *options)
+        self.expansion = Expanding(self.model.alone("expansion"), *options)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`; beside `loss` stand L_w as `weights` and the terms of L_e."""
@@ -62,12 +54,6 @@ class CoTraining:
         queries, passages = (side.values() for side in sides)
         scores = list_scores(judge.model.scores, queries, passages, own)
         return -scores.masked_fill(~mask_of(own, scores), float("-inf")).log_softmax(1)[:, 0]
-
-    @torch.no_grad()
-    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
-        """See `Ranker`: by both parts together."""
-        mode = self.train.precision
-        return {"dual": pool_scores(self.model, self.tokens, batch.queries, pool, mode, self.budget, self.world)}
 
 
 class Expanding(Dual):
