@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import Count, Items, PairPooling, Pooling, Section, Share, by_value, is_one, problem
+from tandem.config.base import Count, Items, PairPooling, Pooling, Section, by_value, is_one, problem
 from tandem.config.candidates import Candidates, Topics
 from tandem.config.losses import (
     BY_ORDER,
@@ -169,7 +169,13 @@ class DualTrain(SingleTrain):
     matryoshka: Items[Count] = Field(
         (), exclude_if=not_, description="the loss also of vectors cut to so many numbers: [256, 128]"
     )
-    co_training: Share | None = Field(None, exclude_if=not_, description="of SpaDE: share of lists to learn; 0: all")
+    co_training: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        exclude_if=not_,
+        description="of SpaDE: each encoder learns this share of a batch's lists, the hardest by the other; null: all",
+    )
     topics: Topics | None = Field(None, exclude_if=not_, description="each batch has queries of one topic; null: any")
 
     @property
