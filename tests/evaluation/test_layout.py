@@ -106,8 +106,8 @@ def test_a_table_of_two_collections_with_quoted_rows():
     assert found["RocketQAv2 (retriever)", ""] == (38.8, 86.2, 98.1, 75.1, 83.7, 89.0)
     rows = {row.system: row for row in load_layout(PAPERS / "rocketqav2/table2.yaml").rows}
     assert [name for name, row in rows.items() if not row.quoted] == [
-        "BM25 (anserini)", "DeepCT", "UHD-BERT", "DPR (single)", "DPR-E", "ANCE (single)", "TAS-Balanced", "RocketQA",
-        "PAIR", "RocketQAv2 (retriever)"
+        "BM25 (anserini)", "DeepCT", "UHD-BERT", "COIL", "DPR (single)", "DPR-E", "ANCE (single)", "TAS-Balanced",
+        "ME-BERT", "ColBERT", "RocketQA", "PAIR", "RocketQAv2 (retriever)"
     ]  # fmt: skip
     assert rows["ME-BERT"].wrong["msmarco RR@10"].startswith("34.3 is the hybrid")
     assert set(rows["BM25 (anserini)"].wrong) == {

@@ -10,10 +10,11 @@ from tandem.errors import Unavailable, UserError
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
-OTHERS = {"dimensions", "matryoshka", "scifact", "systems"}  # of no paper
+OTHERS = {"dimensions", "matryoshka", "scifact", "systems", "systems_squad"}  # of no paper
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS)
 SYSTEMS = [
-    *("deepct", "uhd_bert", "spade", "dpr", "ance", "star", "pair", "repbert", "cocondenser", "retromae", "contriever"),
+    *("deepct", "unicoil", "splade", "uhd_bert", "spade", "colbert", "coil", "me_bert"),
+    *("dpr", "ance", "star", "pair", "repbert", "cocondenser", "retromae", "contriever"),
     *("bert_reranker", "tfr_bert", "cakd", "poly_encoder", "tas_b", "tct_colbert", "cl_drd", "prod", "augsbert"),
 ]  # of the surveys, in the order in which one may build on another
 
@@ -274,16 +275,47 @@ def test_cl_drd_learns_one_set_of_scores_in_ever_longer_ordered_groups(surveyed)
     assert [stage.upstream["start"].name for stage in phases] == ["tas_b", "cl_drd_1", "cl_drd_2"]
 
 
-def test_the_systems_in_small_are_all_in_the_table():
-    plan = planned("small/rocketqa", "small/systems")
+def test_me_bert_has_one_vector_a_query_and_learns_from_its_own_negatives(surveyed):
+    second = model(surveyed, "me_bert_2")
+    options = second.values["representation"]
+    assert (options["query_vectors"], options["passage_vectors"], options["dim"]) == (1, 3, None)
+    run = drawn(surveyed, "me_bert_2").upstream["run"]
+    assert (run.kind, run.upstream["passages"].upstream["model"]) == ("maxsim", model(surveyed, "me_bert"))
+
+
+def test_the_second_splade_learns_a_re_rankers_margins(surveyed):
+    first, second = model(surveyed, "splade"), model(surveyed, "splade_distilled")
+    assert (first.upstream["start"].name, second.upstream["start"].name) == ("bert-base-uncased", "cocondenser-marco")
+    assert second.upstream["teacher"].upstream["judge.0"].name == "ms-marco-minilm-l6"
+    assert "teacher" not in first.upstream
+    assert [one.values["train"]["in_batch"] for one in (first, second)] == [True, False]
+
+
+SMALL_SYSTEMS = ("small/rocketqa", "small/systems")
+
+
+@pytest.mark.parametrize("files", [SMALL_SYSTEMS, (*SMALL_SYSTEMS, "small/systems_squad")], ids=["pydocs", "squad"])
+def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch):
+    for split in ("train", "dev", "test"):  # data of one's own, in the working directory
+        (tmp_path / "data/squad/qrels" / f"{split}.tsv").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data/squad/qrels" / f"{split}.tsv").touch()
+    monkeypatch.chdir(tmp_path)
+    plan = planned(*files)
     rows = plan.tables.rows("systems")
-    assert len(rows) == 36
+    assert len(rows) == 43
     assert not [row for row in rows if row.absent]
     trained = {stage.values["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
     assert None not in trained
-    assert max(trained) <= 320
+    assert max(trained) <= 60
     for table in ("review/table1", "rocketqav2/table2", "rocketqav2/table3"):
         assert not plan.tables.absent[table]
+
+
+def test_trainings_of_one_content_are_shared_in_small():
+    plan = planned(*SMALL_SYSTEMS)
+    for one, same in (("colbert", "tct_teacher"), ("prod_0", "de_bm25neg"), ("tfr_softmax", "ce_bm25neg")):
+        assert model(plan, one) is model(plan, same)
+    assert model(plan, "splade_distilled").upstream["teacher"] is model(plan, "cakd_de").upstream["teacher"]
 
 
 def test_own_data_lets_data_and_dev_decide_the_sizes_of_the_default_s_models():

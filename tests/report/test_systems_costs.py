@@ -67,6 +67,21 @@ def test_a_reranker_pays_for_its_first_stage_and_for_every_training_behind_it(ti
     assert costs.index_bytes == bytes_of(scores, "embeddings/rocketqav2.passages-*")
 
 
+@pytest.mark.parametrize(("rescore", "searched"), [(True, "lucene embeddings"), (False, "lucene")])
+def test_vectors_are_no_index_where_its_codes_alone_decide(timed, rescore, searched):
+    scores = timed("RocketQAv2 (retriever)")
+    results = scores.folder.parents[1]
+    run = results / "retrieve" / Path(scores.upstream["run"]).name
+    manifest = open_artifact(run).manifest
+    (lucene,) = results.glob("lucene/lucene-*")  # stands for an index of the run's vectors
+    upstream = manifest.upstream | {"index": str(lucene)}
+    changed = manifest.model_copy(update={"upstream": upstream, "params": manifest.params | {"rescore": rescore}})
+    write_json(run / "stage.json", changed.model_dump())
+    names = {"lucene": "lucene/lucene-*", "embeddings": "embeddings/rocketqav2.passages-*"}
+    assert costs_of(scores).index_bytes == sum(bytes_of(scores, names[kind]) for kind in searched.split())
+    write_json(run / "stage.json", manifest.model_dump())
+
+
 def test_a_group_of_datasets_has_no_run_and_what_was_deleted_no_costs(timed):
     scores = timed("BM25")
     upstream = {role: folder for role, folder in scores.manifest.upstream.items() if role != "run"}

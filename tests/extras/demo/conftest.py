@@ -13,11 +13,15 @@ ROWS = (
     "bm25",
     "deepct@bm25",
     "bm25+late",
+    "late",
+    "late@codes",
+    "plain",
     "de_bm25neg",
     "bm25+ce_bm25neg",
     "rocketqav2.retriever+rocketqav2.reranker",
     "both+pair",
     "de_bm25neg@lists",
+    "lexical_and_late",
 )
 
 
@@ -31,9 +35,16 @@ def built(made_once, encoder_folder, documents):
         (folder / "tiny.yaml").write_text(yaml.safe_dump(layout))
         config = tiny_config(folder, encoder_folder) | {
             "tables": [str(folder / "tiny.yaml")],
-            "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]}},
+            "fusions": {
+                "both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]},
+                "lexical_and_late": {"of": ["bm25", "late"]},
+            },
             "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
-            "indexes": {"lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2}},
+            "indexes": {
+                "lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2},
+                "codes": {"type": "ivf_sq", "sq": "4bit", "nlist": 4, "nprobe": 4, "rescore": False},
+            },
+            "encoders": {"plain": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}},
         }
         config["models"]["deepct"] = {
             "objective": "dual",

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from trec import iter_trec
 
 from tandem.cli import run
@@ -43,7 +45,7 @@ def check_list(answers, run):
         np.testing.assert_allclose([one["score"] for one in told["passages"]], scores[:count], rtol=1e-6, atol=1e-6)
 
 
-def check_column(answers, label, run):
+def check_column(answers, label, run, rel=1e-6):
     """A column has the scores that a run gives the same documents."""
     seen = 0
     for told in answers:
@@ -51,7 +53,7 @@ def check_column(answers, label, run):
         for one in told["passages"]:
             found = one["scores"][label]
             if one["doc_id"] in scores:
-                assert found == pytest.approx(float(scores[one["doc_id"]]), rel=1e-6, abs=1e-6)
+                assert found == pytest.approx(float(scores[one["doc_id"]]), rel=rel, abs=1e-6)
                 seen += 1
     assert seen >= len(answers)
 
@@ -93,6 +95,27 @@ def test_late_interaction_re_ranks_as_its_run_does(built):
         assert [one["doc_id"] for one in told["passages"]] == docs[:5]
         # vectors are rounded to fp16, where the last bits of another batch's may show
         assert [one["scores"]["CE late"] for one in told["passages"]] == pytest.approx(scores[:5], rel=1e-3)
+
+
+@pytest.mark.parametrize("system", ["late", "late@codes"])
+def test_late_interaction_searches_all_passages_and_compressed_ones(built, system):
+    answers = asked(built, system, "--alone", "--k", "5")
+    run = run_of(built, "maxsim", system)
+    for told in answers:
+        scores = dict(zip(*run[told["known"]["query"]], strict=True))
+        assert len(told["passages"]) == 5
+        for one in told["passages"]:  # vectors of a query are rounded to fp16, as above
+            assert one["score"] == one["scores"][f"DE {system}"] == pytest.approx(scores[one["doc_id"]], rel=1e-3)
+
+
+def test_late_interaction_scores_what_another_system_retrieves(built):
+    """The last of the tables' systems that shares a part, BM25, fills the column of dual encoders."""
+    check_column(asked(built, "bm25+ce_bm25neg", "--k", "20"), "DE late", run_of(built, "maxsim", "late"), rel=1e-3)
+
+
+def test_an_encoder_without_training_is_searched_by_its_name(built):
+    folder = Path(yaml.safe_load((built.folder / "config.yaml").read_text())["encoders"]["plain"]["path"])
+    check_list(asked(built, "plain", "--alone", "--k", "3"), run_of(built, "retrieve", folder.name))
 
 
 def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):

@@ -74,6 +74,17 @@ def test_a_training_by_hand(plan, machine):
     assert cost.measured is None
 
 
+def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine):
+    sparse = FullPlan(merged(MINE, {"models": {"de": {"representation": "sparse"}}}), ROOT)
+    costs = [
+        stage_cost(one.planner.model("de", "test"), new_setting(one.settings, machine), machine)
+        for one in (plan, sparse)
+    ]
+    about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
+    tokens = 10 * (about.tokens("query", 32) + 2) + 40 * (about.tokens("passage", 128) + 2)
+    assert costs[1].operations - costs[0].operations == approx(100 * 3 * tokens * 2 * 768 * 30522)
+
+
 def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     def operations(**train):
         plan = FullPlan(merged(MINE, {"models": {"de": {"train": train}}}), ROOT)

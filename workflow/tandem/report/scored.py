@@ -210,13 +210,19 @@ def costs_of(scores: Artifact) -> Costs | None:
 
 
 def _answering(stages: dict[str, Stage], key: str) -> Iterator[str]:
-    """The indexes and the stages between them and a run; what an index is made of is left out, and tuning."""
+    """The indexes and the stages between them and a run.
+
+    Left out are what an index is made of, tuning, and vectors that are not read, as an index's codes alone decide.
+    """
     stage = stages[key]
+    unread = {"tuned", "chosen"}
+    if "index" in stage.upstream and stage.artifact.params.get("rescore") is False:
+        unread.add("passages")
     if stage.kind in KINDS and KINDS[stage.kind].box in SEARCH:
         yield key
         if not _is_index(stage):
             for role, above in stage.upstream.items():
-                if role not in ("tuned", "chosen"):
+                if role not in unread:
                     yield from _answering(stages, above)
 
 

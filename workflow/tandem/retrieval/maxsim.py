@@ -56,6 +56,17 @@ class Texts(Embeddings):
         return np.concatenate([np.empty((0, self.dimension)), *parts]).astype(np.float64)
 
 
+class OneQuery:
+    """Vectors of one query's tokens, shape (tokens, dim), where `Search` expects those of a split's queries."""
+
+    def __init__(self, vectors: Array) -> None:
+        self.vectors, self.offsets = vectors, np.array([0, len(vectors)])
+
+    def rows_of(self, _: Ids) -> Array:
+        """The vectors, float64."""
+        return self.vectors
+
+
 def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False) -> Array:
     """Σ_i max_j q_i · p_j of every query with every passage, both of at least one token, float64.
 
@@ -85,10 +96,15 @@ class Search:
         step: queries whose products with passages are in memory at once.
     """
 
-    def __init__(self, passages: Texts, queries: Texts, order: Order, same_token: bool = False) -> None:
-        self.passages, self.queries, self.order, self.same_token = passages, queries, order, same_token
-        self.lengths, self.counts = np.diff(passages.offsets), np.diff(queries.offsets)
+    def __init__(self, passages: Texts, queries: Texts | OneQuery, order: Order, same_token: bool = False) -> None:
+        self.passages, self.order, self.same_token = passages, order, same_token
+        self.lengths = np.diff(passages.offsets)
         self.everything = np.flatnonzero(self.lengths)
+        self.set_queries(queries)
+
+    def set_queries(self, queries: Texts | OneQuery) -> None:
+        """Search for these from now on."""
+        self.queries, self.counts = queries, np.diff(queries.offsets)
         self.step = max(1, PRODUCTS // TOKENS // int(self.counts.max(initial=1)))
 
     def best(self, queries: Ids, depth: int) -> Best:
@@ -174,7 +190,7 @@ def run(job: Job[MaxSimParams]) -> None:
     Inputs: dataset, passages and queries (`token_vectors`), and perhaps an `index` of the passages' tokens.
     """
     search = open_search(job, job.params.same_token)
-    rows = embedded_rows(job, search.queries)
+    rows = embedded_rows(job, Texts(job.inputs["queries"], "queries"))
 
     def ranked(progress: Progress) -> Iterator[RankedRows]:
         with searching(job, search) as searcher:

@@ -5,11 +5,13 @@ rows are; it follows from token ids alone, so that a block knows its texts befor
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tandem.cluster.progress import Progress
+from tandem.data.rows import Rows
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.ragged import Ids, Ragged, ends
@@ -40,7 +42,17 @@ class TokenEncoder(Encoder):
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         super().__init__(job)
-        self.texts, self.offsets = select(job)[0], offsets(job)
+        self.job = job
+
+    @cached_property
+    def texts(self) -> Rows | range:
+        """The rows of the texts to encode, in order."""
+        return select(self.job)[0]
+
+    @cached_property
+    def offsets(self) -> Ids:
+        """Where each text's vectors begin and end."""
+        return offsets(self.job)
 
     def read(self, rows: range) -> Piece:  # type: ignore[override]
         """The texts that rows of tokens belong to."""

@@ -19,6 +19,7 @@ from tandem.retrieval.encode_terms import TermEncoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.retrieval.pair_scores import load_scorer, scoring_part, tokenizer_folder
+from tandem.retrieval.token_vectors import TokenEncoder
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
@@ -26,6 +27,7 @@ from tandem.store.job import Job
 
 FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
 WARM_UP: Question = {"query": "warm up", "rows": [0]}
+ENCODERS = {"embeddings": Encoder, "term_weights": TermEncoder, "token_vectors": TokenEncoder}
 
 
 def open_part(part: PartData, threads: int, _: int) -> "Dual | Crosses":
@@ -57,17 +59,16 @@ class Dual:
         encode = {key: params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
         stage = EmbeddingsParams(side="queries", **encode)
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
-        kind = TermEncoder if inputs["passages"].kind == "term_weights" else Encoder
-        self.encoder = kind(Job("embeddings", Path(), stage, inputs))
+        self.encoder = ENCODERS[inputs["passages"].kind](Job("embeddings", Path(), stage, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])
 
-    def answer(self, question: Question) -> list[float]:
-        """The query's vector, or its weight for each entry of the vocabulary."""
+    def answer(self, question: Question) -> Any:
+        """The query's vector, its weight for each entry of the vocabulary, or a list of its tokens' vectors."""
         with Progress("", 1, "queries", quiet=True) as progress:
             vectors = self.encoder.encode(Ragged.of([self.queries.ids(question["query"])]), progress)
-        values: list[float] = (vectors.toarray() if issparse(vectors) else vectors)[0].tolist()
-        return values
+        dense = vectors.toarray() if issparse(vectors) else vectors
+        return (dense if isinstance(self.encoder, TokenEncoder) else dense[0]).tolist()
 
 
 class Crosses:

@@ -186,7 +186,7 @@ class Ranking:
     def __init__(self, session: Session, query: str) -> None:
         self.session, self.query = session, query
         self.milliseconds: dict[str, float] = {}
-        self._vectors: dict[str, list[float]] = {}
+        self._vectors: dict[str, list[float] | list[list[float]]] = {}
         self._scores: dict[str, dict[str, float]] = {}
 
     def ranked(self, run: Stage, depth: int) -> Ranked:
@@ -246,7 +246,7 @@ class Ranking:
         docs, scores = best(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
 
-    def _vector(self, scorer: Part) -> list[float]:
+    def _vector(self, scorer: Part) -> list[float] | list[list[float]]:
         if scorer.key not in self._vectors:
             with self._timed("encode"):
                 self._vectors[scorer.key] = self.session.ask("models", scorer, query=self.query)

@@ -14,9 +14,10 @@ from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 # Of runs that have a part of their own.
-KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "retrieve_sparse": DUAL, "rerank": CROSS}
+KINDS = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
 # Blocks of the configuration that name systems.
-SECTIONS = ("models", "sparse", "runs", "indexes", "fusions", "pipelines", "ensembles", "aggregations", "rerankers")
+SECTIONS = ["models", "encoders", "sparse", "runs", "indexes", "fusions", "pipelines", "ensembles", "aggregations"]
+SECTIONS += ["rerankers"]
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ def resolve(plan: FullPlan, system: str) -> Stage:
     """The stage of a system's run on the reported split; a `UserError` if unknown or unable to answer new queries."""
     settings, planner = plan.settings, plan.planner
     names = [name for section in SECTIONS for name in getattr(settings, section)]
-    known = ["bm25", *(f"bm25.{name}" for name in ANALYZERS), *names]
+    known = ["bm25", *(f"bm25.{name}" for name in ANALYZERS), "encoder", *names]
     for name in system.replace("@", "+").split("+"):
-        if name not in known and planner.ctx.model_name(name) not in known:
+        if name not in known and planner.ctx.model_name(name) not in known and not planner.ctx.untrained(name):
             raise UserError(f"{name} is not a system{nearest(name, known)}")
     is_cross = system in settings.models and settings.models[system].objective == "cross"
     if "+" not in system and (is_cross or system in settings.rerankers):

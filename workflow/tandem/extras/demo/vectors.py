@@ -1,14 +1,17 @@
 """Search over built embeddings in a worker, one query at a time: exact, or through an index."""
 
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
 from scipy.sparse import csr_array
 
+from tandem.config.execution import Execution
 from tandem.data.rows import Order
 from tandem.extras.demo.workers import PartData, Question, open_inputs
+from tandem.retrieval import maxsim
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, Best, pair_scores
 from tandem.retrieval.faiss_search import BlockSearch
@@ -16,25 +19,38 @@ from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
 from tandem.retrieval.sparse_search import best_of
 from tandem.retrieval.term_weights import Frequencies, TermWeights
-from tandem.stages.retrieval import AnnParams, RetrieveTermsParams
+from tandem.stages.base import Params
+from tandem.stages.retrieval import AnnParams, MaxSimParams, RetrieveTermsParams
+from tandem.store.job import Job
+
+P = TypeVar("P", bound=Params)
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
 
 
-def open_part(part: PartData, threads: int, count: int) -> "Vectors | Terms":
+def open_part(part: PartData, threads: int, count: int) -> "Vectors | Tokens | Terms":
     """What a dual encoder searches: see the classes."""
-    is_sparse = open_inputs(part)["passages"].kind == "term_weights"
-    return Terms(part) if is_sparse else Vectors(part, threads, count)
+    match open_inputs(part)["passages"].kind:
+        case "term_weights":
+            return Terms(part)
+        case "token_vectors":
+            return Tokens(part, threads)
+        case _:
+            return Vectors(part, threads, count)
+
+
+def params_as(kind: type[P], part: PartData) -> P:
+    """Those of a part's parameters that are of a kind: it also has those of its vectors."""
+    return kind.model_validate({name: part["params"][name] for name in kind.model_fields.keys() & part["params"]})
 
 
 class Terms:
     """Weights of terms, or BM25's of them as frequencies, by term and all in memory."""
 
     def __init__(self, part: PartData) -> None:
-        inputs, known = open_inputs(part), RetrieveTermsParams.model_fields
-        how = RetrieveTermsParams.model_validate({name: part["params"][name] for name in known & part["params"].keys()})
-        own, passages = how.frequencies, inputs["passages"]
+        inputs, own = open_inputs(part), params_as(RetrieveTermsParams, part).frequencies
+        passages = inputs["passages"]
         opened = Frequencies(passages, own) if own else TermWeights(passages, "passages")
         self.order, self.temperature = Order(inputs["dataset"]), opened.temperature
         self.inverted = opened.take(0, opened.rows).T.tocsr()
@@ -56,13 +72,13 @@ class Vectors:
 
     def __init__(self, part: PartData, threads: int, count: int) -> None:
         faiss.omp_set_num_threads(threads)
-        inputs, params, self._open = open_inputs(part), part["params"], ExitStack()
+        inputs, self._open = open_inputs(part), ExitStack()
         self.passages, self.order = Embeddings(inputs["passages"], "passages"), Order(inputs["dataset"])
         if "index" not in inputs:
             self.searcher: Exact | search.Searcher = Exact(self.passages, self.order.ranks, CACHE // count)
         else:
             index = search.Index(inputs["index"], self._open.enter_context(alone(threads)))
-            how = AnnParams.model_validate({name: params[name] for name in AnnParams.model_fields.keys() & params})
+            how = params_as(AnnParams, part)
             index.tune(how.nprobe, how.ef_search)
             self.searcher = search.Searcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
 
@@ -74,6 +90,34 @@ class Vectors:
             return pair_scores(np.repeat(vector, len(rows), axis=0), rows, self.passages.temperature).tolist()
         ranks, scores = self.searcher.best(vector, min(question["depth"], self.passages.rows)).ranked(0)
         return self.order.ids(ranks), scores.tolist()
+
+
+class Tokens:
+    """Vectors of passages' tokens, all of them or through an index, as the stage `maxsim` searches them."""
+
+    def __init__(self, part: PartData, threads: int) -> None:
+        inputs, params, self._open = open_inputs(part), params_as(MaxSimParams, part), ExitStack()
+        self.passages, self.order = maxsim.Texts(inputs["passages"], "passages"), Order(inputs["dataset"])
+        none = maxsim.OneQuery(np.empty((0, self.passages.dimension)))
+        self.search = maxsim.Search(self.passages, none, self.order, params.same_token)
+        job = Job("maxsim", Path(), params, inputs, Execution(workers=threads))
+        self.searcher = self._open.enter_context(maxsim.searching(job, self.search))
+        if isinstance(self.searcher, maxsim.Searcher):
+            self.passages.decode = self.searcher.decode
+
+    def answer(self, question: Question) -> Any:
+        """As `Vectors.answer`, of a query's `vector` for each token."""
+        self.search.set_queries(maxsim.OneQuery(np.array(question["vector"], np.float64)))
+        query = np.array([0])
+        if "rows" not in question:
+            ranks, scores = self.searcher.best(query, question["depth"]).ranked(0)
+            return self.order.ids(ranks), scores.tolist()
+        rows = np.unique(question["rows"])
+        best = Best(1, len(rows))
+        self.search.score(best, slice(0, 1), query, rows[self.search.lengths[rows] > 0])
+        ranks, scores = best.ranked(0)
+        known = dict(zip(self.order.by_rank[ranks].tolist(), scores.tolist(), strict=True))
+        return [known.get(row, 0.0) for row in question["rows"]]
 
 
 class Exact:

@@ -42,7 +42,7 @@ class Request(TypedDict, total=False):
     """What a question asks; which of the fields it has depends on the role."""
 
     query: str
-    vector: list[float]
+    vector: list[float] | list[list[float]]
     rows: list[int]
     depth: int
 

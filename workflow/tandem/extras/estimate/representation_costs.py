@@ -2,6 +2,7 @@
 
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LIGHT, bm25_memory, bm25_rows, run_bytes
+from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
 
 ORDER = 24  # bytes a passage whose id's place in alphabetical order is mapped
@@ -82,13 +83,17 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
     return Work(rows=(("flat_search", operations),), memory=1024 * MIB, run=run)
 
 
+def logits(model: Stage, shape: Shape) -> float:
+    """Operations a token of the wide layer above a model's encoder; 0 where there is none."""
+    return 2.0 * shape.hidden * params_of(model).representation.head(shape.vocabulary)
+
+
 @cost("term_weights")
 def term_weights(stage: Stage, setting: Setting) -> Work:
     """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
     shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
     model = params_of(stage.upstream["model"]).representation
-    operations = shape.forward(texts, tokens) * model.encoders
-    operations += 2.0 * texts * tokens * shape.hidden * model.head(shape.vocabulary)
+    operations = model.encoders * shape.forward(texts, tokens) + texts * tokens * logits(stage.upstream["model"], shape)
     usual = ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS
     disk = 6 * texts * (model.active_terms(tokens) or usual)
     return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)

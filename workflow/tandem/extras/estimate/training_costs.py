@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import ceil
 
+from tandem.extras.estimate.representation_costs import logits
 from tandem.extras.estimate.resources import DUAL_SPECIAL, PROCESS, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import EVERY
 from tandem.plan.encoders import Shape
@@ -85,9 +86,10 @@ def _training(stage: Stage, setting: Setting) -> Work:
         towers = 2 if getattr(params, "shared", None) is False else readers
         tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
         whole = tokens <= setting.execution.graph_tokens or objective == "joint"
-        once = _encoded(shape, queries, size, (query, passage))
-        operations += readers * once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
-        validation += readers * _encoded(shape, asked, shown, (query, passage))
+        head = logits(stage, shape) / readers  # one of them has it
+        once = readers * _encoded(shape, queries, size, (query, passage), head)
+        operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
+        validation += readers * _encoded(shape, asked, shown, (query, passage), head)
         weights += towers * shape.parameters
         activations += readers * _activations(shape, tokens, setting, passage)
     if objective != "dual":
@@ -110,10 +112,14 @@ def _training(stage: Stage, setting: Setting) -> Work:
     return Work(objective, operations, memory=memory, disk=4 * weights, steps=steps)
 
 
-def _encoded(shape: Shape, queries: int, size: int, lengths: tuple[float, float]) -> float:
-    """Encoding queries and their lists of `size` passages once, of texts as long on average as `lengths`."""
+def _encoded(shape: Shape, queries: int, size: int, lengths: tuple[float, float], head: float = 0.0) -> float:
+    """Encoding queries and their lists of `size` passages once, of texts as long on average as `lengths`.
+
+    `head`: operations a token above the encoder.
+    """
     query, passage = (length + DUAL_SPECIAL for length in lengths)
-    return shape.forward(queries, query) + shape.forward(queries * size, passage)
+    above = head * queries * (query + size * passage)
+    return shape.forward(queries, query) + shape.forward(queries * size, passage) + above
 
 
 def _spared(shape: Shape, frozen: int) -> float:
