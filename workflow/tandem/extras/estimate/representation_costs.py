@@ -85,7 +85,7 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
 
 def logits(model: Stage, shape: Shape) -> float:
     """Operations a token of the wide layer above a model's encoder; 0 where there is none."""
-    return 2.0 * shape.hidden * params_of(model).representation.head(shape.vocabulary)
+    return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
 
 
 @cost("term_weights")
