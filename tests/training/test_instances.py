@@ -10,7 +10,7 @@ from pytest import approx
 from tiny_training import TRAINING, objective
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from tandem.config.training import DualTrain, RankGroup
+from tandem.config.training import DualModel, DualTrain, RankGroup
 from tandem.training.forward import Seeds
 from tandem.training.instances import Instances, balanced, batches, by_topic, pseudo_labels, visits_in
 from tandem.training.lists import Batch, Lists
@@ -130,6 +130,7 @@ def test_bins_need_a_teacher_and_whole_lists():
     assert not {"margin_bins", "topics"} & set(DualTrain().model_dump())
 
 
+TEACHER = {"from": "ce", "loss": "lambda_mrr"}
 GROUPS = tuple(RankGroup(last_rank=rank, passages=count) for rank, count in ((2, 2), (5, 2), (9, 2)))
 
 
@@ -167,14 +168,10 @@ def test_what_a_list_lacks_is_left_empty_in_its_group():
     ],
 )
 def test_groups_that_do_not_fit_are_refused(train, line):
-    told = {
-        "groups": [group.model_dump() for group in GROUPS],
-        "list_size": 6,
-        "distil": {"from": "ce", "loss": "lambda_mrr"},
-    }
-    assert DualTrain.model_validate(told).groups == GROUPS
+    fits = {"groups": [group.model_dump() for group in GROUPS], "list_size": 6, "distil": TEACHER}
+    assert DualTrain.model_validate(fits).groups == GROUPS
     with pytest.raises(ValidationError, match=line):
-        DualTrain.model_validate(told | train)
+        DualTrain.model_validate(fits | train)
 
 
 def test_an_epoch_by_topic_by_hand():
@@ -201,3 +198,13 @@ def test_batches_of_several_epochs_are_of_one_topic_each():
     assert [batch.queries.tolist() for batch in again] == [batch.queries.tolist() for batch in seen[20:]]
     plain = list(batches(Instances(lists, 2), 4, seed=1, visits=150))
     assert sum(len(set(topics[batch.queries])) == 1 for batch in plain) < 5
+
+
+def test_groups_beyond_the_end_of_the_lists_are_refused():
+    train = {"groups": [group.model_dump() for group in GROUPS], "list_size": 6, "distil": TEACHER}
+    model = {"objective": "dual", "candidates": {"from": "bm25", "depth": 8}, "train": train}
+    assert DualModel.model_validate(model).train.groups == GROUPS
+    for candidates in ({"depth": 7}, {"negatives": 7}, {"first_rank": 2}):
+        model["candidates"] = {"from": "bm25", "depth": 8, **candidates}
+        with pytest.raises(ValidationError, match="groups end at rank 9, but lists have at most 8 passages"):
+            DualModel.model_validate(model)

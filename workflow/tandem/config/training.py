@@ -1,5 +1,6 @@
 """The models that are trained: their objectives, training lists, validation."""
 
+from collections.abc import Sequence
 from operator import not_
 from typing import Annotated, Literal, Self, get_args
 
@@ -261,6 +262,18 @@ class TrainedModel(Section):
         if self.lora and train and train.freeze_layers:
             raise problem(
                 f".train.freeze_layers is {train.freeze_layers}, but lora freezes every layer; leave one of the two out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _lists_reach_the_groups(self) -> Self:
+        groups: Sequence[RankGroup] = getattr(getattr(self, "train", None), "groups", ())
+        drawn = self.candidates
+        most = 1 + (drawn.negatives or drawn.depth - drawn.first_rank + 1)
+        if groups and not drawn.also and groups[-1].last_rank > most:
+            raise problem(
+                f".train.groups end at rank {groups[-1].last_rank}, but lists have at most {most} passages; "
+                "lower last_rank, or widen candidates"
             )
         return self
 
