@@ -31,10 +31,13 @@ def _readable(line: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean x?` or `; allowed: …`, to end a line about an unknown word."""
+def nearest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
+    """`; did you mean x?` or `; allowed: …`, to end a line about an unknown word.
+
+    `more` are further known words, too many to be listed.
+    """
     known = list(known)
-    close = difflib.get_close_matches(word, known, 1)
+    close = difflib.get_close_matches(word, [*known, *more], 1)
     return f"; did you mean {close[0]}?" if close else f"; allowed: {', '.join(sorted(known)) or 'none'}"
 
 

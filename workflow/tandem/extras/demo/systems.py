@@ -15,9 +15,9 @@ from tandem.store.artifact import open_artifact
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 # Of runs that have a part of their own.
 KINDS = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
-# Blocks of the configuration that name systems.
-SECTIONS = ["models", "encoders", "sparse", "runs", "indexes", "fusions", "pipelines", "ensembles", "aggregations"]
-SECTIONS += ["rerankers"]
+# Blocks of the configuration that name systems, and catalogues of what systems are made of.
+SECTIONS = ("models", "sparse", "runs", "fusions", "pipelines", "ensembles", "aggregations")
+CATALOGUES = ("encoders", "indexes", "rerankers")
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ class Part:
 def resolve(plan: FullPlan, system: str) -> Stage:
     """The stage of a system's run on the reported split; a `UserError` if unknown or unable to answer new queries."""
     settings, planner = plan.settings, plan.planner
-    names = [name for section in SECTIONS for name in getattr(settings, section)]
-    known = ["bm25", *(f"bm25.{name}" for name in ANALYZERS), "encoder", *names]
+    systems, parts = ([name for one in some for name in getattr(settings, one)] for some in (SECTIONS, CATALOGUES))
+    systems += ["bm25", *(f"bm25.{name}" for name in ANALYZERS), "encoder"]
+    known = {*systems, *parts}
     for name in system.replace("@", "+").split("+"):
         if name not in known and planner.ctx.model_name(name) not in known and not planner.ctx.untrained(name):
-            raise UserError(f"{name} is not a system{nearest(name, known)}")
+            raise UserError(f"{name} is not a system{nearest(name, systems, parts)}")
     is_cross = system in settings.models and settings.models[system].objective == "cross"
     if "+" not in system and (is_cross or system in settings.rerankers):
         raise UserError(f"{system} is a cross-encoder, which re-ranks a list; say whose: bm25+{system}")
