@@ -9,7 +9,7 @@ from tandem.config.encoders import CropEncoder
 from tandem.config.indexes import FactoryIndex
 from tandem.config.loading import catalogue, gathered, load_settings
 from tandem.config.merging import merged
-from tandem.config.training import JointModel, Validation, ValidationSettings
+from tandem.config.models import JointModel, Validation, ValidationSettings
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,8 @@ from pytest import approx
 from tiny_training import TRAINING, objective
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from tandem.config.training import DualModel, DualTrain, RankGroup
+from tandem.config.models import DualModel
+from tandem.config.training import DualTrain, RankGroup
 from tandem.training.forward import Seeds
 from tandem.training.instances import Instances, balanced, batches, by_topic, pseudo_labels, visits_in
 from tandem.training.lists import Batch, Lists

@@ -14,9 +14,9 @@ from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
 from tandem.config.merging import INHERITED, Raw, inherited, merged, with_likes, without_inherited
+from tandem.config.models import OBJECTIVES
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, Sweep, TableLayout
-from tandem.config.training import OBJECTIVES
 from tandem.config.validation import limited, no_object, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 from tandem.registry import load_plugins

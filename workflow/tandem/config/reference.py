@@ -18,9 +18,10 @@ from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
+from tandem.config.models import OBJECTIVES, TrainedModel
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
-from tandem.config.training import OBJECTIVES, Train, TrainedModel
+from tandem.config.training import Train
 from tandem.config.validation import NAMES, branches
 
 Schema = dict[str, Any]

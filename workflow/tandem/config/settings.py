@@ -8,6 +8,7 @@ from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.execution import ExecutionSettings
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
 from tandem.config.language_models import LlmEntry, LlmJudge
+from tandem.config.models import ModelEntry, ValidationSettings
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -23,7 +24,6 @@ from tandem.config.retrieval import (
     Sparse,
 )
 from tandem.config.tables import Score, Sweep
-from tandem.config.training import ModelEntry, ValidationSettings
 
 
 class SimilarQueriesAudit(Section):

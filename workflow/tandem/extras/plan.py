@@ -13,8 +13,8 @@ from tandem.config.datasets import UNSPACED
 from tandem.config.indexes import FrequencyIndex, SeismicIndex, SeismicSearch
 from tandem.config.loading import read_section
 from tandem.config.merging import Raw
+from tandem.config.models import ModelEntry
 from tandem.config.tables import StatisticsLayout
-from tandem.config.training import ModelEntry
 from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits

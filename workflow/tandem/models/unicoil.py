@@ -1,6 +1,7 @@
 """uniCOIL: a text's terms are its own tokens, each with a weight by a linear layer on its state."""
 
 import copy
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +21,7 @@ from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths, tandem_usage
 
 
-class OwnTokens(DualEncoder):
+class OwnTokens(DualEncoder, ABC):
     """A dual encoder of texts' own tokens, for which sentence-transformers has no files to put beside the weights."""
 
     packs = False  # tokens stand in a grid
@@ -48,9 +49,9 @@ class OwnTokens(DualEncoder):
         model.options = REPRESENTATIONS[shape.type].model_validate(dict(shape.representation))
         return model
 
+    @abstractmethod
     def new_layers(self, hidden: int) -> list[Dense]:
         """The layers of a side, which read states of `hidden` numbers, with random weights."""
-        raise NotImplementedError
 
     @property
     def static(self) -> bool:

@@ -2,7 +2,8 @@
 
 from tandem.config.candidates import Candidates, Draw
 from tandem.config.losses import Distil
-from tandem.config.training import ModelEntry, Train
+from tandem.config.models import ModelEntry
+from tandem.config.training import Train
 from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth

@@ -13,8 +13,8 @@ from typing import Any
 from tandem.config.base import Model
 from tandem.config.datasets import Dataset
 from tandem.config.execution import Training
+from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
-from tandem.config.training import ModelEntry
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import JSON, Stage, Stages
 from tandem.registry import Registry, plugins_behind

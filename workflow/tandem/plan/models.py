@@ -10,8 +10,8 @@ import re
 from tandem.config.candidates import Topics
 from tandem.config.datasets import Reduced
 from tandem.config.losses import TERM_RECALL, option_takers
+from tandem.config.models import JointModel, ModelEntry, Validation
 from tandem.config.representations import Representation, UniCoilTerms
-from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teachers, training_lists

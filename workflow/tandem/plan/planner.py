@@ -10,8 +10,8 @@ from pathlib import Path
 from tandem.config.datasets import Dissimilar, Group, Reduced
 from tandem.config.encoders import PretrainedEncoder
 from tandem.config.merging import Raw
+from tandem.config.models import JointModel
 from tandem.config.settings import Settings
-from tandem.config.training import JointModel
 from tandem.config.variants import Variants
 from tandem.errors import UserError
 from tandem.plan import audits, datasets, encoders, models, rerankers, runs

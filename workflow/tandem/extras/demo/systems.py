@@ -39,7 +39,8 @@ class Part:
 def resolve(plan: FullPlan, system: str) -> Stage:
     """The stage of a system's run on the reported split; a `UserError` if unknown or unable to answer new queries."""
     settings, planner = plan.settings, plan.planner
-    systems, parts = ([name for one in some for name in getattr(settings, one)] for some in (SECTIONS, CATALOGUES))
+    systems = [name for block in SECTIONS for name in getattr(settings, block)]
+    parts = [name for block in CATALOGUES for name in getattr(settings, block)]
     systems += ["bm25", *(f"bm25.{name}" for name in ANALYZERS), "encoder"]
     known = {*systems, *parts}
     for name in system.replace("@", "+").split("+"):
