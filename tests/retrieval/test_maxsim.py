@@ -163,6 +163,17 @@ def test_an_index_whose_lists_are_all_searched_finds_what_exact_search_does(sear
     assert 0.3 < overlap(few, exact) <= 1
 
 
+def test_passages_are_promising_by_what_was_found_above_each_tokens_worst():
+    # passages of two tokens each: rows 0 and 1, 2 and 3, 4 and 5, 6 and 7
+    offsets = np.array([0, 2, 4, 6, 8])
+    rows = np.array([[2, 3, 0, 4], [4, 6, 1, -1]])
+    scores = np.array([[1, 0.875, 0.5, 0.25], [0.75, 0.625, 0.5, -np.inf]], np.float32)
+    # above .25 and .5: passage 0 has .25 and 0, 1 the larger of .75 and .625, 2 has 0 and .25, 3 has .125
+    best = [maxsim.promising(scores, rows, offsets, count).tolist() for count in range(1, 6)]
+    assert best == [[1], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
+    assert maxsim.promising(scores, np.full_like(rows, -1), offsets, 3).tolist() == []
+
+
 def test_codes_stand_for_the_vectors_they_were_made_from(search, index):
     exact, options = search("uncoded", depth=10), {"depth": 10, "nprobe": 4, "rescore_factor": 100, "rescore": False}
     # vectors as they are, differences from centroids of 8 bits, and codes of 4 bits for two numbers each

@@ -1,9 +1,9 @@
 """Stage `maxsim`: late interaction end to end, s(q, p) = Σ_i max_j q_i · p_j over tokens' vectors. No torch here.
 
-All passages are scored, or those of which an index of tokens' vectors finds one near a query's; by the stored vectors,
-or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of length 1 a query are exact
-(see `models.multi.max_sim`): how passages are grouped and how many threads there are changes no bit. Scores of other
-vectors are sums in float64, rounded to float32: the order of such a sum hardly ever shows.
+All passages are scored, or the most promising of those of which an index of tokens' vectors finds one near a query's;
+by the stored vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of
+length 1 a query are exact (see `models.multi.max_sim`): how passages are grouped and how many threads there are changes
+no bit. Scores of other vectors are sums in float64, rounded to float32: the order of such a sum hardly ever shows.
 """
 
 from collections.abc import Callable, Iterator
@@ -127,12 +127,33 @@ class Search:
                 best.add(at, pack(scores / self.passages.temperature, ranks))
 
 
+def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
+    """The passages whose tokens among those that an index found promise the largest MaxSim; at most `count`, ascending.
+
+    Where a token of the query found none of a passage's, the worst score that it found stands in, a bound of those that
+    it did not find (as in XTR; Lee et al. 2023, arXiv:2304.01982). So the sum of the worst is in every passage's
+    estimate, and what the found ones score above it decides; of equal passages the first are taken.
+
+    Args:
+        scores, rows: of the tokens found for each of a query's, shape (tokens, found); a row of -1 is none.
+        offsets: where each passage's rows begin and end.
+    """
+    found = rows >= 0
+    gains = scores - np.where(found, scores, np.inf).min(axis=1, keepdims=True)
+    texts, tokens = np.searchsorted(offsets, rows[found], "right") - 1, np.nonzero(found)[0]
+    order = np.lexsort((-gains[found], texts, tokens))  # the nearest of a passage's tokens comes first
+    first = np.flatnonzero(np.diff(texts[order], prepend=-1) | np.diff(tokens[order], prepend=-1))
+    passages, numbers = np.unique(texts[order][first], return_inverse=True)
+    sums = np.bincount(numbers, gains[found][order][first])
+    return np.sort(passages[np.argsort(-sums, kind="stable")[:count]])
+
+
 class Searcher:
-    """Search of the passages that have one of the tokens that an index finds for each token of a query.
+    """Search of the passages that the tokens which an index finds for a query's make the most promising.
 
     Args:
         index: a `retrieval.indexes.search.Index` of the passages' tokens.
-        factor: times the depth that it is asked for each token.
+        factor: times the depth that it is asked for each token, and that passages are scored.
         decode: gives the vectors that decide, from the index's codes; None: the stored ones do.
     """
 
@@ -150,9 +171,9 @@ class Searcher:
         near = min(best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST)
         for number, query in enumerate(queries):
             tokens = self.search.queries.rows_of(np.array([query])).astype(np.float32)
-            rows = self.index.search(tokens, near)[1]
-            near_texts = np.unique(np.searchsorted(passages.offsets, rows[rows >= 0], "right") - 1)
-            self.search.score(best, slice(number, number + 1), np.array([query]), near_texts)
+            scores, rows = self.index.search(tokens, near)
+            some = promising(scores, rows, passages.offsets, best.depth * self.factor)
+            self.search.score(best, slice(number, number + 1), np.array([query]), some)
         return best
 
 

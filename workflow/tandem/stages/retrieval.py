@@ -112,7 +112,7 @@ class MaxSimParams(RunParams):
     ef_search: int | None = Field(None, ge=1, description="candidates in a graph; null: FAISS's default")
     rescore: bool = Field(True, description="score by the stored vectors; false: by those the index's codes stand for")
     rescore_factor: int = Field(
-        2, ge=1, description="times the depth that the index finds tokens for each of a query's"
+        2, ge=1, description="times the depth that tokens are found for each of a query's, and passages scored"
     )
     same_token: bool = Field(
         False, exclude_if=not_, description="a query's token meets the same tokens of a passage alone (COIL)"
@@ -242,7 +242,7 @@ KINDS = (
         box="Retrieval"),
     Kind("token_vectors", "retrieval.token_vectors:run", TokenVectorsParams, env="models", threads="all",
         gpu=("model",), shard="retrieval.token_vectors:run_shard", box="Encoding"),
-    Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, env="search", threads="all", box="Retrieval"),
+    Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, version=2, env="search", threads="all", box="Retrieval"),
     Kind("tradeoffs", "retrieval.indexes.ann:run_tradeoffs", TradeoffsParams, env="search", threads="exclusive",
         lazy=("dataset",), box="Retrieval"),
     Kind("term_tradeoffs", "retrieval.term_tradeoffs:run", TermTradeoffsParams, env="lexical", threads="exclusive",

@@ -150,6 +150,24 @@ def ann(stage: Stage, setting: Setting) -> Work:
     return Work(rows=rows, memory=memory, run=run_bytes(queries, depth, params.split))
 
 
+@cost("maxsim")
+def maxsim(stage: Stage, setting: Setting) -> Work:
+    """Products of every query's tokens with every passage's, or an index's search for each and the most promising's."""
+    params, passages, queries = params_of(stage), stage.upstream["passages"], stage.upstream["queries"]
+    count, texts = setting.size(stage).passages, setting.queries(stage, params.split)
+    tokens, query_tokens = token_rows(passages, setting), token_rows(queries, setting)
+    memory, searches = 1024.0 * MIB, dict[str, float]()
+    if "index" in stage.upstream:
+        index = Index(stage.upstream["index"], setting)
+        searches["hops"] = query_tokens * index.hops(index.compared_nodes(params.ef_search))
+        searches[together(setting)] = query_tokens * index.searched(params.nprobe, params.ef_search)
+        tokens *= min(count, params.depth * params.rescore_factor) / count
+        memory += index.rows * (index.each + (0 if params.rescore else 8))
+    products = 2.0 * query_tokens * tokens * setting.dimension(passages)
+    run = run_bytes(texts, min(params.depth, count), params.split)
+    return Work(rows=(*searches.items(), ("flat_search", products)), memory=memory, run=run)
+
+
 @cost("tradeoffs")
 def tradeoffs(stage: Stage, setting: Setting) -> Work:
     """Every setting of every index: a query at a time by one thread, all together by all; and exact search once."""

@@ -70,19 +70,6 @@ def token_vectors(stage: Stage, setting: Setting) -> Work:
     )
 
 
-@cost("maxsim")
-def maxsim(stage: Stage, setting: Setting) -> Work:
-    """Products of every query's tokens with every passage's, or with those of the passages that an index finds."""
-    params, passages, queries = params_of(stage), stage.upstream["passages"], stage.upstream["queries"]
-    count, texts = setting.size(stage).passages, setting.queries(stage, params.split)
-    tokens, query_tokens = token_rows(passages, setting), token_rows(queries, setting)
-    if "index" in stage.upstream:  # at most so many passages for each of a query's tokens
-        tokens *= min(count, params.depth * params.rescore_factor * query_tokens / max(1, texts)) / count
-    operations = 2.0 * query_tokens * tokens * setting.dimension(passages)
-    run = run_bytes(texts, min(params.depth, count), params.split)
-    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, run=run)
-
-
 def logits(model: Stage, shape: Shape) -> float:
     """Operations a token of the wide layer above a model's encoder; 0 where there is none."""
     return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
