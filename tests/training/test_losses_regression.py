@@ -15,6 +15,7 @@ from tandem.training.losses.listwise import (
     kl_reverse,
     kl_t2,
     mse,
+    mse_probability,
     reference_listwise_distillation,
 )
 from tandem.training.losses.pairwise import margin_mse
@@ -75,6 +76,11 @@ def test_temperature_scales_scores_and_t2_keeps_the_gradients_size():
 def test_margin_mse_by_hand():
     # the student's margins are 2 and 3, the teacher's 1 and 3: (1² + 0²) / 2
     assert of(margin_mse, [3.0, 1.0, 0.0], [1.0, 0.0, -2.0]) == approx(0.5)
+
+
+def test_mse_of_probabilities_by_hand():
+    # the teacher's logits ln 3 and 0 are the probabilities 3/4 and 1/2: (1/4² + 1/2²) / 2
+    assert of(mse_probability, [1.0, 0.0], [LN3, 0.0]) == approx(5 / 32)
 
 
 def test_mse_by_hand():

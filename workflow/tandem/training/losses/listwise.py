@@ -178,6 +178,17 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     return (errors.sum(-1) / mask.sum(-1)).sum()
 
 
+@distillation("mse_probability")
+def mse_probability(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """(s(q,p) - σ(t(q,p)))², averaged over each query's passages, summed over queries.
+
+    Augmented SBERT (Thakur et al. 2021), where s is a cosine and t a cross-encoder's logit, learned by `pointwise`.
+
+    Args and returns: as `mse`, the teacher in logits and the student in the unit of a probability.
+    """
+    return mse(student, teacher.detach().sigmoid(), mask)
+
+
 @distillation("listmle")
 def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """-Σ_i log( e^{s_π(i)} / Σ_{k ≥ i} e^{s_π(k)} ), π the teacher's order, summed over queries.
