@@ -1,5 +1,6 @@
 """Where the tables and the report of a configuration go: none overwrites another's."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,13 @@ def test_two_configurations_share_stages_and_no_table():
     assert long.tables.files()[0] == "results/long/tables/summary.csv"
     assert long.sweeps("rocketqav2_figure4_small") == ["results/long/sweeps/rocketqav2_figure4_small.json"]
     assert plain.planner.model("de_bm25neg", "here").folder == long.planner.model("de_bm25neg", "here").folder
+
+
+def test_what_the_default_measured_says_nothing_of_other_settings(tmp_path):
+    def measured(text):
+        (file := tmp_path / "own.yaml").write_text(text)
+        bands = json.loads(Configuration([file]).plan().tables.to_json("summary"))["bands"]
+        return [band for band in bands if "sd" in band and "table" not in band]
+
+    assert measured("{}") == measured("seeds: [1, 2]\ntables: [summary]") != []
+    assert measured("models: {de_bm25neg: {train: {steps: 41}}}") == []

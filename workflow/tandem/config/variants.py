@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.base import Section
-from tandem.config.loading import CATALOGUES, assembled, catalogue, load_settings, validated
+from tandem.config.loading import CATALOGUES, assembled, catalogue, load_settings, read_yaml, validated
 from tandem.config.merging import Raw, merged
 from tandem.config.settings import Settings
 from tandem.config.validation import limited
@@ -38,6 +38,11 @@ class Variants:
         return [
             name for name in self._raw.get("datasets") or {} if name not in catalogue(self._root / "config/datasets")
         ]
+
+    def changed(self) -> set[str]:
+        """The keys that files or command line give another value than config/config.yaml."""
+        shipped = read_yaml(self._root / "config/config.yaml")
+        return {key for key in self._raw.keys() | shipped.keys() if self._raw.get(key) != shipped.get(key)}
 
     def settings(self, overrides: Mapping[str, Any]) -> Settings:
         """The configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.
