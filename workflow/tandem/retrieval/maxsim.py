@@ -138,13 +138,13 @@ def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
         scores, rows: of the tokens found for each of a query's, shape (tokens, found); a row of -1 is none.
         offsets: where each passage's rows begin and end.
     """
-    found = rows >= 0
-    gains = scores - np.where(found, scores, np.inf).min(axis=1, keepdims=True)
-    texts, tokens = np.searchsorted(offsets, rows[found], "right") - 1, np.nonzero(found)[0]
-    order = np.lexsort((-gains[found], texts, tokens))  # the nearest of a passage's tokens comes first
+    filled = rows >= 0
+    gains = scores - np.where(filled, scores, np.inf).min(axis=1, keepdims=True)
+    texts, tokens = np.searchsorted(offsets, rows[filled], "right") - 1, np.nonzero(filled)[0]
+    order = np.lexsort((-gains[filled], texts, tokens))  # the nearest of a passage's tokens comes first
     first = np.flatnonzero(np.diff(texts[order], prepend=-1) | np.diff(tokens[order], prepend=-1))
     passages, numbers = np.unique(texts[order][first], return_inverse=True)
-    sums = np.bincount(numbers, gains[found][order][first])
+    sums = np.bincount(numbers, gains[filled][order][first])
     return np.sort(passages[np.argsort(-sums, kind="stable")[:count]])
 
 
