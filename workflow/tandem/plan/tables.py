@@ -6,7 +6,6 @@ from pathlib import Path
 from tandem.config.datasets import Group
 from tandem.config.loading import read_bands, read_yaml
 from tandem.config.settings import Settings
-from tandem.config.tables import Band
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import (
     Layout,
@@ -116,17 +115,17 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     def to_json(self, table: str) -> str:
         """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
         file = self.layouts[table]
-        bands, entries = beside(file, "bands.yaml"), tuple[Band, ...]()
+        bands = beside(file, "bands.yaml")
         within = bands is not None and file.parent != bands.parent
-        if bands:
+        entries = read_bands(bands) if bands else []
+        if not self.planners.variants.changed() <= {*NOT_TAKEN, "seed", "seeds"}:
             # What was measured with config/config.yaml says nothing of other settings, unless it is a table's own.
-            shipped = self.planners.variants.changed() <= {*NOT_TAKEN, "seed", "seeds"}
-            entries = tuple(band for band in read_bands(bands) if shipped or band.sd is None or band.table)
+            entries = [band for band in entries if band.sd is None or band.table]
         plan = TablePlan(
             name=f"{file.parent.name}/{file.stem}" if within else file.stem,
             layout=self._read[table],
             rows=tuple(self.rows(table)),
-            bands=entries,
+            bands=tuple(entries),
         )
         return plan.model_dump_json(by_alias=True, exclude_defaults=True)
 

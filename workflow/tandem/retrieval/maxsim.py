@@ -128,14 +128,14 @@ class Search:
 
 
 def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
-    """The passages whose tokens among those that an index found promise the largest MaxSim; at most `count`, ascending.
+    """The `count` passages, or fewer, whose MaxSim is the largest by the tokens that an index found; ascending.
 
-    Where a token of the query found none of a passage's, the worst score that it found stands in, a bound of those that
-    it did not find (as in XTR; Lee et al. 2023, arXiv:2304.01982). So the sum of the worst is in every passage's
-    estimate, and what the found ones score above it decides; of equal passages the first are taken.
+    Where none of a passage's tokens was found for a token of the query, the worst score found for it stands in: no
+    other can be better (as in XTR; Lee et al. 2023, arXiv:2304.01982). The sum of the worst is thus in every passage's
+    estimate, and the gains above them decide. Of equal passages the first are taken.
 
     Args:
-        scores, rows: of the tokens found for each of a query's, shape (tokens, found); a row of -1 is none.
+        scores, rows: what was found for each token of the query, shape (tokens, hits); a row of -1 is no hit.
         offsets: where each passage's rows begin and end.
     """
     filled = rows >= 0
@@ -149,7 +149,7 @@ def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
 
 
 class Searcher:
-    """Search of the passages that the tokens which an index finds for a query's make the most promising.
+    """Search through an index of tokens: it proposes passages, and MaxSim decides among the most promising.
 
     Args:
         index: a `retrieval.indexes.search.Index` of the passages' tokens.
