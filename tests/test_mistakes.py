@@ -68,6 +68,7 @@ MISTAKES = {
     "a misspelt table": Mistake(
         "tandem run mine.yaml", "tables: sumary is unknown; did you mean summary?", "tables: [sumary]"
     ),
+    "no table": Mistake("tandem run mine.yaml", "tables is [], and the report shows tables; allowed: ", "tables: []"),
     "a misspelt run": Mistake(
         "tandem run mine.yaml",
         "mine_table.yaml: bm26 is no model; allowed: ",

@@ -11,7 +11,8 @@ from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 OTHERS = {"dimensions", "matryoshka", "scifact", "systems", "systems_squad"}  # of no paper
-SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS)
+COLLECTIONS = {"chinese", "squad"}  # for all_tables
+SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS)
 SYSTEMS = [
     *("deepct", "unicoil", "splade", "uhd_bert", "spade", "colbert", "coil", "me_bert"),
     *("dpr", "ance", "star", "pair", "repbert", "cocondenser", "retromae", "contriever"),
@@ -154,17 +155,26 @@ def test_the_transferred_model_goes_on_from_the_zero_shot_one():
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_variant_can_be_planned(name, tmp_path, monkeypatch):
-    for split in ("train", "dev", "test"):  # data of one's own, in the working directory
-        (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").touch()
-    monkeypatch.chdir(tmp_path)
+def test_a_small_variant_can_be_planned(name):
     plan = planned(f"small/{name}")
-    made = plan.tables.files()
-    assert made
+    assert plan.tables.files()
     trained = {stage.values["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
     assert None not in trained
     assert max(trained) <= 480  # minutes on two cores
+
+
+@pytest.mark.parametrize(("collection", "folder"), [("chinese", "cn-med-im"), ("squad", "squad")])
+def test_a_collection_has_all_of_the_papers_tables(collection, folder, encoder_folder, tmp_path, monkeypatch):
+    qrels = tmp_path / "data" / folder / "qrels"
+    qrels.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (qrels / f"{split}.tsv").touch()
+    (tmp_path / "data/multilingual-e5-small-q4").symlink_to(encoder_folder)
+    monkeypatch.chdir(tmp_path)
+    plan = planned("small/all_tables", f"small/{collection}")
+    for table in plan.tables.requested():
+        assert not [row for row in plan.tables.rows(table) if row.absent]
+    assert plan.swept.files(["rocketqav2_figure4_small"])
 
 
 def models_of(stage):

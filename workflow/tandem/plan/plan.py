@@ -61,8 +61,8 @@ class Plan:
     def targets(self) -> dict[str, list[Check]]:
         """Target of the command line → what must be possible for it."""
         return {
-            "all": [self.tables.files, self.sweeps],
-            "report": [self.tables.files, self.sweeps],
+            "all": [self.in_report, self.sweeps],
+            "report": [self.in_report, self.sweeps],
             "fidelity": [self.fidelity],
             **{paper: [partial(self.of_paper, paper)] for paper in self.tables.papers},
             **{name: [partial(self.swept.files, names)] for name, names in self.swept.targets.items()},
@@ -105,6 +105,13 @@ class Plan:
         if not tables:
             raise UserError("\n".join(self.tables.lacking(self.tables.papers[paper])))
         return self.tables.files(*tables)
+
+    def in_report(self) -> list[str]:
+        """The files of the tables that the report shows; a `UserError` if there is none."""
+        if not self.tables.requested():
+            allowed = ", ".join(sorted(self.tables.layouts))
+            raise UserError(f"tables is [], and the report shows tables; allowed: {allowed}")
+        return self.tables.files()
 
     def sweeps(self, *names: str) -> list[str]:
         """The files of sweeps that programs read, of the requested ones if none is named."""
