@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from messages import unknown_key
-from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, said_here, write_beir
+from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, run_here, write_beir
 
 from tandem.store.files import sha256
 
@@ -103,7 +103,7 @@ def test_an_override_reruns_the_joint_model_and_what_follows(project, monkeypatc
     assert before.items() < after.items()
     (new,) = [Path(path).parent.name for path in after.keys() - before.keys()]
     monkeypatch.chdir(project.folder)
-    assert "train.lr is 0.0002, was 0.001" in said_here([sys.executable, "-m", "tandem", "why", new])[1]
+    assert "train.lr is 0.0002, was 0.001" in run_here([sys.executable, "-m", "tandem", "why", new])[1]
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_bad_data_stops_before_anything_is_written(project, tmp_path):
 )
 def test_the_profiles_plan(profile, told, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    status, output = said_here([sys.executable, "-m", "snakemake", "--profile", profile, "-n", "--directory", tmp_path])
+    status, output = run_here([sys.executable, "-m", "snakemake", "--profile", profile, "-n", "--directory", tmp_path])
     assert status == 0, output
     train = output[output.index("\nrule train:") :].split("\n\n")[0]
     assert [one for one in told if not re.search(rf"[ ]{one}(,|\n|$)", train)] == []

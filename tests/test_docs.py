@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from doc_pages import FOLLOWED, RECORDED, ROOT, TUTORIAL, blocks
 from snakemake.cli import get_argument_parser
-from tiny_project import said_here, snakemake
+from tiny_project import run_here, snakemake
 
 from tandem.cli import COMMANDS, app
 from tandem.extras.operations.configurations import Configuration, read_configurations
@@ -50,7 +50,7 @@ def test_every_target_that_a_command_names_exists(tmp_path):
     targets = {target for line in words for target in get_argument_parser().parse_known_args(line)[0].targets}
     targets = {target for target in targets if "/" not in target and not target.startswith("sweep_")}
     (tmp_path / "config.yaml").write_text("{}")
-    status, output = said_here(snakemake(tmp_path, ["--list-rules"]))
+    status, output = run_here(snakemake(tmp_path, ["--list-rules"]))
     assert status == 0, output
     assert len(targets) > 10
     assert targets - set(output.split()) == set()

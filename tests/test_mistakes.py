@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tiny_project import ROOT, said, said_here, write_beir
+from tiny_project import ROOT, run_command, run_here, write_beir
 
 MINE = "dataset: mine\ndatasets: {mine: {source: beir, path: data}}\n"
 NO_MODELS = "recipes: []\nmodels: {de_bm25neg: null, ce_bm25neg: null, ce_deneg: null, rocketqav2: null}\n"
@@ -164,7 +164,7 @@ def typed(command: str) -> tuple[int, list[str]]:
     """Exit status and lines of a command, run in this process."""
     program, *words = shlex.split(command)
     words += ["-s", str(ROOT / "Snakefile")] if program == "snakemake" else []
-    status, output = said_here([sys.executable, "-m", program, *words])
+    status, output = run_here([sys.executable, "-m", program, *words])
     return status, [line for line in output.splitlines() if line.strip()]
 
 
@@ -201,7 +201,7 @@ def test_a_copied_checkout_is_not_run_by_the_old_ones_program(here):
 def make(words: str, folder: Path) -> tuple[int, list[str]]:
     """Status and lines of `make -n`, as if no other make ran the tests."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    status, output = said(["make", "-n", *words.split()], cwd=folder, env=environment)
+    status, output = run_command(["make", "-n", *words.split()], cwd=folder, env=environment)
     return status, output.splitlines()
 
 
@@ -232,7 +232,7 @@ def test_a_stage_that_fails_says_why_in_the_last_line(program, here):
     name, *words = program.split()
     snakefile = ["-s", str(ROOT / "Snakefile")] if name == "snakemake" else []
     files = ["--configfile", "mine.yaml"]
-    status, output = said([sys.executable, "-m", name, *words, "baseline", *snakefile, *files], cwd=here)
+    status, output = run_command([sys.executable, "-m", name, *words, "baseline", *snakefile, *files], cwd=here)
     assert status == 1
     assert output.splitlines()[-1].startswith("tandem dataset: data/corpus.jsonl:1: ")
     assert [*here.rglob("locks/*")] == []
@@ -242,7 +242,7 @@ def test_a_dataset_of_the_catalogue_without_a_network(here):
     nowhere = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"), "http://127.0.0.1:9")
     env = os.environ | nowhere | {"IR_DATASETS_HOME": str(here / "irds"), "IR_DATASETS_DL_TRIES": "1"}
     line = [sys.executable, "-m", "tandem", "run", "baseline", "--config", "dataset=scifact"]
-    status, output = said(line, cwd=here, env=env)
+    status, output = run_command(line, cwd=here, env=env)
     assert status == 1
     last = output.splitlines()[-1]
     assert last.startswith("tandem dataset: ir_datasets cannot download the files: ")
@@ -254,7 +254,7 @@ def test_a_dataset_of_the_catalogue_without_a_network(here):
 def test_a_full_disk_in_lucene(make_job, dataset, command, tmp_path):
     job = make_job("lucene", tmp_path / "lucene-0123456789", {}, {"dataset": dataset})
     words = ["-m", "tandem", "lucene", *command(job)]
-    status, output = said(["bash", "-c", f"ulimit -f 4; exec {shlex.join([sys.executable, *words])}"])
+    status, output = run_command(["bash", "-c", f"ulimit -f 4; exec {shlex.join([sys.executable, *words])}"])
     assert status == 1
     assert output.splitlines()[-1].startswith("tandem lucene: ")
     assert "raise the limit (ulimit -f), then run the same command again" in output.splitlines()[-1]

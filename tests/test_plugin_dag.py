@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import yaml
-from tiny_project import ASKED, PART, ROOT, build_in, said, snakemake
+from tiny_project import ASKED, PART, ROOT, build_in, run_command, snakemake
 
 EXAMPLE = ROOT / "examples/plugin"
 LAYOUT = {
@@ -48,7 +48,7 @@ def project(tmp_path_factory, encoder_folder, documents):
     build_in(folder, "all", "config.yaml")
     for kind in ("shortest_first", "rerank", "score"):  # these Snakemake makes, each in a process of its own
         shutil.rmtree(folder / "results/mine" / kind)
-    code, output = said(snakemake(folder, []))
+    code, output = run_command(snakemake(folder, []))
     assert code == 0, output
     assert "rule shortest_first:" in output
     assert "rule rerank:" in output
@@ -87,12 +87,12 @@ def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["plugins"] = [str(folder / "my_ideas.py")]
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    code, output = said(snakemake(folder, ["-n"]))
+    code, output = run_command(snakemake(folder, ["-n"]))
     assert code == 0, output
     assert "Nothing to be done" in output
     with (folder / "my_ideas.py").open("a") as file:
         file.write("\n# a remark\n")
-    code, output = said(snakemake(folder, ["-n", "-p"]))
+    code, output = run_command(snakemake(folder, ["-n", "-p"]))
     assert code == 0, output
     commands = [line.split("python -m tandem ")[1] for line in output.splitlines() if "python -m tandem " in line]
     assert {command.split()[0] for command in commands if "--run.plugins" in command} >= USED

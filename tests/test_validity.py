@@ -9,7 +9,7 @@ import shutil
 import sys
 
 import pytest
-from tiny_project import said, said_here, write_beir
+from tiny_project import run_command, run_here, write_beir
 
 from tandem.data.collection import Collection
 from tandem.models.saving import DualShape, describe_encoder
@@ -23,7 +23,7 @@ CHINESE = "这种药物对儿童有什么副作用，应该怎样服用？"
 def tandem(*words, **environment):
     """Exit status and last line of a command; libraries read an environment when they are imported."""
     line = [sys.executable, "-m", "tandem", *map(str, words)]
-    status, output = said(line, env=os.environ | environment) if environment else said_here(line)
+    status, output = run_command(line, env=os.environ | environment) if environment else run_here(line)
     return status, (output.splitlines() or [""])[-1]
 
 
@@ -231,7 +231,7 @@ def test_other_tools_read_our_numbers_off_a_run_with_ties(dataset, runs, stage, 
     rows = [f"{query} 0 {doc} {grade}\n" for query, judged in qrels.items() for doc, grade in judged.items()]
     (tmp_path / "qrels").write_text("".join(rows))
     words = ["ir_measures", tmp_path / "qrels", runs["test"] / "run.trec", *measures]
-    status, output = said([sys.executable, "-m", *map(str, words)])
+    status, output = run_command([sys.executable, "-m", *map(str, words)])
     theirs = dict(row.split("\t") for row in output.splitlines())
     assert (status, theirs) == (0, {measure: f"{mean:.4f}" for measure, mean in means.items()})
 

@@ -139,14 +139,14 @@ def snakemake(folder, words, files=("config.yaml",)):
     ]
 
 
-def said(line, **options):
+def run_command(line, **options):
     """Status and output of a command; options are those of `subprocess.run`."""
     done = subprocess.run(line, capture_output=True, text=True, **options)
     return done.returncode, done.stdout + done.stderr
 
 
-def said_here(line):
-    """`said` of a Python that runs Snakemake without jobs, or Tandem, but in this process: libraries are imported once.
+def run_here(line):
+    """`run_command` of Snakemake without jobs, or of Tandem, but in this process: libraries are imported once.
 
     What is a process' own is as before afterwards; a GPU would be leased to this process for good.
     """
@@ -171,7 +171,7 @@ def build_in(folder, wanted, *files):
 
     Java, and a plugin, stay in a process for good; where there is neither, `build_here` does without another.
     """
-    code, output = said([sys.executable, __file__, wanted, *files], cwd=folder)
+    code, output = run_command([sys.executable, __file__, wanted, *files], cwd=folder)
     assert code == 0, output
 
 
@@ -203,7 +203,7 @@ class Project:
 
     def run(self, *words):
         """Status and output; a dry run needs no process."""
-        return (said_here if "-n" in words else said)(self.line(*words))
+        return (run_here if "-n" in words else run_command)(self.line(*words))
 
     def files(self, name, kind="*"):
         """Content hash of every file of that name, by its place without the folder's."""

@@ -12,7 +12,7 @@ from faults_kit import SEED, TORTURE
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from messages import unknown_key
 from mutations import DEFAULT, broken, unfit
-from tiny_project import put, said_here
+from tiny_project import put, run_here
 
 from tandem.config.loading import gathered
 from tandem.config.merging import merged
@@ -52,7 +52,7 @@ def test_any_configuration_is_planned_or_refused_in_lines(config):
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "said"),
+    ("at", "value", "run_command"),
     [
         ("dataset", "../../etc", "dataset: ../../etc is unknown"),
         ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: object'),
@@ -69,11 +69,11 @@ def test_any_configuration_is_planned_or_refused_in_lines(config):
         ("recipes", ["../../etc/passwd"], "recipes: ../../etc/passwd is unknown"),
     ],
 )
-def test_nasty_values_are_named(at, value, said):
+def test_nasty_values_are_named(at, value, run_command):
     config = copy.deepcopy(DEFAULT)
     put(config, ("models", "../up") if at == "models.../up" else tuple(at.split(".")), value)
     lines = refused(config)
-    assert said in "\n".join(lines)
+    assert run_command in "\n".join(lines)
     assert len(lines) == 1
 
 
@@ -112,15 +112,15 @@ def snakemake(folder: Path, text: str) -> tuple[int, str]:
     (folder / "mine.yaml").write_text(text)
     line = [sys.executable, "-m", "snakemake", "-n", "-s", str(ROOT / "Snakefile"), "--directory", str(folder)]
     words = [*line, "--workflow-profile", "none", "--configfile", str(folder / "mine.yaml")]
-    return said_here(words)
+    return run_here(words)
 
 
 @pytest.mark.parametrize("name", FILES if TORTURE else ["mistake", "python", "itself"])
 def test_snakemake_itself_says_a_line_and_exits_with_1(tmp_path, name):
-    text, said = FILES[name]
+    text, run_command = FILES[name]
     code, told = snakemake(tmp_path, text)
     assert code == 1, told
-    assert said in told
+    assert run_command in told
     assert "Traceback" not in told
     assert not (tmp_path / "pwned").exists()
 
@@ -150,7 +150,7 @@ def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "run_command"),
     [
         (b"seed: \xff\n", "not UTF-8 at byte 6"),
         (b"- a\n", "holds list and no mapping"),
@@ -160,9 +160,9 @@ def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
         (None, "cannot be read: Is a directory"),
     ],
 )
-def test_what_snakemake_itself_cannot_read_our_own_commands_name(tmp_path, content, said):
+def test_what_snakemake_itself_cannot_read_our_own_commands_name(tmp_path, content, run_command):
     path = tmp_path / "mine.yaml"
     path.mkdir() if content is None else path.write_bytes(content)
-    with pytest.raises(UserError, match=re.escape(said)) as caught:
+    with pytest.raises(UserError, match=re.escape(run_command)) as caught:
         gathered([path], ROOT)
     assert "\n" not in str(caught.value)

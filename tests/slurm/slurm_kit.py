@@ -126,21 +126,21 @@ def finished(line, code=0):
     return done.stdout + done.stderr
 
 
-def asked(*words):
+def output_of(*words):
     """The lines that a command of slurm prints."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def queue():
     """Numbers of the jobs in the queue."""
-    return asked("squeue", "-h", "-o", "%i")
+    return output_of("squeue", "-h", "-o", "%i")
 
 
 def submitted(output):
     """What slurm knows of each job that a Snakemake has submitted: account, partition, cores, memory, time."""
     found = re.findall(r"submitted with SLURM jobid (\d+)", output)
     line = ("squeue", "-h", "--noconvert", "-t", "all", "-o", "%a %P %C %m %l", "-j")
-    return [" ".join(asked(*line, job)[0].split()) for job in found]
+    return [" ".join(output_of(*line, job)[0].split()) for job in found]
 
 
 def until(true):

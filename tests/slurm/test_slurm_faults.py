@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from slurm_kit import Disturbed, Slurm, asked, finished, long, queue, submitted, until
+from slurm_kit import Disturbed, Slurm, finished, long, output_of, queue, submitted, until
 
 pytestmark = long
 
@@ -96,7 +96,7 @@ def test_a_node_that_fails_gives_its_job_back(training, there):
     (job,) = queue()
     node = f"NodeName={os.uname().nodename.split('.')[0]}"
     subprocess.run(["scontrol", "update", node, "State=DOWN", "Reason=test"], check=True)
-    until(lambda: asked("squeue", "-h", "-j", job, "-o", "%T") == ["PENDING"])
+    until(lambda: output_of("squeue", "-h", "-j", job, "-o", "%T") == ["PENDING"])
     training.signal(signal.SIGKILL)  # it and what started it there are gone with the node
     subprocess.run(["pkill", "-KILL", "-f", f"{training.project.folder}/.*slurm-jobstep"], check=True)
     subprocess.run(["scontrol", "update", node, "State=RESUME"])  # it may have come back by itself

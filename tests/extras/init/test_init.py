@@ -219,12 +219,12 @@ def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder
     env = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
     line = [sys.executable, "-m", "tandem", "init", "mine", "--data", "data", "--encoder"]
 
-    def said(name: str) -> tuple[str, dict]:
+    def run_command(name: str) -> tuple[str, dict]:
         done = subprocess.run([*line, name, "--force"], cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout, yaml.safe_load((tmp_path / "mine.yaml").read_text())
 
-    page, written = said("org/mine")
+    page, written = run_command("org/mine")
     assert "encoder: mine: pooling mean, normalize true, temperature 0.05" in page
     shape = {"layers": 2, "hidden": 32, "feed_forward": 64}
     entry = written["encoders"]["mine"]

@@ -8,7 +8,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from tiny_project import build_in, jobs, said, said_here, snakemake, write_beir
+from tiny_project import build_in, jobs, run_command, run_here, snakemake, write_beir
 
 from tandem.models.saving import DualShape, describe_encoder
 
@@ -17,10 +17,10 @@ def init(folder: Path, *words: str, **environment: str) -> str:
     """Run `tandem init mine` in a folder; what it prints. Libraries read an environment when they are imported."""
     line = [sys.executable, "-m", "tandem", "init", "mine", "--data", *words]
     if environment:
-        status, output = said(line, cwd=folder, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environment)
+        status, output = run_command(line, cwd=folder, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environment)
     else:
         with chdir(folder):
-            status, output = said_here(line)
+            status, output = run_here(line)
     assert status == 0, output
     return output
 
@@ -37,7 +37,7 @@ def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, descr
     write_beir(tmp_path / "data", documents, splits=("test",))
     init(tmp_path, "data", "--encoder", str(described))
     build_in(tmp_path, "summary", "mine.yaml")
-    status, output = said(snakemake(tmp_path, ("--quiet", "rules"), ("mine.yaml",)))
+    status, output = run_command(snakemake(tmp_path, ("--quiet", "rules"), ("mine.yaml",)))
     assert status == 0, output
     (path,) = tmp_path.rglob("tables/summary.csv")
     with path.open() as file:
@@ -48,7 +48,7 @@ def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, descr
 def test_a_collection_with_training_queries_trains_every_system(tmp_path, described, documents):
     write_beir(tmp_path / "data", documents)
     init(tmp_path, "data", "--encoder", str(described))
-    status, output = said_here(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
+    status, output = run_here(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
     assert status == 0, output
     assert jobs(output)["score"] == 8
     build_in(tmp_path, "summary", "mine.yaml")
@@ -67,7 +67,7 @@ def test_a_collection_with_training_queries_trains_every_system(tmp_path, descri
 def test_real_collections_are_planned(tmp_path, real, name, source, scores):
     page = init(tmp_path, str(real(name)))
     assert f"format {source}: " in page
-    status, output = said_here(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
+    status, output = run_here(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
     assert status == 0, output
     assert jobs(output)["score"] == scores
 
@@ -77,14 +77,14 @@ def test_a_collection_of_ir_datasets_is_planned(tmp_path, real):
     home = {"IR_DATASETS_HOME": str(tmp_path / "home"), "IR_DATASETS_SMALL_FILE_SIZE": "0"}
     page = init(tmp_path, "ir_datasets:cranfield", **home)
     assert "format ir_datasets: 1,400 passages, queries: test 225" in page
-    status, output = said_here(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
+    status, output = run_here(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
     assert status == 0, output
     assert jobs(output)["score"] == 2
 
 
 def test_questions_without_passages_are_one_line(tmp_path, real, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, output = said_here([sys.executable, "-m", "tandem", "init", "mine", "--data", real("qa-dpr-nq")])
+    status, output = run_here([sys.executable, "-m", "tandem", "init", "mine", "--data", real("qa-dpr-nq")])
     assert status == 1
     assert output.startswith("tandem init: --data ")
     assert len(output.splitlines()) == 1

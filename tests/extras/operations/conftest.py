@@ -25,7 +25,7 @@ class UncheckedJob(Job):
 
 
 @dataclass
-class Made:
+class Project:
     """Makes artifacts below `results/`, whose keys are those that planning gives."""
 
     root: Path
@@ -53,15 +53,15 @@ class Made:
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch) -> Made:
+def project(tmp_path, monkeypatch) -> Project:
     """An empty project, which is the working folder."""
     (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)
-    return Made(tmp_path)
+    return Project(tmp_path)
 
 
 @pytest.fixture
-def chain(made):
+def chain(project):
     """dataset → lucene → bm25 → score, all finished; name → stage."""
     data = Stage("dataset", "toy", "toy", {"source": "beir", "fingerprint": "00"})
     lucene = Stage("lucene", "toy", "default", {"analyzer": "default"}, {"dataset": data})
@@ -70,7 +70,7 @@ def chain(made):
     score = Stage("score", "toy", "bm25.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run})
     stages = {"dataset": data, "lucene": lucene, "bm25": run, "score": score}
     for stage in stages.values():
-        made.make(stage, {"run.trec": "q Q0 d 1 2.0 t\n"} if stage is run else None)
+        project.make(stage, {"run.trec": "q Q0 d 1 2.0 t\n"} if stage is run else None)
     return stages
 
 
@@ -91,11 +91,11 @@ def table_of(*rows) -> Table:
 
 
 @pytest.fixture
-def write_table(made):
+def write_table(project):
     """`write_table(name, (system, score stage of each seed …), …)`: the JSON that `tandem table` writes."""
 
     def write(name, *rows, views="results"):
-        path = made.root / views / "tables" / f"{name}.json"
+        path = project.root / views / "tables" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(table_of(*rows).to_json())
         return path
@@ -104,8 +104,8 @@ def write_table(made):
 
 
 @pytest.fixture
-def said(capsys):
-    """`said(command, *words)`: exit status and lines of a command."""
+def run_command(capsys):
+    """`run_command(command, *words)`: exit status and lines of a command."""
 
     def call(*words):
         capsys.readouterr()
@@ -116,17 +116,17 @@ def said(capsys):
 
 
 @pytest.fixture
-def configured_toy(made):
+def configured_toy(project):
     """A configuration with BM25's table of a collection of one passage; the stages of `rule all` are finished."""
-    folder = made.root / "beir"
+    folder = project.root / "beir"
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "otters eat crabs"}\n')
     (folder / "queries.jsonl").write_text('{"_id": "q", "text": "what eats crabs"}\n')
     (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
     config = {"dataset": "toy", "datasets": {"toy": {"source": "beir", "path": str(folder)}}, "tables": ["baseline"]}
-    (made.root / "toy.yaml").write_text(yaml.safe_dump(config))
+    (project.root / "toy.yaml").write_text(yaml.safe_dump(config))
     told = Configuration([Path("toy.yaml")])
     stages = stages_of_all(full_plan(told))
     for stage in stages:
-        made.make(stage)
+        project.make(stage)
     return stages

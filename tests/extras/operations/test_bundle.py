@@ -17,19 +17,21 @@ from tandem.store.files import sha256
 
 
 @pytest.fixture
-def finished(configured_toy, made, write_table):
+def finished(configured_toy, project, write_table):
     """The toy's table, scores and run."""
     run, score = (next(stage for stage in configured_toy if stage.kind == kind) for kind in ("bm25", "score"))
-    made.make(run, {"run.trec": "q Q0 d 1 2.0 t\n"})
-    made.make(score)
+    project.make(run, {"run.trec": "q Q0 d 1 2.0 t\n"})
+    project.make(score)
     table = write_table("baseline", ("BM25", score), views="results/toy")
     table.with_suffix(".csv").write_text("system,value\nBM25,12.34\n")
     (table.parent / "baseline.log").write_text("made in /home/me")
     return configured_toy
 
 
-def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, said, tmp_path_factory, monkeypatch):
-    assert said("bundle", "baseline", "toy.yaml")[1][0].startswith("baseline.tar.gz: ")
+def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(
+    finished, project, run_command, tmp_path_factory, monkeypatch
+):
+    assert run_command("bundle", "baseline", "toy.yaml")[1][0].startswith("baseline.tar.gz: ")
     away = tmp_path_factory.mktemp("reader")
     with tarfile.open("baseline.tar.gz") as archive:
         archive.extractall(away, filter="data")
@@ -45,7 +47,7 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, 
     assert "baseline/results/tables/baseline.log" not in names
     assert {(one.mtime, one.uid, one.uname, one.mode) for one in names.values()} == {(0, 0, "", 0o644)}
     monkeypatch.chdir(away)
-    assert said("verify", "baseline") == (0, ["4 artifacts are what their manifests say"])
+    assert run_command("verify", "baseline") == (0, ["4 artifacts are what their manifests say"])
     # the configuration in it plans the same stages, anywhere
     told = yaml.safe_load(Path("baseline/config.yaml").read_text())
     assert [stage.key for _, stage in FullPlan(told, ROOT).tables["baseline"]] == [stages["score"].key]
@@ -53,17 +55,17 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, 
     table = Path("baseline/results/tables/baseline.csv")
     table.write_text(table.read_text().replace("12.34", "42.34"))
     Path("baseline", stages["bm25"].folder, "run.trec").unlink()
-    status, lines = said("verify", "baseline", "--json")
+    status, lines = run_command("verify", "baseline", "--json")
     assert status == 1
     assert {(json.loads(line)["what"], Path(json.loads(line)["path"]).name) for line in lines} == {
         ("changed", "baseline.csv"), ("missing", "run.trec")
     }  # fmt: skip
 
 
-def test_the_same_results_give_the_same_bytes(finished, said):
+def test_the_same_results_give_the_same_bytes(finished, run_command):
     for suffix in ("tar.gz", "zip"):
         for name in ("one", "two"):
-            said("bundle", "baseline", "toy.yaml", "--out", f"{name}/b.{suffix}")
+            run_command("bundle", "baseline", "toy.yaml", "--out", f"{name}/b.{suffix}")
         assert sha256(Path(f"one/b.{suffix}")) == sha256(Path(f"two/b.{suffix}"))
     with tarfile.open("one/b.tar.gz") as tar, zipfile.ZipFile("one/b.zip") as zipped:
         assert sorted(tar.getnames()) == tar.getnames() == zipped.namelist()
@@ -89,9 +91,9 @@ def test_mistakes_are_one_line(finished, words, message):
     assert not Path("baseline.tar.gz").exists()
 
 
-def test_a_damaged_run_is_not_packed(finished, made):
+def test_a_damaged_run_is_not_packed(finished, project):
     stage = next(one for one in finished if one.kind == "bm25")
-    (made.folder(stage) / "run.trec").write_text("q Q0 x 1 2.0 t\n")
+    (project.folder(stage) / "run.trec").write_text("q Q0 x 1 2.0 t\n")
     with pytest.raises(UserError, match=r"run\.trec: changed since it was written"):
         run(["bundle", "baseline", "toy.yaml"])
     assert not list(Path().glob("*.tar.gz*"))

@@ -12,59 +12,59 @@ from tandem.stages import KINDS
 WELL = "no kind's code has moved under its artifacts, and no table mixes generations"
 
 
-def test_code_that_moved_under_its_version(chain, made, said):
-    assert said("check") == (0, [WELL])
-    made.manifest(chain["bm25"], modules="0123456789")
-    status, lines = said("check")
+def test_code_that_moved_under_its_version(chain, project, run_command):
+    assert run_command("check") == (0, [WELL])
+    project.manifest(chain["bm25"], modules="0123456789")
+    status, lines = run_command("check")
     (line,) = lines
     assert line.startswith("bm25: made by modules 0123456789, now ")
     assert line.endswith(f"raise it in stages/ if the result's meaning changed: {chain['bm25'].key}")
     assert status == 0
-    assert said("check", "--strict")[0] == 1
-    made.manifest(chain["bm25"], version=KINDS["bm25"].version + 1)  # another version: another key, no warning
-    assert said("check", "--strict") == (0, [WELL])
+    assert run_command("check", "--strict")[0] == 1
+    project.manifest(chain["bm25"], version=KINDS["bm25"].version + 1)  # another version: another key, no warning
+    assert run_command("check", "--strict") == (0, [WELL])
 
 
 @pytest.fixture
-def two_rows(chain, made, write_table):
+def two_rows(chain, project, write_table):
     """A table of BM25 and of a second run."""
     data = chain["dataset"]
     run = Stage("retrieve", "toy", "de.test", {"depth": 20}, {"dataset": data})
     score = Stage("score", "toy", "de.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run})
-    made.make(run)
-    made.make(score)
+    project.make(run)
+    project.make(score)
     return write_table("tiny", ("BM25", chain["score"]), ("DE", score)), run, score
 
 
-def test_a_table_of_one_generation_is_well(two_rows, made, said, monkeypatch):
-    assert said("check") == (0, [WELL])
+def test_a_table_of_one_generation_is_well(two_rows, project, run_command, monkeypatch):
+    assert run_command("check") == (0, [WELL])
     monkeypatch.chdir("/")
-    assert said("check", made.root / "results") == (0, [WELL])
+    assert run_command("check", project.root / "results") == (0, [WELL])
 
 
-def test_rows_by_different_code_or_libraries(two_rows, chain, made, said):
+def test_rows_by_different_code_or_libraries(two_rows, chain, project, run_command):
     # PyTerrier: aggregated.csv kept rows of runs that had been made long before the others
     score = two_rows[2]
-    made.manifest(score, modules="0123456789", libraries={"numpy": "1.0"})
-    made.manifest(chain["score"], libraries={"numpy": "2.0"})
-    lines = [line for line in said("check")[1] if line.startswith("table")]
+    project.manifest(score, modules="0123456789", libraries={"numpy": "1.0"})
+    project.manifest(chain["score"], libraries={"numpy": "2.0"})
+    lines = [line for line in run_command("check")[1] if line.startswith("table")]
     assert any("table tiny mixes generations: score by modules" in line and "0123456789 (DE)" in line for line in lines)
     assert any("table tiny mixes versions of numpy" in line and "1.0 (DE)" in line for line in lines)
 
 
-def test_tables_older_than_what_they_show(two_rows, chain, made, said):
+def test_tables_older_than_what_they_show(two_rows, chain, project, run_command):
     path, run, score = two_rows
     os.utime(path, (time.time() - 100,) * 2)
-    assert f"table tiny: row DE is older than its score {score.key}; run Snakemake again" in said("check")[1]
+    assert f"table tiny: row DE is older than its score {score.key}; run Snakemake again" in run_command("check")[1]
     os.utime(path)
-    made.make(run, {"data.txt": "trained again"})
-    (line,) = said("check")[1]
+    project.make(run, {"data.txt": "trained again"})
+    (line,) = run_command("check")[1]
     assert line.startswith(f"table tiny: row DE: score {score.key} is of {run.key} before it was made again")
 
 
-def test_a_sweep_of_several_generations(chain, made, said):
+def test_a_sweep_of_several_generations(chain, project, run_command):
     other = Stage("bm25", "toy", "bm25.test", {**chain["bm25"].params, "k1": 1.2}, chain["bm25"].upstream)
-    made.make(other)
+    project.make(other)
     points = zip((0.9, 1.2), (chain["bm25"], other), strict=True)
     lines = [
         Line({"bm25.k1": k1}, "BM25", "RR@10", 1, 1, None, 1, 1, None, None, None, [run.key]) for k1, run in points
@@ -72,19 +72,19 @@ def test_a_sweep_of_several_generations(chain, made, said):
     words = {"name": "saturation", "title": "k1", "paths": ["bm25.k1"], "x": "", "scale": "linear", "note": ""}
     place = {"baseline": {"bm25.k1": 0.9}, "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20}
     result = Result(**words, **place, measures=["RR@10"], lines=lines, runs={})
-    path = made.root / "results/sweeps/saturation.json"
+    path = project.root / "results/sweeps/saturation.json"
     path.parent.mkdir()
     path.write_text(result.to_json())
-    assert said("check") == (0, [WELL])
-    made.manifest(other, libraries={"numpy": "9.0"})
+    assert run_command("check") == (0, [WELL])
+    project.manifest(other, libraries={"numpy": "9.0"})
     os.utime(path)
-    assert any(line.startswith("sweep saturation mixes versions of numpy: ") for line in said("check")[1])
-    made.folder(other).rename(made.root / "away")
+    assert any(line.startswith("sweep saturation mixes versions of numpy: ") for line in run_command("check")[1])
+    project.folder(other).rename(project.root / "away")
     gone = f"sweep saturation: row BM25 at bm25.k1 1.2 shows {other.key}, which is deleted: it cannot be traced"
-    assert gone in said("check")[1]
+    assert gone in run_command("check")[1]
 
 
-def test_rows_whose_scores_are_gone(two_rows, made, said):
+def test_rows_whose_scores_are_gone(two_rows, project, run_command):
     _, _, score = two_rows
-    made.folder(score).rename(made.root / "away")
-    assert any(f"row DE shows {score.key}, which is deleted" in line for line in said("check")[1])
+    project.folder(score).rename(project.root / "away")
+    assert any(f"row DE shows {score.key}, which is deleted" in line for line in run_command("check")[1])

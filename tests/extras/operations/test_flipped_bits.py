@@ -16,10 +16,10 @@ def flip(path: Path, rng: random.Random) -> None:
         file.write(bytes([old ^ bit]))
 
 
-def test_a_flipped_bit_in_every_file_of_every_kind_is_named(tiny_dag, tmp_path, said, monkeypatch):
+def test_a_flipped_bit_in_every_file_of_every_kind_is_named(tiny_dag, tmp_path, run_command, monkeypatch):
     shutil.copytree(tiny_dag.folder / "results", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
-    assert said("verify")[0] == 0
+    assert run_command("verify")[0] == 0
     manifests = sorted(Path("results").glob("*/*/*/stage.json"))
     listed = [path.parent / name for path in manifests for name in json.loads(path.read_text())["files"]]
     stores = sorted(Path("results").glob("*/pairs/*/*"))
@@ -31,7 +31,7 @@ def test_a_flipped_bit_in_every_file_of_every_kind_is_named(tiny_dag, tmp_path, 
     damaged = [path for path in (*listed, *stores, *orders) if path.stat().st_size]
     for path in damaged:
         flip(path, rng)
-    status, lines = said("verify", "--json")
+    status, lines = run_command("verify", "--json")
     assert status == 1
     found = [json.loads(line) for line in lines]
     assert {Path(fault["path"]) for fault in found} == set(damaged)

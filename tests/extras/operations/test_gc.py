@@ -20,24 +20,27 @@ def folders(results="results"):
     return sorted(str(path.parent) for path in Path(results).glob("*/*/*/stage.json"))
 
 
-def test_what_a_configuration_needs_stays(configured_toy, said):
+def test_what_a_configuration_needs_stays(configured_toy, run_command):
     assert {stage.kind for stage in configured_toy} == {"dataset", "lucene", "bm25", "score"}
     before = folders()
-    assert said("gc", *CONFIG, "--yes")[1] == ["everything in results/ is needed by toy.yaml", "deleted: 0 B freed"]
+    assert run_command("gc", *CONFIG, "--yes")[1] == [
+        "everything in results/ is needed by toy.yaml",
+        "deleted: 0 B freed",
+    ]
     assert folders() == before
 
 
-def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configured_toy, made, said):
+def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configured_toy, project, run_command):
     kept = folders()
     other = stages_of_all(full_plan(Configuration([Path("toy.yaml")], ["bm25={k1: 1.5}"])))
     new = [stage for stage in other if stage.folder not in kept]
     assert [stage.kind for stage in new] == ["bm25", "score"]
     for stage in new:
-        made.make(stage)
-        made.manifest(stage, seconds=3720.0, finished=f"2026-01-01T00:00:0{new.index(stage)}Z")
+        project.make(stage)
+        project.manifest(stage, seconds=3720.0, finished=f"2026-01-01T00:00:0{new.index(stage)}Z")
     model = Stage("model", "toy", "de", {"objective": "dual"})
-    made.make(model, {"weights": "x" * 2_000_000})
-    lines = said("gc", *CONFIG)[1]
+    project.make(model, {"weights": "x" * 2_000_000})
+    lines = run_command("gc", *CONFIG)[1]
     assert folders() == sorted([*kept, *(stage.folder for stage in new), model.folder])
     assert [line.split()[-1] for line in lines if "results/" in line] == [
         model.folder, new[1].folder, new[0].folder
@@ -46,21 +49,21 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
     assert any("took 2 h 4 min" in line and line.endswith("others: 2 folders") for line in lines)
     # both configurations given: nothing of either goes
     both = (*CONFIG, *CONFIG, "--config", "bm25={k1: 1.5}")
-    assert [line.split()[-1] for line in said("gc", *both)[1] if "results/" in line] == [model.folder]
-    assert [line.split()[-1] for line in said("gc", *CONFIG, "--keep", new[1].key)[1] if "results/" in line] == [
+    assert [line.split()[-1] for line in run_command("gc", *both)[1] if "results/" in line] == [model.folder]
+    assert [line.split()[-1] for line in run_command("gc", *CONFIG, "--keep", new[1].key)[1] if "results/" in line] == [
         model.folder
     ]
-    said("gc", *CONFIG, "--only", "models", "--yes")
-    assert not made.folder(model).exists()
-    assert made.folder(new[0]).exists()
-    assert said("gc", *CONFIG, "--yes")[1][-1].startswith("deleted: ")
+    run_command("gc", *CONFIG, "--only", "models", "--yes")
+    assert not project.folder(model).exists()
+    assert project.folder(new[0]).exists()
+    assert run_command("gc", *CONFIG, "--yes")[1][-1].startswith("deleted: ")
     assert folders() == kept
 
 
-def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy, made):
+def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy, project):
     old = Stage("model", "toy", "de", {"objective": "dual"})
-    made.make(old)
-    locks = made.root / ".snakemake/locks"
+    project.make(old)
+    locks = project.root / ".snakemake/locks"
     locks.mkdir(parents=True)
     (locks / "0.output.lock").touch()
     with pytest.raises(UserError, match="Snakemake is running here.*--unlock"):
@@ -72,15 +75,15 @@ def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy
         run(["gc", *CONFIG, "--only", "everything", "--yes"])
     with pytest.raises(UserError, match=r"toy\.yaml is not allowed here; flags: tandem gc --help"):
         run(["gc", "toy.yaml", "--yes"])
-    assert made.folder(old).exists()
+    assert project.folder(old).exists()
 
 
-def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(made, monkeypatch):
+def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(project, monkeypatch):
     models = [Stage("model", "toy", "de", {"objective": "dual", "seed": seed}) for seed in (1, 2)]
     for model in models:
-        made.make(model, {"weights": "x" * 1000})
+        project.make(model, {"weights": "x" * 1000})
     found = list(unneeded(Path("results"), set()))
-    real, locks = gc_module.delete, made.root / ".snakemake/locks"
+    real, locks = gc_module.delete, project.root / ".snakemake/locks"
 
     def delete(folder):
         """Delete a folder while Snakemake starts."""
@@ -91,51 +94,51 @@ def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(made, monkeypatch):
     monkeypatch.setattr(gc_module, "delete", delete)
     with pytest.raises(UserError, match=r"Snakemake is running here.*; deleted before that: 1 folders, \d\.\d kB"):
         gc_module.delete_all(found)
-    assert sum(made.folder(model).exists() for model in models) == 1
+    assert sum(project.folder(model).exists() for model in models) == 1
 
 
-def test_links_are_left_alone(configured_toy, made, said, tmp_path_factory):
+def test_links_are_left_alone(configured_toy, project, run_command, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "de-0123456789"
     outside.mkdir()
     (outside / "precious.txt").touch()
-    (made.root / "results/toy/model").mkdir()
-    (made.root / "results/toy/model/de-0123456789").symlink_to(outside)
-    said("gc", *CONFIG, "--yes")
+    (project.root / "results/toy/model").mkdir()
+    (project.root / "results/toy/model/de-0123456789").symlink_to(outside)
+    run_command("gc", *CONFIG, "--yes")
     assert (outside / "precious.txt").is_file()
     linked = Stage("model", "toy", "ce", {"objective": "cross"})
-    made.make(linked)
-    (made.folder(linked) / "elsewhere").symlink_to(outside)  # below one that goes: the link goes, not what it names
-    said("gc", *CONFIG, "--yes")
-    assert not made.folder(linked).exists()
+    project.make(linked)
+    (project.folder(linked) / "elsewhere").symlink_to(outside)  # below one that goes: the link goes, not what it names
+    run_command("gc", *CONFIG, "--yes")
+    assert not project.folder(linked).exists()
     assert (outside / "precious.txt").is_file()
 
 
-def test_results_on_another_disk_behind_a_link_can_be_tidied(configured_toy, made, said, tmp_path_factory):
+def test_results_on_another_disk_behind_a_link_can_be_tidied(configured_toy, project, run_command, tmp_path_factory):
     scratch = tmp_path_factory.mktemp("scratch") / "results"
-    (made.root / "results").rename(scratch)
-    (made.root / "results").symlink_to(scratch)
+    (project.root / "results").rename(scratch)
+    (project.root / "results").symlink_to(scratch)
     old = Stage("model", "toy", "de", {"objective": "dual"})
-    made.make(old)
-    said("gc", *CONFIG, "--yes")
-    assert not made.folder(old).exists()
+    project.make(old)
+    run_command("gc", *CONFIG, "--yes")
+    assert not project.folder(old).exists()
     assert len(folders()) == 4
 
 
-def test_stores_checkpoints_and_interrupted_deletions(configured_toy, made):
+def test_stores_checkpoints_and_interrupted_deletions(configured_toy, project):
     data = next(stage for stage in configured_toy if stage.kind == "dataset")
     needed = {(stage.kind, stage.key) for stage in configured_toy} | {
         ("model", "ce-1111111111"),
         ("tokens", "t-1111111111"),
     }
     for key, model in (("ce-1111111111-aaaaaaaaaa", "ce-1111111111"), ("ce-2222222222-aaaaaaaaaa", "ce-2222222222")):
-        store = made.root / "results/toy/pairs" / key
+        store = project.root / "results/toy/pairs" / key
         store.mkdir(parents=True)
         (store / "store.json").write_text(json.dumps({"model": model, "tokens": "t-1111111111"}))
     for key in (data.key, "toy-9999999999"):
-        (made.root / "results/toy/order" / key).mkdir(parents=True)
-    (made.folder(data) / "checkpoints").mkdir()
-    (made.root / "results/toy/bm25/.deleted-7-x").mkdir()
-    running = made.root / "results/toy/model/de-3333333333"
+        (project.root / "results/toy/order" / key).mkdir(parents=True)
+    (project.folder(data) / "checkpoints").mkdir()
+    (project.root / "results/toy/bm25/.deleted-7-x").mkdir()
+    running = project.root / "results/toy/model/de-3333333333"
     running.mkdir(parents=True)
     (running / "progress.json").write_text("{}")
     found = {(one.group, str(one.folder)) for one in unneeded(Path("results"), needed)}
@@ -158,12 +161,12 @@ def test_configurations_on_a_command_line():
     assert Configuration(values=["seed=7"]).config()["seed"] == 7
 
 
-def test_vectors_whose_runs_are_finished_are_spent(configured_toy, made, said, monkeypatch):
+def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_command, monkeypatch):
     data = next(stage for stage in configured_toy if stage.kind == "dataset")
     vectors = [Stage("embeddings", "toy", name, {"side": "passages"}, {"dataset": data}) for name in ("a", "b")]
     runs = [Stage("retrieve", "toy", f"{one.name}.test", {}, {"dataset": data, "passages": one}) for one in vectors]
     for stage in (*vectors, runs[0]):
-        made.make(stage)
+        project.make(stage)
     monkeypatch.setattr(configurations, "stages_of_all", lambda plan: [data, *vectors, *runs])
     assert configurations.spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
     needed = {(stage.kind, stage.key) for stage in (*configured_toy, *vectors, *runs)}

@@ -73,12 +73,12 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.fetched, made.url = [], f"http://127.0.0.1:{made.server_port}"
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    project = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    project.fetched, project.url = [], f"http://127.0.0.1:{project.server_port}"
+    threading.Thread(target=project.serve_forever, daemon=True).start()
+    yield project
+    project.shutdown()
+    project.server_close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tandem.extras.sweeps import Line, Result
 from tandem.plan.graph import Stage
 
 
-def system(made, data, name, seed, lr=1e-5):
+def system(project, data, name, seed, lr=1e-5):
     """model → run → score of a system, finished; the score."""
     model = Stage("model", "toy", name, {"objective": "dual", "seed": seed, "train": {"lr": lr}}, {"dataset": data})
     run = Stage("retrieve", "toy", f"{name}.test", {"depth": 20}, {"dataset": data, "passages": model})
@@ -18,14 +18,16 @@ def system(made, data, name, seed, lr=1e-5):
         "score", "toy", f"{name}.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run}
     )
     for stage in (model, run, score):
-        made.make(stage)
+        project.make(stage)
     return score
 
 
 @pytest.fixture
-def seeds(chain, made, write_table):
+def seeds(chain, project, write_table):
     """A table: BM25, and a dual encoder and another one of two seeds each."""
-    rows = {name: [system(made, chain["dataset"], name, seed, lr) for seed in (1, 2)] for name, lr in SYSTEMS.items()}
+    rows = {
+        name: [system(project, chain["dataset"], name, seed, lr) for seed in (1, 2)] for name, lr in SYSTEMS.items()
+    }
     write_table("tiny", ("BM25", chain["score"]), *((name, *scores) for name, scores in rows.items()))
     return rows
 
@@ -33,8 +35,8 @@ def seeds(chain, made, write_table):
 SYSTEMS = {"de": 1e-5, "ance": 2e-5}
 
 
-def test_a_number_over_seeds_has_the_lineage_of_each(seeds, chain, said):
-    _, lines = said("lineage", "tiny:de:RR@10")
+def test_a_number_over_seeds_has_the_lineage_of_each(seeds, chain, run_command):
+    _, lines = run_command("lineage", "tiny:de:RR@10")
     text = "\n".join(lines)
     assert lines[0] == "tiny: de: MRR@10 (RR@10) = 12.34"
     for score in seeds["de"]:
@@ -42,12 +44,12 @@ def test_a_number_over_seeds_has_the_lineage_of_each(seeds, chain, said):
         assert f"model {score.upstream['run'].upstream['passages'].key}" in text
     assert text.count("source=") == 1  # the collection of both is spelled out once
     assert lines[-1].startswith("7 stages, ")
-    told = json.loads("\n".join(said("lineage", "tiny:de", "--json")[1]))
+    told = json.loads("\n".join(run_command("lineage", "tiny:de", "--json")[1]))
     assert told["of"] == [score.key for score in seeds["de"]]
 
 
 @pytest.fixture
-def sweep(seeds, made):
+def sweep(seeds, project):
     """A sweep over the learning rate, of two seeds at each point."""
     lines = []
     for scores, lr in zip(seeds.values(), SYSTEMS.values(), strict=True):
@@ -58,14 +60,14 @@ def sweep(seeds, made):
     words = {"name": "lr", "title": "lr", "paths": ["models.de.train.lr", "bm25.k1"], "x": "", "scale": "log"}
     rest = {"dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20, "measures": ["RR@10", "nDCG@10"]}
     result = Result(**words, baseline=lines[0].point, note="", **rest, lines=lines, runs={})
-    path = made.root / "results/sweeps/lr.json"
+    path = project.root / "results/sweeps/lr.json"
     path.parent.mkdir()
     path.write_text(result.to_json())
 
 
 @pytest.mark.parametrize("row", ["DE at de.lr 2e-05, bm25.k1 0.9", '"DE at de.lr=2e-05, bm25.k1=0.9"'])
-def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, said, row):
-    _, lines = said("lineage", f"sweeps/lr:{row}:nDCG@10")
+def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, run_command, row):
+    _, lines = run_command("lineage", f"sweeps/lr:{row}:nDCG@10")
     assert lines[0] == "sweeps/lr: DE at de.lr 2e-05, bm25.k1 0.9: nDCG@10 = 45.25"
     runs = [score.upstream["run"].key for score in seeds["ance"]]
     assert [line for line in lines if line.startswith("retrieve ")] == [f"retrieve {key}" for key in runs]
@@ -88,37 +90,37 @@ def test_what_is_not_there_is_a_line(sweep, word, message):
         run(["lineage", word])
 
 
-def test_two_rows_are_told_apart_down_to_their_models(seeds, said):
+def test_two_rows_are_told_apart_down_to_their_models(seeds, run_command):
     ance, de = (seeds[name][0].upstream["run"].upstream["passages"].key for name in ("ance", "de"))
-    (line,) = said("why", "tiny:ance:RR@10", "tiny:de")[1]
+    (line,) = run_command("why", "tiny:ance:RR@10", "tiny:de")[1]
     assert line.endswith(f": model {ance} differs from {de}: train.lr is 2e-05, was 1e-05")  # of the same seed
     assert line.startswith(f"{seeds['ance'][0].key} differs from {seeds['de'][0].key}: ")
 
 
-def test_two_kinds_of_systems_differ_in_their_run(seeds, chain, said):
-    lines = said("why", "tiny:de", "tiny:BM25")[1]
+def test_two_kinds_of_systems_differ_in_their_run(seeds, chain, run_command):
+    lines = run_command("why", "tiny:de", "tiny:BM25")[1]
     assert any(
         line.endswith(f"its input run is {seeds['de'][0].upstream['run'].key}, was {chain['bm25'].key}")
         for line in lines
     )
 
 
-def test_many_differences_are_told_stage_by_stage(made, chain, said):
+def test_many_differences_are_told_stage_by_stage(project, chain, run_command):
     names = ("lr", "steps", "warmup", "clip")
     models = [Stage("model", "toy", "de", dict.fromkeys(names, n), {"dataset": chain["dataset"]}) for n in (1, 2)]
     runs = [Stage("retrieve", "toy", "de.test", {"depth": 7}, {"passages": model}) for model in models]
     for stage in (*models, *runs):
-        made.make(stage)
-    assert said("why", runs[1].key, runs[0].key)[1] == [
+        project.make(stage)
+    assert run_command("why", runs[1].key, runs[0].key)[1] == [
         f"{runs[1].key} differs from {runs[0].key}:",
         f"  model {models[1].key} differs from {models[0].key}:",
         *(f"    {name} is 2, was 1" for name in names),
     ]
 
 
-def test_values_that_only_keys_tell_apart_are_told(made, said):
+def test_values_that_only_keys_tell_apart_are_told(project, run_command):
     one, other = (Stage("imported", "toy", "s", {"at": value}) for value in (1, True))
     assert one.key != other.key
     for stage in (one, other):
-        made.make(stage)
-    assert said("why", one.key, other.key)[1] == [f"{one.key} differs from {other.key}: at is 1, was True"]
+        project.make(stage)
+    assert run_command("why", one.key, other.key)[1] == [f"{one.key} differs from {other.key}: at is 1, was True"]

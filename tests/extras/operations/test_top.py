@@ -15,11 +15,11 @@ from tandem.errors import UserError
 
 
 @pytest.fixture
-def job(made):
+def job(project):
     """`job(place, **told)`: a job's progress file below results/toy."""
 
     def write(place, **told):
-        path = made.root / "results/toy" / place
+        path = project.root / "results/toy" / place
         path.parent.mkdir(parents=True, exist_ok=True)
         now = time.time()
         head = {"command": path.parts[-3], "key": path.parent.name, "node": "n1", "pid": 1, "started": now - 90}
@@ -29,13 +29,13 @@ def job(made):
     return write
 
 
-def test_a_line_for_each_job(job, said):
+def test_a_line_for_each_job(job, run_command):
     told = {"done": 1200, "total": 4800, "unit": "steps", "note": "loss 1.183", "rate": 2.5, "left": 6960}
     job("model/de-0123456789/progress.json", **told, peak_memory_mib=5222, gpu_memory_mib=2048, slurm="77")
     job("embeddings/de-0123456789/shards/0-of-2.progress.json", updated=time.time() - 600)
     job("bm25/.hidden/progress.json")
     (job("bm25/b-0123456789/progress.json")).write_text("not JSON")
-    status, lines = said("top")
+    status, lines = run_command("top")
     assert status == 0
     assert lines[0].split() == [
         "job",
@@ -66,30 +66,30 @@ def test_a_line_for_each_job(job, said):
         assert cell in training
     assert any("silent for 10 min 0 s" in line for line in lines)
     assert len(lines) == 3
-    assert [json.loads(line)["unit"] for line in said("top", "--json")[1] if '"unit"' in line] == ["steps"]
+    assert [json.loads(line)["unit"] for line in run_command("top", "--json")[1] if '"unit"' in line] == ["steps"]
 
 
 @pytest.mark.parametrize(
     "content",
     [b"[]", b"3", b'{"updated": "now"}', b"\xff\xfe", b'{"updated": 1e999, "started": 1}', b'{"updated": 1}', b""],
 )
-def test_a_file_that_is_none_of_ours_is_passed_over(job, said, content):
+def test_a_file_that_is_none_of_ours_is_passed_over(job, run_command, content):
     job("model/de-0123456789/progress.json", note="loss 0.5")
     job("model/ce-0123456789/progress.json").write_bytes(content)
     job("model/x-0123456789/progress.json", done="many", rate="fast")
-    status, lines = said("top")
+    status, lines = run_command("top")
     assert status == 0
     assert len(lines) == 2
     assert "loss 0.5" in lines[1]
 
 
-def test_nothing_runs_and_nowhere(made, said):
-    assert said("top") == (0, ["no job is running"])
+def test_nothing_runs_and_nowhere(project, run_command):
+    assert run_command("top") == (0, ["no job is running"])
     with pytest.raises(UserError, match="nowhere: no such folder"):
         run(["top", "nowhere"])
 
 
-def test_over_ssh_by_a_shell_that_quotes(job, made, said, monkeypatch, tmp_path):
+def test_over_ssh_by_a_shell_that_quotes(job, project, run_command, monkeypatch, tmp_path):
     # an ssh that asks this machine: what would be typed there is run by a shell, as sshd does
     (tmp_path / "bin").mkdir()
     ssh = tmp_path / "bin/ssh"
@@ -99,12 +99,12 @@ def test_over_ssh_by_a_shell_that_quotes(job, made, said, monkeypatch, tmp_path)
     monkeypatch.setenv("SAID", str(tmp_path / "said"))
     job("model/de-0123456789/progress.json", note="loss 0.5")
     folder = tmp_path / "my $(touch bad); 'results"
-    (made.root / "results").rename(folder)
-    lines = said("top", f"me@node.cluster:{folder}")[1]
+    (project.root / "results").rename(folder)
+    lines = run_command("top", f"me@node.cluster:{folder}")[1]
     assert "loss 0.5" in lines[1]
     assert "me@node.cluster" in lines[1]
     assert "-- me@node.cluster" in (tmp_path / "said").read_text()
-    assert not (made.root / "bad").exists()
+    assert not (project.root / "bad").exists()
     with pytest.raises(UserError, match="node: find: .*No such file or directory"):
         run(["top", "node:nowhere"])
     for host in ("-oProxyCommand=touch bad:x", "a b:x", "$(x):y"):
@@ -112,13 +112,13 @@ def test_over_ssh_by_a_shell_that_quotes(job, made, said, monkeypatch, tmp_path)
             run(["top", "--", host])
 
 
-def test_control_characters_of_a_file_do_not_reach_the_terminal(job, said):
+def test_control_characters_of_a_file_do_not_reach_the_terminal(job, run_command):
     job("model/de-0123456789/progress.json", note="\x1b[2Jgone")
-    assert "\x1b" not in "".join(said("top")[1])
+    assert "\x1b" not in "".join(run_command("top")[1])
 
 
-def test_a_job_tells_its_progress_and_takes_the_file_away(made):
-    out = made.root / "results/toy/model/de-0123456789/stage.json"
+def test_a_job_tells_its_progress_and_takes_the_file_away(project):
+    out = project.root / "results/toy/model/de-0123456789/stage.json"
     with progress_file(["model", "--out", str(out)]):
         path = out.with_name("progress.json")
         assert json.loads(path.read_text())["key"] == "de-0123456789"
@@ -140,17 +140,17 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(made):
     assert list(out.parent.iterdir()) == []
 
 
-def test_a_disk_that_is_full_ends_no_job(made):
-    (made.root / "file").touch()
+def test_a_disk_that_is_full_ends_no_job(project):
+    (project.root / "file").touch()
     with (
-        progress_file(["model", "--out", str(made.root / "file/de-0123456789/stage.json")]),
+        progress_file(["model", "--out", str(project.root / "file/de-0123456789/stage.json")]),
         Progress("x", 1, "steps") as progress,
     ):
         progress.add(1)
 
 
-def test_a_killed_job_is_silent_after_a_minute(made, said):
-    out = made.root / "results/toy/bm25/b-0123456789/stage.json"
+def test_a_killed_job_is_silent_after_a_minute(project, run_command):
+    out = project.root / "results/toy/bm25/b-0123456789/stage.json"
     words = ["bm25", "--out", str(out)]
     code = f"import time, tandem.cluster.progress as p\nwith p.progress_file({words!r}):\n print(1, flush=True)\n"
     code += " time.sleep(60)"
@@ -162,4 +162,4 @@ def test_a_killed_job_is_silent_after_a_minute(made, said):
     path = out.with_name("progress.json")
     told = json.loads(path.read_text())
     path.write_text(json.dumps({**told, "updated": told["updated"] - 61}))
-    assert "silent for 1 min" in said("top")[1][1]
+    assert "silent for 1 min" in run_command("top")[1][1]

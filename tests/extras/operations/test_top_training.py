@@ -36,7 +36,7 @@ def training(tiny_dag, tmp_path, monkeypatch):
         process.wait()
 
 
-def test_a_training_is_seen_running_and_dead(training, said):
+def test_a_training_is_seen_running_and_dead(training, run_command):
     path, process = training
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline and process.poll() is None:
@@ -44,7 +44,7 @@ def test_a_training_is_seen_running_and_dead(training, said):
         if path.is_file() and json.loads(path.read_text()).get("note", ""):
             break
     assert process.poll() is None, Path("log.txt").read_text()
-    status, lines = said("top")
+    status, lines = run_command("top")
     assert status == 0
     assert len(lines) == 2
     for cell in (
@@ -66,7 +66,7 @@ def test_a_training_is_seen_running_and_dead(training, said):
     def seen(**changes):
         """The state of the job, its file written ten seconds ago and with changes."""
         path.write_text(json.dumps({**told, "updated": time.time() - 10, **changes}))
-        (line,) = said("top")[1][1:]
+        (line,) = run_command("top")[1][1:]
         return line
 
     assert "dead, silent for 1" in seen()

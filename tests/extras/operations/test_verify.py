@@ -17,22 +17,22 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 
 
-def faults(said, *words):
+def faults(run_command, *words):
     """(what, path) of each fault."""
-    status, lines = said("verify", *words, "--json")
+    status, lines = run_command("verify", *words, "--json")
     told = [json.loads(line) for line in lines]
     assert status == (1 if told else 0)
     return [(one["what"], one["path"]) for one in told]
 
 
-def test_what_is_whole_is_said_to_be(chain, said):
-    assert faults(said) == []
-    assert said("verify") == (0, ["4 artifacts are what their manifests say"])
-    assert said("verify", "results/toy/bm25") == (0, ["1 artifacts are what their manifests say"])
+def test_what_is_whole_is_said_to_be(chain, run_command):
+    assert faults(run_command) == []
+    assert run_command("verify") == (0, ["4 artifacts are what their manifests say"])
+    assert run_command("verify", "results/toy/bm25") == (0, ["1 artifacts are what their manifests say"])
 
 
-def test_each_damage_is_named_with_the_command_that_mends_it(chain, made, said):
-    lucene, run, score = (made.folder(chain[name]) for name in ("lucene", "bm25", "score"))
+def test_each_damage_is_named_with_the_command_that_mends_it(chain, project, run_command):
+    lucene, run, score = (project.folder(chain[name]) for name in ("lucene", "bm25", "score"))
     (run / "run.trec").unlink()
     (score / "data.txt").write_text("score bm25.tesT")  # one bit
     (lucene / "data.txt").write_text("lucene")
@@ -42,7 +42,7 @@ def test_each_damage_is_named_with_the_command_that_mends_it(chain, made, said):
     (lucene / ".stage.json.lock").touch()
     (lucene / "log.txt").touch()
     at = {name: chain[name].folder for name in chain}
-    assert faults(said) == [
+    assert faults(run_command) == [
         ("missing", f"{at['bm25']}/run.trec"),
         ("unknown", f"{at['lucene']}/notes.txt"),
         ("draft", f"{at['lucene']}/.partial"),
@@ -50,7 +50,7 @@ def test_each_damage_is_named_with_the_command_that_mends_it(chain, made, said):
         ("truncated", f"{at['lucene']}/data.txt"),
         ("changed", f"{at['score']}/data.txt"),
     ]
-    _, lines = said("verify", "mine.yaml")
+    _, lines = run_command("verify", "mine.yaml")
     mends = next(line for line in lines if line.startswith("rm results"))
     for name in ("bm25", "lucene", "score"):
         assert mends.count(f"{at[name]}/stage.json") == 2  # removed, then built
@@ -58,85 +58,87 @@ def test_each_damage_is_named_with_the_command_that_mends_it(chain, made, said):
     assert mends.endswith("--configfile mine.yaml")
 
 
-def test_sizes_alone_are_quick_and_miss_a_flipped_bit(chain, made, said):
-    (made.folder(chain["score"]) / "data.txt").write_text("score bm25.tesT")
-    assert faults(said, "--quick") == []
-    (made.folder(chain["score"]) / "data.txt").write_text("")
-    assert faults(said, "--quick") == [("truncated", f"{chain['score'].folder}/data.txt")]
+def test_sizes_alone_are_quick_and_miss_a_flipped_bit(chain, project, run_command):
+    (project.folder(chain["score"]) / "data.txt").write_text("score bm25.tesT")
+    assert faults(run_command, "--quick") == []
+    (project.folder(chain["score"]) / "data.txt").write_text("")
+    assert faults(run_command, "--quick") == [("truncated", f"{chain['score'].folder}/data.txt")]
 
 
-def test_what_was_purged_is_missing_and_never_done(chain, made, said):
+def test_what_was_purged_is_missing_and_never_done(chain, project, run_command):
     # experimaestro PR 248: after a purge of scratch, markers of completion stood without their outputs
-    (made.folder(chain["bm25"]) / "run.trec").unlink()
+    (project.folder(chain["bm25"]) / "run.trec").unlink()
     with pytest.raises(UserError, match=r"run\.trec: missing"):
-        open_artifact(made.folder(chain["bm25"]))
-    assert faults(said) == [("missing", f"{chain['bm25'].folder}/run.trec")]
-    (made.folder(chain["lucene"]) / "stage.json").unlink()  # or the manifest was purged, and files were not
-    assert ("unfinished", chain["lucene"].folder) in faults(said)
+        open_artifact(project.folder(chain["bm25"]))
+    assert faults(run_command) == [("missing", f"{chain['bm25'].folder}/run.trec")]
+    (project.folder(chain["lucene"]) / "stage.json").unlink()  # or the manifest was purged, and files were not
+    assert ("unfinished", chain["lucene"].folder) in faults(run_command)
 
 
-def test_an_input_that_was_made_again_with_other_bytes(chain, made, said):
-    before = made.manifest(chain["score"])["inputs"]["run"]
-    made.make(chain["bm25"], {"run.trec": "q Q0 d 1 2.0 t\n"})
-    assert faults(said) == []  # the same bytes: nothing has changed
-    made.make(chain["bm25"], {"run.trec": "q Q0 other 1 2.0 t\n"})
-    assert faults(said) == [("input", f"{made.root}/{chain['bm25'].manifest}")]
-    _, lines = said("verify")
+def test_an_input_that_was_made_again_with_other_bytes(chain, project, run_command):
+    before = project.manifest(chain["score"])["inputs"]["run"]
+    project.make(chain["bm25"], {"run.trec": "q Q0 d 1 2.0 t\n"})
+    assert faults(run_command) == []  # the same bytes: nothing has changed
+    project.make(chain["bm25"], {"run.trec": "q Q0 other 1 2.0 t\n"})
+    assert faults(run_command) == [("input", f"{project.root}/{chain['bm25'].manifest}")]
+    _, lines = run_command("verify")
     assert before in lines[0]
     assert f"rm {chain['score'].manifest}" in lines[-1]
-    made.make(chain["score"])
-    assert faults(said) == []
+    project.make(chain["score"])
+    assert faults(run_command) == []
 
 
-def test_an_input_that_was_made_again_at_another_pace_is_the_same(made, said):
+def test_an_input_that_was_made_again_at_another_pace_is_the_same(project, run_command):
     model = Stage("model", "toy", "de", {"objective": "dual"})
     run = Stage("retrieve", "toy", "de.test", {"depth": 7}, {"passages": model})
     files = {"dual/model.safetensors": "w", "dual/README.md": "commit 1", "log.parquet": "31 queries/s"}
-    made.make(model, files)
-    made.make(run)
-    made.make(model, {**files, "dual/README.md": "commit 2", "log.parquet": "29 queries/s"})
-    assert faults(said) == []
-    made.make(model, {**files, "dual/model.safetensors": "W"})
-    assert [what for what, _ in faults(said)] == ["input"]
+    project.make(model, files)
+    project.make(run)
+    project.make(model, {**files, "dual/README.md": "commit 2", "log.parquet": "29 queries/s"})
+    assert faults(run_command) == []
+    project.make(model, {**files, "dual/model.safetensors": "W"})
+    assert [what for what, _ in faults(run_command)] == ["input"]
 
 
-def test_a_deleted_input_is_no_fault(chain, made, said):
-    shutil.rmtree(made.folder(chain["lucene"]))
-    assert faults(said) == []
+def test_a_deleted_input_is_no_fault(chain, project, run_command):
+    shutil.rmtree(project.folder(chain["lucene"]))
+    assert faults(run_command) == []
 
 
-def test_a_manifest_that_is_not_what_its_name_says(chain, made, said):
+def test_a_manifest_that_is_not_what_its_name_says(chain, project, run_command):
     # patapsco: a marker alone says that a task is done, whatever was edited since
-    told = made.manifest(chain["bm25"])
-    made.manifest(chain["bm25"], params={**told["params"], "k1": 1.2})
-    assert faults(said) == [("name", chain["bm25"].manifest)]
-    made.manifest(chain["bm25"], params=told["params"])
-    assert faults(said) == []
-    renamed = made.folder(chain["bm25"]).with_name("bm25.test-0000000000")
-    os.rename(made.folder(chain["bm25"]), renamed)
-    assert faults(said) == [("name", f"{chain['bm25'].folder.rpartition('/')[0]}/bm25.test-0000000000/stage.json")]
+    told = project.manifest(chain["bm25"])
+    project.manifest(chain["bm25"], params={**told["params"], "k1": 1.2})
+    assert faults(run_command) == [("name", chain["bm25"].manifest)]
+    project.manifest(chain["bm25"], params=told["params"])
+    assert faults(run_command) == []
+    renamed = project.folder(chain["bm25"]).with_name("bm25.test-0000000000")
+    os.rename(project.folder(chain["bm25"]), renamed)
+    assert faults(run_command) == [
+        ("name", f"{chain['bm25'].folder.rpartition('/')[0]}/bm25.test-0000000000/stage.json")
+    ]
 
 
-def test_a_running_job_is_left_in_peace(made, said):
+def test_a_running_job_is_left_in_peace(project, run_command):
     stage = Stage("model", "toy", "de", {"objective": "dual"})
-    folder = made.folder(stage)
+    folder = project.folder(stage)
     (folder / "checkpoints/step-1").mkdir(parents=True)
     (folder / ".partial").mkdir()
     (folder / "checkpoints/step-1/state.json").write_text("{}")
     (folder / "progress.json").write_text("{}")
-    assert faults(said) == []
+    assert faults(run_command) == []
     os.utime(folder / "progress.json", (time.time() - 3600,) * 2)
-    assert faults(said) == [("unfinished", stage.folder), ("draft", f"{stage.folder}/.partial")]
+    assert faults(run_command) == [("unfinished", stage.folder), ("draft", f"{stage.folder}/.partial")]
 
 
-def test_damaged_manifests_stores_and_broken_deletions(chain, made, said):
-    (made.folder(chain["bm25"]) / "stage.json").write_text("{")
-    store = made.root / "results/toy/pairs/ce-0123456789-0123456789"
+def test_damaged_manifests_stores_and_broken_deletions(chain, project, run_command):
+    (project.folder(chain["bm25"]) / "stage.json").write_text("{")
+    store = project.root / "results/toy/pairs/ce-0123456789-0123456789"
     store.mkdir(parents=True)
     (store / "store.json").write_text("{}")
     (store / "a.npy").write_bytes(b"\x93NUMPY")
-    (made.root / "results/toy/model/.deleted-1-x").mkdir(parents=True)
-    assert sorted(faults(said)) == [
+    (project.root / "results/toy/model/.deleted-1-x").mkdir(parents=True)
+    assert sorted(faults(run_command)) == [
         ("damaged", chain["bm25"].manifest),
         ("damaged", "results/toy/pairs/ce-0123456789-0123456789/a.npy"),
         ("damaged", "results/toy/pairs/ce-0123456789-0123456789/store.json"),
@@ -144,8 +146,8 @@ def test_damaged_manifests_stores_and_broken_deletions(chain, made, said):
     ]
 
 
-def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, made):
-    folder = made.folder(chain["bm25"])
+def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, project):
+    folder = project.folder(chain["bm25"])
     (folder / "run.trec").write_text("q Q0 other 1 2.0 t\n")
     examined = examine(folder, Inputs())
     assert [fault.what for fault in differing(examined, examined.files, quick=False)] == ["changed"]
@@ -156,35 +158,35 @@ def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, made):
 
 
 @pytest.mark.parametrize("old", ['"bytes"', '"bytes": 15', '"sha256"', '"upstream"', '"lucene"', '"files": {', '"k1"'])
-def test_a_manifest_with_a_flipped_bit_is_named(chain, made, said, old):
-    path = made.root / chain["bm25"].manifest
+def test_a_manifest_with_a_flipped_bit_is_named(chain, project, run_command, old):
+    path = project.root / chain["bm25"].manifest
     text = path.read_text()
     assert old in text
     last = old.rstrip('": {')[-1]
     path.write_text(text.replace(old, old.replace(last, chr(ord(last) ^ 1), 1), 1))  # still JSON, of another form
-    status, lines = said("verify")
+    status, lines = run_command("verify")
     assert status == 1
     assert any(f"{chain['bm25'].folder}/" in line for line in lines)
 
 
-def test_no_such_folder_is_one_line(made):
+def test_no_such_folder_is_one_line(project):
     with pytest.raises(UserError, match="nowhere: no such folder"):
         run(["verify", "nowhere"])
 
 
-def test_each_file_is_read_once_and_the_first_faults_are_shown(made, said, monkeypatch):
+def test_each_file_is_read_once_and_the_first_faults_are_shown(project, run_command, monkeypatch):
     stage = Stage("score", "toy", "bm25.test", {"measures": ["RR@10"], "split": "test"})
-    made.make(stage)
-    text = (made.folder(stage) / "stage.json").read_text()
+    project.make(stage)
+    text = (project.folder(stage) / "stage.json").read_text()
     for n in range(15):
-        other = made.folder(stage).with_name(f"bm25.test-{n:010x}")
+        other = project.folder(stage).with_name(f"bm25.test-{n:010x}")
         other.mkdir()
         (other / "stage.json").write_text(text.replace(stage.key, other.name))
         (other / "data.txt").write_text("score bm25.test")
     read = []
     monkeypatch.setattr(module, "sha256", lambda path: read.append(path) or sha256(path))
     monkeypatch.setattr(module, "LINES", 10)
-    status, lines = said("verify")
+    status, lines = run_command("verify")
     assert len(read) == len(set(read)) == 16
     # each is another stage's content under a made-up name
     assert (status, sum(line.startswith("name ") for line in lines)) == (1, 10)

@@ -17,8 +17,8 @@ def release(write_ranked, dataset, tmp_path):
 
 
 @pytest.fixture
-def found(dataset):
-    """`found(split, seed, queries=None, among=60)`: for each query, or those named, random documents and scores."""
+def random_hits(dataset):
+    """`random_hits(split, seed, queries=None, among=60)`: for all queries, or those named, documents with scores."""
     from tandem.data.collection import Collection
 
     ids = Collection(dataset).doc_ids().to_pylist()

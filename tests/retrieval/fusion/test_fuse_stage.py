@@ -52,9 +52,9 @@ def lines(artifact):
     return [(q, doc, int(rank), float(score)) for q, _, doc, rank, score, _ in map(str.split, text)]
 
 
-def test_ranks_are_fused_query_by_query(fuse, release, found, dataset):
+def test_ranks_are_fused_query_by_query(fuse, release, random_hits, dataset):
     queries = list(Collection(dataset).queries("test"))
-    first, second = found("test", 1, queries[2:]), found("test", 2, [*queries[1:9], *queries[10:]])
+    first, second = random_hits("test", 1, queries[2:]), random_hits("test", 2, [*queries[1:9], *queries[10:]])
     made = fuse(RRF, release(first), release(second))
     expected = []
     for query in queries[1:]:
@@ -69,8 +69,8 @@ def test_ranks_are_fused_query_by_query(fuse, release, found, dataset):
     assert (made.manifest.facts["queries"], made.manifest.facts["lines"]) == (19, 19 * 8)
 
 
-def test_weights_decide_whose_order_it_is(fuse, release, found):
-    lists = found("test", 1), found("test", 2)
+def test_weights_decide_whose_order_it_is(fuse, release, random_hits):
+    lists = random_hits("test", 1), random_hits("test", 2)
     runs = [release(one) for one in lists]
     for at, weights in enumerate(([1.0, 0.0], [0.0, 1.0])):
         made = {
@@ -81,8 +81,8 @@ def test_weights_decide_whose_order_it_is(fuse, release, found):
             assert made[query][: len(above)] == above
 
 
-def test_tuned_settings_are_those_of_the_artifact(fuse, tuned, release, found):
-    runs = [release(found("test", seed)) for seed in (1, 2)]
+def test_tuned_settings_are_those_of_the_artifact(fuse, tuned, release, random_hits):
+    runs = [release(random_hits("test", seed)) for seed in (1, 2)]
     told = fuse(WEIGHTED | {"weights": [0.3, 0.7]}, *runs)
     made = fuse(WEIGHTED, *runs, tuned=tuned({"weights": [0.3, 0.7]}, runs))
     assert lines(made) == lines(told)
@@ -99,9 +99,9 @@ def test_below_its_depth_a_reranked_run_has_ranks_and_no_scores(fuse, release):
     assert [doc for _, doc, _, _ in lines(fuse(RRF, reranked, other))] == ["bat-3", "bat-2", "heron-1", "bat-1"]
 
 
-def test_runs_of_any_order_are_read_once(release, found, dataset, monkeypatch, tmp_path):
+def test_runs_of_any_order_are_read_once(release, random_hits, dataset, monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "LINES", 24)  # two lists of twelve a row group
-    first, second = found("test", 1), found("test", 2)
+    first, second = random_hits("test", 1), random_hits("test", 2)
     shuffled = [second[at] for at in np.random.default_rng(3).permutation(len(second))]
     lists, read, opened = [release(first), release(shuffled)], [], []
     read_group, read_ids = runs.read_group, Collection.doc_ids
@@ -113,24 +113,24 @@ def test_runs_of_any_order_are_read_once(release, found, dataset, monkeypatch, t
     assert len(opened) == 1  # the table of ids, for both
 
 
-def test_queries_may_come_in_any_order(fuse, release, found):
+def test_queries_may_come_in_any_order(fuse, release, random_hits):
     """Files in the split's order, in the reverse and in a random one are fused alike; so are two of other orders."""
-    first, second = found("test", 1), found("test", 2)
+    first, second = random_hits("test", 1), random_hits("test", 2)
     expected = lines(fuse(RRF, release(first), release(second)))
     shuffled = [second[at] for at in np.random.default_rng(3).permutation(len(second))]
     assert lines(fuse(RRF, release(first), release(second[::-1]))) == expected
     assert lines(fuse(RRF, release(first[::-1]), release(shuffled))) == expected
 
 
-def test_what_does_not_fit_is_refused(fuse, tuned, release, found, make_dataset, documents, tmp_path):
-    good, lists = release(found("test", 1)), found("test", 2)
+def test_what_does_not_fit_is_refused(fuse, tuned, release, random_hits, make_dataset, documents, tmp_path):
+    good, lists = release(random_hits("test", 1)), random_hits("test", 2)
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", documents)
     with pytest.raises(UserError, match=other_dataset(r"run\.1", "other-0123456789", "tiny-0")):
         fuse(RRF, good, release(lists, of=other))
     with pytest.raises(UserError, match="is a run of split dev, but split is test; fuse runs of one split"):
-        fuse(RRF, good, release(found("dev", 2), "dev"))
+        fuse(RRF, good, release(random_hits("dev", 2), "dev"))
     with pytest.raises(UserError, match="holds query dev-otter, which the split lacks"):
-        fuse(RRF, good, release(found("dev", 2)))
+        fuse(RRF, good, release(random_hits("dev", 2)))
     with pytest.raises(UserError, match="query test-heron has an infinite score"):
         fuse(RRF, good, release([(lists[1][0], ["heron-1", "otter-1"], [np.inf, 1.0])]))
     with pytest.raises(UserError, match="was tuned for weighted of 3 runs, but this is weighted of 2"):

@@ -34,8 +34,8 @@ def test_reciprocal_ranks_by_hand():
     ],
 )
 def test_weighted_scores_by_hand(normalize, weights, expected):
-    found = fused([FIRST, SECOND], "weighted", normalize=normalize, weights=weights)
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    random_hits = fused([FIRST, SECOND], "weighted", normalize=normalize, weights=weights)
+    assert random_hits == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_equality_with_brute_force(seed, method, settings):
     if method == "weighted":
         settings = {**settings, "weights": random.uniform(0, 1, len(lists)).tolist()}
     expected = by_hand(lists, method, **settings)
-    found = fused(lists, method, **settings)
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    random_hits = fused(lists, method, **settings)
+    assert random_hits == pytest.approx(expected, rel=1e-12, abs=1e-12)
     made = pool(lists)
     docs, scores = best(made.docs, fusion[method](made, FuseParams(**settings)), 7)
-    ranked = sorted(expected, key=lambda doc: (-np.float32(found[doc]), doc))
+    ranked = sorted(expected, key=lambda doc: (-np.float32(random_hits[doc]), doc))
     assert docs == ranked[:7]
-    assert scores.tolist() == [np.float32(found[doc]) for doc in docs]
+    assert scores.tolist() == [np.float32(random_hits[doc]) for doc in docs]
 
 
 def test_the_grid_of_weights_begins_with_the_most_even():

@@ -36,15 +36,15 @@ def dataset(make_dataset, documents, tmp_path):
 
 
 @pytest.fixture
-def runs(release, found):
+def runs(release, random_hits):
     """A good run of dev and a poor one, each without the results of some queries."""
     good = []
-    for number, (query, docs, scores) in enumerate(found("dev", 5)):
+    for number, (query, docs, scores) in enumerate(random_hits("dev", 5)):
         if number % 2:
             relevant, scores[0] = f"{query.removeprefix('dev-')}-1", 5.5
             docs = [relevant, *(doc for doc in docs if doc != relevant)][:12]
         good.append((query, docs, scores))
-    return [release(good[:-1], "dev"), release(found("dev", 6)[2:], "dev")]
+    return [release(good[:-1], "dev"), release(random_hits("dev", 6)[2:], "dev")]
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ def test_a_measure_without_a_cutoff_sees_the_whole_list(tune, measured, runs):
         assert row["AP"] == pytest.approx(measured({**WEIGHTED, "measure": "AP", "weights": weights}, *runs)[0])
 
 
-def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(tune, measured, release, found):
-    lists = [(query, [query, *docs], [99.0, *scores]) for query, docs, scores in found("dev", 5)]
-    runs = [release(lists, "dev"), release(found("dev", 6), "dev")]
+def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(tune, measured, release, random_hits):
+    lists = [(query, [query, *docs], [99.0, *scores]) for query, docs, scores in random_hits("dev", 5)]
+    runs = [release(lists, "dev"), release(random_hits("dev", 6), "dev")]
     params = WEIGHTED | {"measure": "RR@3", "ignore_identical_ids": True, "step": 0.5}
     for row in grid(tune(params, *runs)):
         weights = [row["weights.0"], row["weights.1"]]
@@ -157,9 +157,9 @@ def test_queries_are_measured_in_groups_to_the_same_bytes(tune, runs, monkeypatc
     assert tune(WEIGHTED, *runs).manifest.files == whole
 
 
-def test_mistakes_leave_nothing_behind(tune, release, found, runs, tmp_path):
+def test_mistakes_leave_nothing_behind(tune, release, random_hits, runs, tmp_path):
     with pytest.raises(UserError, match="nope is not a measure"):
         tune(WEIGHTED | {"measure": "nope"}, *runs)
     with pytest.raises(UserError, match="is a run of split test, but split is dev"):
-        tune(WEIGHTED, runs[0], release(found("test", 1)))
+        tune(WEIGHTED, runs[0], release(random_hits("test", 1)))
     assert not list(tmp_path.glob("tune_fusion/*/stage.json"))
