@@ -79,17 +79,17 @@ def compare(sizes: Iterable[int], folder: Path) -> Iterator[str]:
     """The lines of all measurements, as they come."""
     from generated import generate  # here alone, as what it imports would count in what is measured
 
-    made: dict[str, list[Measured]] = {form: [] for form in PARAMS}
+    measurements: dict[str, list[Measured]] = {form: [] for form in PARAMS}
     for size in sizes:
         part = folder / str(size)
         if not (part / "queries.jsonl").is_file():
             generate(part, size)
         for form in PARAMS:
-            made[form].append(measure("ours", form, part))
-            yield from comparison(form, made[form][-1], measure("peer", form, part))
-    for form, (first, *larger) in made.items():
-        for one in larger:
-            yield from linearity(form, first, one)
+            measurements[form].append(measure("ours", form, part))
+            yield from comparison(form, measurements[form][-1], measure("peer", form, part))
+    for form, (first, *larger) in measurements.items():
+        for large in larger:
+            yield from linearity(form, first, large)
 
 
 def main() -> None:
@@ -100,18 +100,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where collections are generated, or are from an earlier run")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.measure:
-        print(measured(*told.measure))
+    options = parser.parse_args()
+    if options.measure:
+        print(measured(*options.measure))
         return
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
-        for line in compare(told.passages or (QUICK if told.quick else FULL), told.folder or Path(temporary)):
+        for line in compare(options.passages or (QUICK if options.quick else FULL), options.folder or Path(temporary)):
             print(line, flush=True)
             lines.append(line)
-    if told.out:
-        told.out.parent.mkdir(parents=True, exist_ok=True)
-        told.out.write_text(markdown("The stage `dataset` against ir_datasets", NOTE, lines))
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(markdown("The stage `dataset` against ir_datasets", NOTE, lines))
 
 
 if __name__ == "__main__":

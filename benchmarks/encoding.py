@@ -23,7 +23,7 @@ the stages do; the peer, `SentenceTransformer.encode` with its defaults, keeps i
 
 
 def params(precision: str) -> dict[str, object]:
-    """Of the stage `embeddings`, a batch as large as the device wants it."""
+    """Of the stage `embeddings`, a batch as large as suits the device."""
     budget = 4096 if device().type == "cpu" else 32768
     return {"side": "passages", "block": 16384, "batch_tokens": budget, "precision": precision}
 
@@ -39,8 +39,8 @@ def ours(folder: Path, precision: str) -> int:
     from tandem.retrieval import encode
 
     stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
-    made = stages.stage(folder, "embeddings", encode.run, params(precision), "dataset", "model", "tokens")
-    return int(made.manifest.facts["passages"])
+    artifact = stages.stage(folder, "embeddings", encode.run, params(precision), "dataset", "model", "tokens")
+    return int(artifact.manifest.facts["passages"])
 
 
 def peer(folder: Path, precision: str) -> int:
@@ -56,7 +56,7 @@ def theirs(folder: Path, precision: str) -> torch.Tensor:
     model.max_seq_length = 128
     if precision == "bf16":
         model = model.bfloat16()
-    passages = [one[0] for one in stages.texts(folder).passages]
+    passages = [group[0] for group in stages.texts(folder).passages]
     return model.encode(passages, convert_to_tensor=True, show_progress_bar=False)
 
 
@@ -72,7 +72,7 @@ def openvino(folder: Path, precision: str) -> int:
     options = {"ov_config": {"INFERENCE_PRECISION_HINT": hint}}
     model = SentenceTransformer(str(converted), backend="openvino", model_kwargs=options)
     model.max_seq_length = 128
-    passages = [one[0] for one in stages.texts(folder).passages]
+    passages = [group[0] for group in stages.texts(folder).passages]
     return len(model.encode(passages, convert_to_tensor=True, show_progress_bar=False))
 
 
@@ -84,12 +84,12 @@ def difference(folder: Path, precision: str) -> float:
     from tandem.store.job import Job
 
     stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
-    inputs = stages.made(folder, "dataset", "model", "tokens")
-    one = Encoder(Job("embeddings", stages.place(folder, "embeddings"), params(precision), inputs))
+    inputs = stages.open_prepared(folder, "dataset", "model", "tokens")
+    encoder = Encoder(Job("embeddings", stages.place(folder, "embeddings"), params(precision), inputs))
     expected = theirs(folder, "fp32").float().cpu()
-    texts = one.read(range(len(expected)))
-    made = encode_all(one.model, one.tower, texts, one.template, one.mode, one.budget)
-    return float((made - expected).abs().max())
+    texts = encoder.read(range(len(expected)))
+    vectors = encode_all(encoder.model, encoder.tower, texts, encoder.template, encoder.mode, encoder.budget)
+    return float((vectors - expected).abs().max())
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ encoder without layers; vectors of {hidden} numbers as {dtype}. The largest coll
 
 
 def model(folder: Path) -> dict[str, object]:
-    """The artifact `model`; its tokenizer's digest and template, as `tokens` tells them."""
+    """The artifact `model`; its tokenizer's digest and template, as the stage `tokens` records them."""
     from transformers import BertTokenizer
 
     from tandem.extras.pretraining.stage import SPECIAL, untrained
@@ -113,26 +113,26 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["fp16", "int8"], default="fp16", help="how vectors are stored")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.measure:
-        print(json.dumps(measured(Path(told.measure[0]), told.measure[1])))
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measured(Path(options.measure[0]), options.measure[1])))
         return
-    sizes, lines, smallest, tokens = told.passages or (QUICK if told.quick else FULL), [], 0.0, 0.0
+    sizes, lines, smallest, tokens = options.passages or (QUICK if options.quick else FULL), [], 0.0, 0.0
     with tempfile.TemporaryDirectory() as temporary:
         meta = model(Path(temporary))
         for size in sizes:
             folder = Path(temporary) / str(size)
             tokens = generate(folder, size, meta)
-            peak = measure(folder, told.dtype)
+            peak = measure(folder, options.dtype)
             smallest = smallest or peak
             lines.append(f"encode {size:,} passages peak memory\t{peak:,.0f}\t\t{peak / smallest:.2f}\tMiB")
             print(lines[-1], flush=True)
             shutil.rmtree(folder)
-    if told.out:
-        held = sizes[-1] * (2 * tokens + (68 if told.dtype == "int8" else 128)) / 2**20
-        note = NOTE.format(tokens=tokens, hidden=ENCODER["hidden"], dtype=told.dtype, held=held)
-        told.out.parent.mkdir(parents=True, exist_ok=True)
-        told.out.write_text(markdown("Peak memory of the stage `embeddings`", note, lines))
+    if options.out:
+        held = sizes[-1] * (2 * tokens + (68 if options.dtype == "int8" else 128)) / 2**20
+        note = NOTE.format(tokens=tokens, hidden=ENCODER["hidden"], dtype=options.dtype, held=held)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(markdown("Peak memory of the stage `embeddings`", note, lines))
 
 
 if __name__ == "__main__":

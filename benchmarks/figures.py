@@ -43,8 +43,8 @@ def linearity(name: str, small: Measured, large: Measured) -> list[str]:
 
 def machine() -> str:
     """Processor, cores and versions."""
-    told = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in told if line.startswith("model name")), platform.machine())
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
     return f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
 

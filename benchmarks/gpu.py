@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from figures import markdown
-from texts import Made, make
+from texts import Examples, make
 from training import default_encoder
 from training_ours import objective, ragged
 from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
@@ -84,11 +84,11 @@ def operations(shape: Shape, goal: Objective, queries: int, size: int) -> float:
     return 3 * (dual + shape.forward(queries * size, q + p + 3))
 
 
-def joint_ours(folder: Path, made: Made, way: Execution, budget: Budget, count: int) -> tuple[float, Objective]:
+def joint_ours(folder: Path, examples: Examples, way: Execution, budget: Budget, count: int) -> tuple[float, Objective]:
     """Seconds of a step of ours."""
-    goal, lists = objective("joint", folder, made, "bf16", budget, way)
+    goal, lists = objective("joint", folder, examples, "bf16", budget, way)
     optimizer = torch.optim.AdamW(goal.models.parameters(), lr=LR, fused=True)
-    size = len(made.passages[0])
+    size = len(examples.passages[0])
     batch = Batch(lists.queries, lists.passages.reshape(-1, size))
 
     def step(number: int) -> None:
@@ -101,29 +101,29 @@ def joint_ours(folder: Path, made: Made, way: Execution, budget: Budget, count: 
     return median(step, count), goal
 
 
-def joint_peer(folder: Path, made: Made, count: int) -> float:
+def joint_peer(folder: Path, examples: Examples, count: int) -> float:
     """Seconds of a step of the plain loop."""
     models = joint_models(folder)
     learning = [p for name, model in models.items() if name != "tokenizer" for p in model.parameters()]
     optimizer = torch.optim.AdamW(learning, lr=LR, fused=True)
-    queries, size = len(made.queries), len(made.passages[0])
+    queries, size = len(examples.queries), len(examples.passages[0])
 
     def step(_: int) -> None:
         """One optimizer step on all lists, a query at a time."""
         optimizer.zero_grad(set_to_none=True)
         for query in range(queries):
             with autocast("bf16"):
-                loss = joint_loss(models, made, range(query, query + 1), size) / queries
+                loss = joint_loss(models, examples, range(query, query + 1), size) / queries
             loss.backward()
         optimizer.step()
 
     return median(step, count)
 
 
-def encoding(folder: Path, made: Made, way: Execution, budget: int, count: int) -> float:
+def encoding(folder: Path, examples: Examples, way: Execution, budget: int, count: int) -> float:
     """Passages a second."""
     tokenizer = load_tokenizer(folder)
-    texts, template = ragged(tokenizer, [text for one in made.passages for text in one]), Template.of(tokenizer)
+    texts, template = ragged(tokenizer, [text for group in examples.passages for text in group]), Template.of(tokenizer)
     towers = {"shared": True, "pooling": "cls", "normalize": False, "temperature": TEMPERATURE}
     model = DualEncoder.start(folder, **towers).to(device()).eval()
     accelerate(model, way, budget, "bf16", training=False)
@@ -142,35 +142,35 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=8)
     parser.add_argument("--list", type=int, default=128)
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
-    told = parser.parse_args()
-    shape, size, count = (TINY, 4, 1) if told.quick else (BASE, told.list, 5)
-    budget = Budget(2048, 8192) if told.quick else Budget(32768, 262144)
-    made_lines = []
+    options = parser.parse_args()
+    shape, size, count = (TINY, 4, 1) if options.quick else (BASE, options.list, 5)
+    budget = Budget(2048, 8192) if options.quick else Budget(32768, 262144)
+    lines = []
 
     def tell(name: str, ours: float, peer: float | None, unit: str) -> None:
         """Print a line, and keep it."""
         other = "\t\t" if peer is None else f"\t{peer:,.2f}\t{ours / peer:.2f}"
-        made_lines.append(f"{name}\t{ours:,.2f}{other}\t{unit}")
-        print(made_lines[-1], flush=True)
+        lines.append(f"{name}\t{ours:,.2f}{other}\t{unit}")
+        print(lines[-1], flush=True)
 
-    best = peak(512 if told.quick else 8192)
+    best = peak(512 if options.quick else 8192)
     tell("peak", best, None, "TFLOP/s of matrix products in bf16")
     with tempfile.TemporaryDirectory() as temporary:
         folder = encoder_of(shape, Path(temporary))
-        made = make(load_tokenizer(folder), told.queries, size)
-        peer = told.queries / joint_peer(folder, made, count)
+        examples = make(load_tokenizer(folder), options.queries, size)
+        peer = options.queries / joint_peer(folder, examples, count)
         for name, way in WAYS.items():
-            seconds, goal = joint_ours(folder, made, way, budget, count)
-            tell(f"joint, {name}", told.queries / seconds, peer, "queries/s")
-            share = operations(shape, goal, told.queries, size) / best / 1e12
-            tell(f"joint, {name}, MFU", share / seconds, share * peer / told.queries, "of peak")
-        many = make(load_tokenizer(folder), 64 if told.quick else BLOCK, 1)
+            seconds, goal = joint_ours(folder, examples, way, budget, count)
+            tell(f"joint, {name}", options.queries / seconds, peer, "queries/s")
+            share = operations(shape, goal, options.queries, size) / best / 1e12
+            tell(f"joint, {name}, MFU", share / seconds, share * peer / options.queries, "of peak")
+        many = make(load_tokenizer(folder), 64 if options.quick else BLOCK, 1)
         padded = encoding(folder, many, WAYS["padded"], budget.micro_tokens, count)
         for name in ("packed", "packed, compiled"):
             packed = encoding(folder, many, WAYS[name], budget.micro_tokens, count)
             tell(f"encoding, {name}", packed, padded, "passages/s")
-    if told.out:
-        told.out.write_text(markdown("One device", NOTE, made_lines))
+    if options.out:
+        options.out.write_text(markdown("One device", NOTE, lines))
 
 
 if __name__ == "__main__":

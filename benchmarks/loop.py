@@ -72,8 +72,8 @@ def two_layers(into: Path) -> Path:
 def overhead(what: str, folder: Path, steps: int) -> str:
     """The share of wall time outside forward, backward and optimizer step."""
     queries, size = STEP[what]
-    made = make(load_tokenizer(folder), (steps + 2) * queries, size)
-    objective(what, folder, made, "fp32", Budget())  # imports
+    examples = make(load_tokenizer(folder), (steps + 2) * queries, size)
+    objective(what, folder, examples, "fp32", Budget())  # imports
     clock = Clock()
     from transformers.models.bert.modeling_bert import BertModel
 
@@ -84,7 +84,7 @@ def overhead(what: str, folder: Path, steps: int) -> str:
     with tempfile.TemporaryDirectory() as out:
         for count in (2, 2 + steps):
             clock.seconds, start = 0.0, time.perf_counter()
-            train_ours(what, folder, Path(out) / "model-0000000000", made, "fp32", count)
+            train_ours(what, folder, Path(out) / "model-0000000000", examples, "fp32", count)
             began.append(time.perf_counter() - start - clock.seconds)
             spent = time.perf_counter() - start
     share = (began[1] - began[0]) / spent
@@ -95,8 +95,8 @@ def padding() -> Iterator[str]:
     """The share of padding in steps of different shapes, of texts and of pairs."""
     rng = np.random.default_rng(0)
     for queries, size in SHAPES:
-        passages, asked = lengths(rng, "passage", queries * size) + 2, lengths(rng, "query", queries)
-        for name, rows in (("texts", passages), ("pairs", passages + np.repeat(asked, size) + 1)):
+        passages, query_lengths = lengths(rng, "passage", queries * size) + 2, lengths(rng, "query", queries)
+        for name, rows in (("texts", passages), ("pairs", passages + np.repeat(query_lengths, size) + 1)):
             for budget in (2048, 16384):
                 parts = micro_batches(rows, budget, MULTIPLE, None)
                 ours = _padded([rows[part] for part in parts], MULTIPLE)
@@ -119,18 +119,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few steps")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
-    told = parser.parse_args()
-    made = []
+    options = parser.parse_args()
+    lines = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = two_layers(Path(temporary))
         for what in STEP:
-            made.append(overhead(what, folder, 3 if told.quick else 10))
-            print(made[-1], flush=True)
+            lines.append(overhead(what, folder, 3 if options.quick else 10))
+            print(lines[-1], flush=True)
     for line in padding():
         print(line)
-        made.append(line)
-    if told.out:
-        told.out.write_text(markdown("The training loop", NOTE, made))
+        lines.append(line)
+    if options.out:
+        options.out.write_text(markdown("The training loop", NOTE, lines))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ def vectors(count: int, dimension: int, seed: int) -> Any:
     """fp16 vectors of length 1 around centres that every seed has, shape (count, dimension)."""
     centres = np.random.default_rng(0).standard_normal((CENTRES, dimension), np.float32)
     rng = np.random.default_rng([1, seed])
-    made = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal((count, dimension), np.float32)
-    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float16)
+    points = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal((count, dimension), np.float32)
+    return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float16)
 
 
 def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
@@ -26,8 +26,8 @@ def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
     job = Job("embeddings", folder / "made.passages-0000000000", {"side": "passages"}, {})
     with writing(job) as draft:
         for number, start in enumerate(range(0, count, BLOCK)):
-            made = vectors(min(BLOCK, count - start), dimension, 1000 + number)
-            np.save(draft.path(block_name(number)), made)
+            block = vectors(min(BLOCK, count - start), dimension, 1000 + number)
+            np.save(draft.path(block_name(number)), block)
         meta = {"rows": count, "block": BLOCK, "dimension": dimension, "dtype": "fp16", "temperature": 1.0}
         write_json(draft.path("meta.json"), meta)
     return open_artifact(job.out)

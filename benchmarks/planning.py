@@ -87,12 +87,12 @@ def snakemake(folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", 
 
 def finish(folder: Path, plan: FullPlan) -> None:
     """Make every declared file of the sweep's jobs, and have Snakemake record the jobs as done."""
-    made = [stage.manifest for stage in plan.stages.values()]
-    made += [f"results/sweeps/lr.{part}" for part in PARTS]
+    files = [stage.manifest for stage in plan.stages.values()]
+    files += [f"results/sweeps/lr.{part}" for part in PARTS]
     points = folder / "results/sweeps/lr.points"
     points.parent.mkdir(parents=True, exist_ok=True)
     points.write_text(plan.swept["lr"].to_json() + "\n", encoding="utf-8")
-    for name in made:
+    for name in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}\n", encoding="utf-8")
@@ -103,16 +103,16 @@ def measured(points: int, folder: Path) -> list[str]:
     """A line of the table."""
     seconds, plan = planned(sweep(points))
     folder.mkdir(parents=True, exist_ok=True)
-    told = folder / "config.json"
-    told.write_text("{}", encoding="utf-8")
+    config_file = folder / "config.json"
+    config_file.write_text("{}", encoding="utf-8")
     start, _ = snakemake(folder, ["-n", "statistics"])
-    told.write_text(json.dumps({"sweeps": sweep(points)}), encoding="utf-8")
+    config_file.write_text(json.dumps({"sweeps": sweep(points)}), encoding="utf-8")
     everything, _ = snakemake(folder, ["-n", "sweep_lr", "--quiet", "all"])
     finish(folder, plan)
-    nothing, said = snakemake(folder, ["-n", "sweep_lr"])
-    if "rule sweep:" in said or "rule score:" in said:
-        raise SystemExit(f"there was something to do: {said[-2000:]}")
-    numbers = [f"{one:.1f}" for one in (seconds, start, everything, nothing, nothing - start)]
+    nothing, output = snakemake(folder, ["-n", "sweep_lr"])
+    if "rule sweep:" in output or "rule score:" in output:
+        raise SystemExit(f"there was something to do: {output[-2000:]}")
+    numbers = [f"{value:.1f}" for value in (seconds, start, everything, nothing, nothing - start)]
     return [f"{points:,}", f"{len(plan.stages):,}", *numbers]
 
 
@@ -123,8 +123,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = args.folder or Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.folder or Path(temporary)
         lines = [measured(points, folder / str(points)) for points in args.points]
     rows = [HEAD, ["--:"] * len(HEAD), *lines]
     text = "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -31,14 +31,14 @@ KINDS = ("candidates", "model", "bm25", "score")
 def stages(count: int) -> list[Stage]:
     """A dataset and `count` stages in chains of four: lists, a model, a run and its scores."""
     data = Stage("dataset", "made", "made", {"source": "beir", "fingerprint": "00"})
-    made = [data]
+    graph = [data]
     for number in range(count // len(KINDS)):
         lists = Stage("candidates", "made", "de", {"depth": 50, "seed": number}, {"dataset": data})
         model = Stage("model", "made", "de", {"train": {"lr": 1e-5, "seed": number}}, {"candidates": lists})
         run = Stage("bm25", "made", "de.test", {"depth": 50}, {"dataset": data, "model": model})
         score = Stage("score", "made", "de.test", {"split": "test"}, {"dataset": data, "run": run})
-        made += [lists, model, run, score]
-    return made
+        graph += [lists, model, run, score]
+    return graph
 
 
 def write(folder: Path, stage: Stage, contents: dict[str, str], random_bytes: random.Random) -> None:
@@ -54,8 +54,8 @@ def write(folder: Path, stage: Stage, contents: dict[str, str], random_bytes: ra
         "key": stage.key,
         "version": 1,
         "params": stage.params,
-        "upstream": {role: one.folder for role, one in stage.upstream.items()},
-        "inputs": {role: contents[one.key] for role, one in stage.upstream.items()},
+        "upstream": {role: parent.folder for role, parent in stage.upstream.items()},
+        "inputs": {role: contents[parent.key] for role, parent in stage.upstream.items()},
         "files": files,
         "execution": {"workers": 2},
         "modules": modules[stage.kind],
@@ -103,16 +103,16 @@ def main() -> None:
     flags = argparse.ArgumentParser()
     flags.add_argument("--artifacts", type=int, default=20_000)
     flags.add_argument("--folder", type=Path)
-    told = flags.parse_args()
-    folder = told.folder or Path(tempfile.mkdtemp())
+    options = flags.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
-    made = stages(told.artifacts)
+    graph = stages(options.artifacts)
     if not (folder / "results").exists():
         known, drawn = dict[str, dict[str, Any]](), random.Random(7)
-        for stage in made:
+        for stage in graph:
             write(folder, stage, known, drawn)
         configure(folder)
-    key = made[-1].key
+    key = graph[-1].key
     print("| command | seconds | of computing | MiB | its last line |\n|---|---:|---:|---:|---|")
     for words in (
         *(["verify", "--threads", str(threads)] for threads in (1, 2)),

@@ -40,11 +40,11 @@ def scores(folder: Path, precision: str) -> np.ndarray:
     from tandem.models import tokenisation
     from tandem.retrieval.pair_scores import PairScores
 
-    made = stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
+    tokens = stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
     budget = 4096 if device().type == "cpu" else 32768
-    passages = np.arange(made.manifest.facts["passages"])
-    model = stages.made(folder, "model")["model"]
-    return PairScores(model, made, precision, budget).score(passages // SIZE, passages)
+    passages = np.arange(tokens.manifest.facts["passages"])
+    model = stages.open_prepared(folder, "model")["model"]
+    return PairScores(model, tokens, precision, budget).score(passages // SIZE, passages)
 
 
 def peer(folder: Path, precision: str) -> int:
@@ -60,8 +60,12 @@ def theirs(folder: Path, precision: str) -> torch.Tensor:
     model.max_seq_length = 512
     if precision == "bf16":
         model = model.bfloat16()
-    made = stages.texts(folder)
-    pairs = [(query, one) for query, passages in zip(made.queries, made.passages, strict=True) for one in passages]
+    examples = stages.texts(folder)
+    pairs = [
+        (query, passage)
+        for query, passages in zip(examples.queries, examples.passages, strict=True)
+        for passage in passages
+    ]
     logits = model.predict(pairs, activation_fn=torch.nn.Identity(), convert_to_tensor=True, show_progress_bar=False)
     return logits.float().cpu()
 

@@ -45,13 +45,13 @@ def main() -> None:
     scores = np.sort((draw.gumbel(size=shape) * 3 + 60).astype(np.float32), axis=1)[:, ::-1]
     lists = [(query, rows[query], scores[query]) for query in range(options.queries)]
     with tempfile.TemporaryDirectory() as name:
-        made = Job[Any]("dataset", Path(name) / "made" / "dataset" / "made-0123456789", {"source": "made"}, {})
-        with writing(made) as draft:
+        dataset_job = Job[Any]("dataset", Path(name) / "made" / "dataset" / "made-0123456789", {"source": "made"}, {})
+        with writing(dataset_job) as draft:
             ids = [str(query) for query in range(options.queries)]
             pq.write_table(pa.table({"query_id": ids, "split": ["train"] * len(ids)}), draft.path("queries.parquet"))
             ids = np.arange(options.passages).astype(str)
             pq.write_table(pa.table({"doc_id": ids}), draft.path("corpus.parquet"))
-        dataset = open_artifact(made.out)
+        dataset = open_artifact(dataset_job.out)
         order, folder = Order(dataset), Path(name)
         job = Job[Any]("retrieve", folder / "made" / "retrieve" / "run-0123456789", {}, {"dataset": dataset})
         names = Names(dataset, order)

@@ -67,10 +67,10 @@ def by_torch(passages: Embeddings, queries: Any, depth: int) -> Any:
 
     where, kind = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
     blocks = [torch.from_numpy(np.array(block)).to(where, kind) for _, block in passages.blocks()]
-    held, found = torch.cat(blocks), []
+    held, rows = torch.cat(blocks), []
     for batch in torch.from_numpy(queries).to(where, kind).split(256):
-        found.append((batch @ held.T).topk(depth, dim=1).indices.cpu())
-    return torch.cat(found).numpy()
+        rows.append((batch @ held.T).topk(depth, dim=1).indices.cpu())
+    return torch.cat(rows).numpy()
 
 
 def child(side: str, folder: Path, depth: int, memory: int) -> list[float]:
@@ -80,16 +80,16 @@ def child(side: str, folder: Path, depth: int, memory: int) -> list[float]:
         np.load(folder / "queries.npy", allow_pickle=False),
     )
     searches: dict[str, Callable[[Any], Any]] = {
-        "exact_faiss": lambda asked: ours("faiss", passages, asked, depth, memory),
-        "exact_torch": lambda asked: ours("torch", passages, asked, depth, memory),
-        "faiss": lambda asked: by_faiss(passages, asked, depth),
-        "torch": lambda asked: by_torch(passages, asked, depth),
+        "exact_faiss": lambda batch: ours("faiss", passages, batch, depth, memory),
+        "exact_torch": lambda batch: ours("torch", passages, batch, depth, memory),
+        "faiss": lambda batch: by_faiss(passages, batch, depth),
+        "torch": lambda batch: by_torch(passages, batch, depth),
     }
     searches[side](queries[:WARM])  # imports, and reads the files into memory
     began = time.perf_counter()
-    found = searches[side](queries)
+    rows = searches[side](queries)
     taken = time.perf_counter() - began
-    np.save(folder / f"{side}.npy", found)
+    np.save(folder / f"{side}.npy", rows)
     return [len(queries) / taken, peak_mib()]
 
 
@@ -99,43 +99,45 @@ def run(side: str, folder: Path, depth: int, memory: int) -> list[float]:
     done = subprocess.run(words, capture_output=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
-    told: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def lines(folder: Path, depth: int, memory: int, rounds: int, sides: tuple[str, ...] = SIDES) -> Iterator[str]:
     """The lines of one collection."""
     taken: dict[str, list[list[float]]] = {side: [] for side in sides}
     for _ in range(rounds):
-        for side, told in taken.items():
-            told.append(run(side, folder, depth, memory))
-    found = {side: np.load(folder / f"{side}.npy", allow_pickle=False) for side in sides}
-    rate, peak = ({side: statistics.median(one[i] for one in told) for side, told in taken.items()} for i in (0, 1))
+        for side, runs in taken.items():
+            runs.append(run(side, folder, depth, memory))
+    rows = {side: np.load(folder / f"{side}.npy", allow_pickle=False) for side in sides}
+    rate, peak = (
+        {side: statistics.median(figures[i] for figures in runs) for side, runs in taken.items()} for i in (0, 1)
+    )
     for name in (side for side in sides if side.startswith("exact_")):
         peer = name.removeprefix("exact_")
         if peer in sides:
             yield f"{name}\t{rate[name]:,.1f}\t{rate[peer]:,.1f}\t{rate[name] / rate[peer]:.3f}\tqueries/s"
             yield f"{name} peak memory\t{peak[name]:,.0f}\t{peak[peer]:,.0f}\t{peak[name] / peak[peer]:.2f}\tMiB"
-            pairs = zip(found[name], found[peer], strict=True)
+            pairs = zip(rows[name], rows[peer], strict=True)
             same = np.mean([len(np.intersect1d(a, b)) / depth for a, b in pairs])
             yield f"{name} same\t{same:.5f}\t\t\tof the peer's passages"
         else:
             yield f"{name}\t{rate[name]:,.1f}\t\t\tqueries/s"
-    if {"exact_faiss", "exact_torch"} <= found.keys():
-        yield f"engines equal\t{np.array_equal(found['exact_faiss'], found['exact_torch'])}\t\t\t"
+    if {"exact_faiss", "exact_torch"} <= rows.keys():
+        yield f"engines equal\t{np.array_equal(rows['exact_faiss'], rows['exact_torch'])}\t\t\t"
 
 
 def cuda() -> bool:
     """Whether torch finds a GPU; asked in another process, as it and FAISS do not share one."""
-    asked = [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"]
-    return subprocess.run(asked).returncode == 0
+    command = [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"]
+    return subprocess.run(command).returncode == 0
 
 
-def collection(folder: Path, count: int, asked: int) -> Path:
+def collection(folder: Path, count: int, query_count: int) -> Path:
     """Embeddings and queries in a folder."""
-    made = embeddings(folder, count, DIMENSION).folder
-    np.save(made / "queries.npy", vectors(asked, DIMENSION, 1))
-    return made
+    place = embeddings(folder, count, DIMENSION).folder
+    np.save(place / "queries.npy", vectors(query_count, DIMENSION, 1))
+    return place
 
 
 def main() -> None:
@@ -148,35 +150,35 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=2048, help="MiB for ours, as execution.search_memory")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.child:
-        side, folder, depth, memory = told.child
+    options = parser.parse_args()
+    if options.child:
+        side, folder, depth, memory = options.child
         print(json.dumps(child(side, Path(folder), int(depth), int(memory))))
         return
-    usual = (5000, 64, 100) if told.quick else (200_000, 1000, 1000)
-    wanted = zip((told.vectors, told.queries, told.depth), usual, strict=True)
-    count, asked, depth = (given or default for given, default in wanted)
-    rounds, made = 1 if told.quick else ROUNDS, []
+    usual = (5000, 64, 100) if options.quick else (200_000, 1000, 1000)
+    choices = zip((options.vectors, options.queries, options.depth), usual, strict=True)
+    count, query_count, depth = (value or default for value, default in choices)
+    rounds, table = 1 if options.quick else ROUNDS, []
 
     def tell(line: str) -> None:
         """Print a line, and keep it."""
         print(line, flush=True)
-        made.append(line)
+        table.append(line)
 
     with tempfile.TemporaryDirectory() as temporary:
-        for line in lines(collection(Path(temporary), count, asked), depth, told.memory, rounds):
+        for line in lines(collection(Path(temporary), count, query_count), depth, options.memory, rounds):
             tell(line)
-    if cuda() and not told.quick:
+    if cuda() and not options.quick:
         with tempfile.TemporaryDirectory() as temporary:
             folder = collection(Path(temporary), *MS_MARCO)
-            for line in lines(folder, 1000, max(told.memory, 16384), rounds, ("exact_torch",)):
+            for line in lines(folder, 1000, max(options.memory, 16384), rounds, ("exact_torch",)):
                 tell(f"MS MARCO's {MS_MARCO[0]:,} for {MS_MARCO[1]:,} queries: {line}")
-    if told.out:
+    if options.out:
         note = NOTE.format(
-            vectors=count, dimension=DIMENSION, queries=asked, depth=depth, memory=told.memory, threads=os.cpu_count(),
-            rounds=rounds,
+            vectors=count, dimension=DIMENSION, queries=query_count, depth=depth, memory=options.memory,
+            threads=os.cpu_count(), rounds=rounds,
         )  # fmt: skip
-        told.out.write_text(markdown("Exact search", note, made))
+        options.out.write_text(markdown("Exact search", note, table))
 
 
 if __name__ == "__main__":

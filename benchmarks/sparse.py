@@ -40,32 +40,32 @@ def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -
     return Job(kind, out, params, artifacts, {"workers": os.cpu_count()})
 
 
-def stage(told: dict[str, Any]) -> dict[str, Any]:
+def stage(request: dict[str, Any]) -> dict[str, Any]:
     """Run a stage in this process: its seconds, starting Python left out, and peak memory in MiB."""
     from tandem.stages import KINDS
     from tandem.store.job import load
 
-    inputs = {role: Path(folder) for role, folder in told["inputs"].items()}
-    made = job(told["kind"], Path(told["out"]), told["params"], inputs)
-    if told["rate"]:
-        return {"rate": rate(made)}
+    inputs = {role: Path(folder) for role, folder in request["inputs"].items()}
+    task = job(request["kind"], Path(request["out"]), request["params"], inputs)
+    if request["rate"]:
+        return {"rate": rate(task)}
     started = time.perf_counter()
-    load(KINDS[told["kind"]].run)(made)
+    load(KINDS[request["kind"]].run)(task)
     return {"seconds": time.perf_counter() - started, "memory": peak_mib()}
 
 
-def rate(made: Any) -> float:
+def rate(task: Any) -> float:
     """Queries a second of a search whose index is open and whose engine is warm."""
 
     from tandem.cluster.progress import Progress
     from tandem.data.collection import Collection
     from tandem.retrieval.lexical.bm25 import open_engine
 
-    params = made.params
-    asked = list(Collection(made.inputs["dataset"]).queries(params.split).items())[: params.queries]
-    many = [(f"{query}-{n}", text) for n in range(-(-MANY // len(asked))) for query, text in asked]
+    params = task.params
+    pairs = list(Collection(task.inputs["dataset"]).queries(params.split).items())[: params.queries]
+    many = [(f"{query}-{n}", text) for n in range(-(-MANY // len(pairs))) for query, text in pairs]
     seconds = []
-    with open_engine(made) as engine:
+    with open_engine(task) as engine:
         for queries in (many[:FIRST], many[:FIRST], many):
             started = time.perf_counter()
             with Progress("", 0, "queries", quiet=True) as progress:
@@ -78,8 +78,8 @@ def rate(made: Any) -> float:
 def apart(kind: str, out: Path, params: dict[str, Any], *, rate: bool = False, **inputs: Path) -> dict[str, Any]:
     """The same in a process of its own, or queries a second alone."""
     at = {role: str(folder) for role, folder in inputs.items()}
-    told = {"kind": kind, "out": str(out), "params": params, "inputs": at, "rate": rate}
-    done = subprocess.run([sys.executable, __file__, "--stage", json.dumps(told)], stdout=subprocess.PIPE)
+    request = {"kind": kind, "out": str(out), "params": params, "inputs": at, "rate": rate}
+    done = subprocess.run([sys.executable, __file__, "--stage", json.dumps(request)], stdout=subprocess.PIPE)
     if done.returncode:
         raise SystemExit(f"{kind}: exit status {done.returncode}")
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -97,24 +97,24 @@ def measured(engine: str, dataset: Path, folder: Path, split: str, depth: int, q
     warm = apart("bm25", run, params, rate=True, **inputs)
     scored = folder / f"score-{engine}"
     apart("score", scored, {"measures": list(MEASURES), "split": split}, dataset=dataset, run=run)
-    told = json.loads((scored / "statistics.json").read_text())
-    made = {
+    statistics = json.loads((scored / "statistics.json").read_text())
+    figures = {
         "index\ts": index["seconds"],
         "index, peak memory\tMiB": index["memory"],
         "search, the whole stage\ts": search["seconds"],
         "search\tqueries/s": warm["rate"],
         "search, peak memory\tMiB": search["memory"],
     }
-    share = max(told["queries"] / queries, 1.0)  # queries that were not asked count as 0
-    return made | {f"{name}\t%": 100 * told["mean"][name] * share for name in MEASURES}
+    share = max(statistics["queries"] / queries, 1.0)  # queries that were not asked count as 0
+    return figures | {f"{name}\t%": 100 * statistics["mean"][name] * share for name in MEASURES}
 
 
 def newest(root: Path) -> Path:
     """The newest dataset `pydocs` below results/."""
-    made = sorted(root.glob("results/pydocs/dataset/*/stage.json"), key=lambda path: path.stat().st_mtime)
-    if not made:
+    manifests = sorted(root.glob("results/pydocs/dataset/*/stage.json"), key=lambda path: path.stat().st_mtime)
+    if not manifests:
         raise SystemExit("no results/pydocs/dataset here: `make run` makes it, or name another with --dataset")
-    return made[-1].parent
+    return manifests[-1].parent
 
 
 def main() -> None:
@@ -126,32 +126,34 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=100)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--stage", type=json.loads, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.stage:
-        print(json.dumps(stage(told.stage)))
+    options = parser.parse_args()
+    if options.stage:
+        print(json.dumps(stage(options.stage)))
         return
     from tandem.data.collection import Collection
     from tandem.store.artifact import open_artifact
 
-    dataset = told.dataset or newest(Path(__file__).parents[1])
+    dataset = options.dataset or newest(Path(__file__).parents[1])
     collection = Collection(open_artifact(dataset))
-    there = len(collection.queries(told.split))
-    queries = min(there, QUICK) if told.quick else there
+    there = len(collection.queries(options.split))
+    queries = min(there, QUICK) if options.quick else there
     with tempfile.TemporaryDirectory() as temporary:
-        figures = [measured(name, dataset, Path(temporary), told.split, told.depth, queries) for name in ENGINES]
+        figures = [measured(name, dataset, Path(temporary), options.split, options.depth, queries) for name in ENGINES]
     lines = []
     for name, ours in figures[0].items():
         what, unit = name.split("\t")
         other = figures[1][name]
         lines.append(f"{what}\t{ours:,.2f}\t{other:,.2f}\t{ours / other:.2f}\t{unit}")
         print(lines[-1])
-    if told.out:
+    if options.out:
         versions = {name: version(name) for name in ("pyserini", "bm25s")}
-        about = {"passages": collection.passages, "queries": queries, "split": told.split, "depth": told.depth}
+        about = {"passages": collection.passages, "queries": queries, "split": options.split, "depth": options.depth}
         note = NOTE.format(**about, **versions, cores=os.cpu_count())
         rows = "".join(f"| {' | '.join(line.split(chr(9)))} |\n" for line in lines)
         head = "| what | Lucene | bm25s | ratio | unit |\n|---|--:|--:|--:|---|\n"
-        told.out.write_text(f"# BM25 by Lucene and by bm25s\n\n{note}\n\n{machine()}\n\n{head}{rows}", encoding="utf-8")
+        options.out.write_text(
+            f"# BM25 by Lucene and by bm25s\n\n{note}\n\n{machine()}\n\n{head}{rows}", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

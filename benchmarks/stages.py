@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from texts import Made, documentation, make
+from texts import Examples, documentation, make
 
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
@@ -19,7 +19,7 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
     """Make the artifacts `dataset`, `encoder` and `model` in a folder.
 
     Args:
-        folder: where; `made` opens what is in it.
+        folder: where; `open_prepared` opens what is in it.
         encoder: the folder of the encoder that the model starts from.
         part: of the model: `dual` or `cross`.
         lists: queries.
@@ -42,21 +42,21 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
         model.save(draft.folder / part, tokenizer)
 
 
-def dataset(folder: Path, made: Made) -> None:
+def dataset(folder: Path, examples: Examples) -> None:
     """The texts as a dataset: the passages of all lists, and the queries, each in the split `test`."""
-    passages = [text for one in made.passages for text in one]
-    names, asked = (
-        [f"{of}{i}" for i in range(count)] for of, count in (("p", len(passages)), ("q", len(made.queries)))
+    passages = [text for group in examples.passages for text in group]
+    names, query_ids = (
+        [f"{of}{i}" for i in range(count)] for of, count in (("p", len(passages)), ("q", len(examples.queries)))
     )
-    first = [f"p{i * len(one)}" for i, one in enumerate(made.passages)]
-    test = ["test"] * len(asked)
+    first = [f"p{i * len(group)}" for i, group in enumerate(examples.passages)]
+    test = ["test"] * len(query_ids)
     with writing(Job("dataset", place(folder, "dataset"), {"source": "a benchmark"}, {})) as draft:
         corpus = {"doc_id": names, "title": [""] * len(names), "text": passages}
         pq.write_table(pa.table(corpus), draft.path("corpus.parquet"))
-        queries = {"query_id": asked, "text": made.queries, "split": test}
+        queries = {"query_id": query_ids, "text": examples.queries, "split": test}
         pq.write_table(pa.table(queries), draft.path("queries.parquet"))
-        relevance = pa.array([1] * len(asked), pa.int32())
-        qrels = {"query_id": asked, "doc_id": first, "relevance": relevance, "split": test}
+        relevance = pa.array([1] * len(query_ids), pa.int32())
+        qrels = {"query_id": query_ids, "doc_id": first, "relevance": relevance, "split": test}
         pq.write_table(pa.table(qrels), draft.path("qrels.parquet"))
         write_json(draft.path("statistics.json"), {})
 
@@ -66,7 +66,7 @@ def place(folder: Path, kind: str) -> Path:
     return folder / kind / f"{kind}-0000000000"
 
 
-def made(folder: Path, *kinds: str) -> dict[str, Artifact]:
+def open_prepared(folder: Path, *kinds: str) -> dict[str, Artifact]:
     """Artifacts that were prepared, by kind."""
     return {kind: open_artifact(place(folder, kind), verify=False) for kind in kinds}
 
@@ -75,15 +75,15 @@ def stage(folder: Path, kind: str, run: Any, params: dict[str, Any], *inputs: st
     """Run a stage anew on what is in the folder, and open what it made; `run` is the stage's function."""
     out = place(folder, kind)
     shutil.rmtree(out, ignore_errors=True)
-    run(Job(kind, out, params, made(folder, *inputs)))
+    run(Job(kind, out, params, open_prepared(folder, *inputs)))
     return open_artifact(out, verify=False)
 
 
-def texts(folder: Path) -> Made:
+def texts(folder: Path) -> Examples:
     """The texts as a peer reads them: queries, each with its passages."""
     tables = {
         name: pq.read_table(place(folder, "dataset") / f"{name}.parquet")["text"] for name in ("queries", "corpus")
     }
     queries, passages = (tables[name].to_pylist() for name in ("queries", "corpus"))
     size = len(passages) // len(queries)
-    return Made(queries, [passages[i * size : (i + 1) * size] for i in range(len(queries))])
+    return Examples(queries, [passages[i * size : (i + 1) * size] for i in range(len(queries))])

@@ -15,7 +15,7 @@ LONGEST = {"passage": 126, "query": 30}  # with two special tokens: 128 and 32
 
 
 @dataclass(frozen=True)
-class Made:
+class Examples:
     """Training lists as texts: of each list its query, then its passages, the first of them relevant."""
 
     queries: list[str]
@@ -24,8 +24,8 @@ class Made:
 
 def lengths(rng: np.random.Generator, side: str, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Numbers of tokens of so many texts, special tokens left out."""
-    mean, spread = PASSAGE if side == "passage" else QUERY
-    drawn = rng.lognormal(mean, spread, count).round().astype(np.int64)
+    mean, deviation = PASSAGE if side == "passage" else QUERY
+    drawn = rng.lognormal(mean, deviation, count).round().astype(np.int64)
     return drawn.clip(2, LONGEST[side])
 
 
@@ -34,7 +34,7 @@ def whole_words(tokenizer: Any) -> list[str]:
     return sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and word.islower())
 
 
-def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Made:
+def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Examples:
     """So many lists of `size` passages; words are drawn at random, so only lengths mean something."""
     rng, words = np.random.default_rng(seed), np.array(whole_words(tokenizer))
 
@@ -44,17 +44,17 @@ def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Made:
 
     queries = [text(length) for length in lengths(rng, "query", lists)]
     flat = [text(length) for length in lengths(rng, "passage", lists * size)]
-    return Made(queries, [flat[i * size : (i + 1) * size] for i in range(lists)])
+    return Examples(queries, [flat[i * size : (i + 1) * size] for i in range(lists)])
 
 
-def documentation(lists: int, size: int, seed: int = 0) -> Made:
+def documentation(lists: int, size: int, seed: int = 0) -> Examples:
     """So many lists of `size` passages of the embedded default's collection, `pydocs`, no passage twice."""
     passages, queries = collected()
     if lists * size > len(passages) or lists > len(queries):
         raise SystemExit(f"{lists * size:,} passages are wanted, the collection has {len(passages):,}")
     rng = np.random.default_rng(seed)
-    drawn, asked = rng.permutation(len(passages))[: lists * size].reshape(lists, size), rng.permutation(len(queries))
-    return Made([queries[i] for i in asked[:lists]], [[passages[i] for i in one] for one in drawn])
+    drawn, order = rng.permutation(len(passages))[: lists * size].reshape(lists, size), rng.permutation(len(queries))
+    return Examples([queries[i] for i in order[:lists]], [[passages[i] for i in row] for row in drawn])
 
 
 @cache

@@ -44,12 +44,12 @@ def child(side: str, what: str, precision: str, folder: Path, steps: int) -> str
     else:
         from training_peers import train
     queries, size = STEP[what]
-    made = make(load_tokenizer(folder), (WARM + steps) * queries, size)
+    examples = make(load_tokenizer(folder), (WARM + steps) * queries, size)
     taken = []
     for count in (1, WARM, WARM + steps):  # the first one imports and allocates
         with tempfile.TemporaryDirectory() as out:
             began = time.perf_counter()
-            train(what, folder, Path(out) / "model-0000000000", made, precision, count)
+            train(what, folder, Path(out) / "model-0000000000", examples, precision, count)
             taken.append(time.perf_counter() - began)
     return json.dumps([(taken[2] - taken[1]) / steps, peak_mib()])
 
@@ -59,8 +59,8 @@ def run(*words: str) -> list[float]:
     done = subprocess.run([sys.executable, __file__, "--child", *words], capture_output=True)
     if done.returncode:
         raise SystemExit(f"--child {' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
-    told: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def difference(what: str, folder: Path) -> str:
@@ -72,9 +72,9 @@ def difference(what: str, folder: Path) -> str:
     from tandem.models.hub import load_tokenizer
 
     queries, size = training_peers.STEP[what]
-    made = make(load_tokenizer(folder), queries, size)
+    examples = make(load_tokenizer(folder), queries, size)
     ours, peer = (
-        {tensor_name(name, what): gradient for name, gradient in side.gradients(what, folder, made).items()}
+        {tensor_name(name, what): gradient for name, gradient in side.gradients(what, folder, examples).items()}
         for side in (training_ours, training_peers)
     )
     if ours.keys() != peer.keys():
@@ -86,8 +86,8 @@ def difference(what: str, folder: Path) -> str:
 def tensor_name(name: str, what: str) -> str:
     """A parameter's name without what either side puts before it: its model part where there are two, then the rest."""
     part = "dual." if what == "joint" and name.startswith("dual") else ""
-    found = re.search(r"(embeddings\..*|layer\..*)$", name)
-    return part + (found[1] if found else f"head.{name.rsplit('.', 1)[1]}")
+    match = re.search(r"(embeddings\..*|layer\..*)$", name)
+    return part + (match[1] if match else f"head.{name.rsplit('.', 1)[1]}")
 
 
 def lines(names: list[str], folder: Path, steps: int, rounds: int) -> Iterator[str]:
@@ -99,9 +99,9 @@ def lines(names: list[str], folder: Path, steps: int, rounds: int) -> Iterator[s
         what, precision = name.split("_")
         taken: dict[str, list[list[float]]] = {"ours": [], "peer": []}
         for _ in range(rounds):
-            for side, found in taken.items():
-                found.append(run(side, what, precision, str(folder), str(steps)))
-        ours, peer = (statistics.median(one for one, _ in taken[side]) for side in taken)
+            for side, runs in taken.items():
+                runs.append(run(side, what, precision, str(folder), str(steps)))
+        ours, peer = (statistics.median(seconds for seconds, _ in taken[side]) for side in taken)
         peers[name] = peer
         yield f"{name}\t{ours:.3f}\t{peer:.3f}\t{peer / ours:.2f}\ts/step, ratio of speeds"
         if precision == "bf16" and (usual := peers.get(f"{what}_fp32")):
@@ -127,23 +127,23 @@ def main() -> None:
     parser.add_argument("--encoder", type=Path, help="another encoder's folder")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.child:
-        side, what, *rest = told.child
+    options = parser.parse_args()
+    if options.child:
+        side, what, *rest = options.child
         if side == "difference":
             print(difference(what, Path(rest[0])))
         else:
             print(child(side, what, rest[0], Path(rest[1]), int(rest[2])))
         return
-    steps, rounds = (4, 1) if told.quick else (STEPS, ROUNDS)
-    made = []
+    steps, rounds = (4, 1) if options.quick else (STEPS, ROUNDS)
+    table = []
     with tempfile.TemporaryDirectory() as temporary:
-        folder = told.encoder or default_encoder(Path(temporary))
-        for line in lines(told.only or names_here(), folder, steps, rounds):
+        folder = options.encoder or default_encoder(Path(temporary))
+        for line in lines(options.only or names_here(), folder, steps, rounds):
             print(line, flush=True)
-            made.append(line)
-    if told.out:
-        told.out.write_text(markdown("Training", NOTE.format(rounds=rounds), made))
+            table.append(line)
+    if options.out:
+        options.out.write_text(markdown("Training", NOTE.format(rounds=rounds), table))
 
 
 def names_here() -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from texts import Made
+from texts import Examples
 from training_peers import LR, STEP, TEMPERATURE, crossed
 
 from tandem.config.execution import Execution
@@ -41,14 +41,14 @@ def ragged(tokenizer: Any, texts: list[str]) -> Ragged:
 
 
 def objective(
-    what: str, folder: Path, made: Made, precision: str, budget: Budget, execution: Execution | None = None
+    what: str, folder: Path, examples: Examples, precision: str, budget: Budget, execution: Execution | None = None
 ) -> tuple[Objective, Lists]:
     """The objective over a starting encoder, and the lists it learns from."""
     tokenizer = load_tokenizer(folder)
-    size = len(made.passages[0])
-    passages = ragged(tokenizer, [text for one in made.passages for text in one])
-    tokens = Tokens(passages, ragged(tokenizer, made.queries), Template.of(tokenizer))
-    count = len(made.queries)
+    size = len(examples.passages[0])
+    passages = ragged(tokenizer, [text for group in examples.passages for text in group])
+    tokens = Tokens(passages, ragged(tokenizer, examples.queries), Template.of(tokenizer))
+    count = len(examples.queries)
     rows = np.arange(count * size)
     lists = Lists(np.arange(count), np.arange(count + 1) * size, np.ones(count, np.int64), rows)
     own = {"precision": precision, "list_size": size, "queries_per_batch": STEP[what][0]}
@@ -79,18 +79,18 @@ def started(
     return Joint(dual, cross, tokens, tokens, train, positives, budget)
 
 
-def train(what: str, folder: Path, out: Path, made: Made, precision: str, steps: int) -> None:
+def train(what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int) -> None:
     """Train so many steps by the loop that the stage `model` runs."""
     budget = Budget(micro_tokens=2048, graph_tokens=16384)
-    goal, lists = objective(what, folder, made, precision, budget)
+    goal, lists = objective(what, folder, examples, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
     params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config}
     Training(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None).run()
 
 
-def gradients(what: str, folder: Path, made: Made) -> dict[str, torch.Tensor]:
+def gradients(what: str, folder: Path, examples: Examples) -> dict[str, torch.Tensor]:
     """Gradients of the first batch in float32, by parameter."""
-    goal, lists = objective(what, folder, made, "fp32", Budget(2048, 16384))
+    goal, lists = objective(what, folder, examples, "fp32", Budget(2048, 16384))
     queries, size = STEP[what]
     goal.models.eval()
     goal.backward(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from texts import Made
+from texts import Examples
 from torch import Tensor
 
 LR, TEMPERATURE = 2e-5, 0.05
@@ -20,20 +20,22 @@ def crossed(folder: Path) -> Path:
     from tandem.models.cross import CrossEncoder
     from tandem.models.hub import load_tokenizer
 
-    made = folder.with_name(f"{folder.name}-cross")
-    if not made.is_dir():
+    target = folder.with_name(f"{folder.name}-cross")
+    if not target.is_dir():
         torch.manual_seed(1)
-        CrossEncoder.start(folder, "mean").save(made, load_tokenizer(folder))
-    return made
+        CrossEncoder.start(folder, "mean").save(target, load_tokenizer(folder))
+    return target
 
 
-def columns(what: str, made: Made) -> dict[str, list[Any]]:
+def columns(what: str, examples: Examples) -> dict[str, list[Any]]:
     """Training texts as sentence-transformers wants them, in our order."""
     if what == "de":
-        positives, negatives = zip(*made.passages, strict=True)
-        return {"anchor": made.queries, "positive": list(positives), "negative": list(negatives)}
+        positives, negatives = zip(*examples.passages, strict=True)
+        return {"anchor": examples.queries, "positive": list(positives), "negative": list(negatives)}
     pairs = [
-        (q, p, float(i == 0)) for q, one in zip(made.queries, made.passages, strict=True) for i, p in enumerate(one)
+        (q, p, float(i == 0))
+        for q, group in zip(examples.queries, examples.passages, strict=True)
+        for i, p in enumerate(group)
     ]
     return dict(zip(("query", "passage", "label"), map(list, zip(*pairs, strict=True)), strict=True))
 
@@ -59,10 +61,10 @@ def model_and_loss(what: str, folder: Path) -> tuple[Any, Any]:
     return model, loss
 
 
-def train(what: str, folder: Path, out: Path, made: Made, precision: str, steps: int) -> None:
+def train(what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int) -> None:
     """Train so many steps."""
     if what == "joint":
-        plain(folder, made, precision, steps)
+        plain(folder, examples, precision, steps)
         return
     from datasets import Dataset
 
@@ -80,26 +82,26 @@ def train(what: str, folder: Path, out: Path, made: Made, precision: str, steps:
         bf16=precision == "bf16", use_cpu=not torch.cuda.is_available(), report_to="none", save_strategy="no",
         logging_strategy="no", disable_tqdm=True, seed=1,
     )  # fmt: skip
-    Trainer(model=model, args=arguments, train_dataset=Dataset.from_dict(columns(what, made)), loss=loss).train()
+    Trainer(model=model, args=arguments, train_dataset=Dataset.from_dict(columns(what, examples)), loss=loss).train()
 
 
-def gradients(what: str, folder: Path, made: Made) -> dict[str, Tensor]:
+def gradients(what: str, folder: Path, examples: Examples) -> dict[str, Tensor]:
     """Gradients of the first batch in float32, by parameter of the encoder."""
     queries, size = STEP[what]
     if what == "joint":
         models = joint_models(folder)
-        joint_loss(models, made, range(queries), size).backward()
+        joint_loss(models, examples, range(queries), size).backward()
         named = [(f"{part}.{name}", p) for part, model in models.items() if part != "tokenizer"
                  for name, p in model.named_parameters()]  # fmt: skip
         return {name: p.grad for name, p in named if p.grad is not None}
     model, loss = model_and_loss(what, folder)
     model.eval()
-    told = columns(what, Made(made.queries[:queries], made.passages[:queries]))
-    label = torch.tensor(told.pop("label")) if "label" in told else None
+    inputs = columns(what, Examples(examples.queries[:queries], examples.passages[:queries]))
+    label = torch.tensor(inputs.pop("label")) if "label" in inputs else None
     if what == "de":
-        loss([model.preprocess(texts) for texts in told.values()], label).backward()
+        loss([model.preprocess(texts) for texts in inputs.values()], label).backward()
     else:
-        loss(list(told.values()), label).backward()
+        loss(list(inputs.values()), label).backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -120,11 +122,11 @@ def joint_models(folder: Path) -> dict[str, Any]:
     return models | {"tokenizer": AutoTokenizer.from_pretrained(folder)}
 
 
-def joint_loss(models: dict[str, Any], made: Made, chosen: range, size: int) -> Tensor:
+def joint_loss(models: dict[str, Any], examples: Examples, chosen: range, size: int) -> Tensor:
     """RocketQAv2's loss over a batch padded to its longest text, as one would write it: mean over queries."""
     tokenizer, where = models["tokenizer"], next(models["head"].parameters()).device
-    queries = [made.queries[i] for i in chosen]
-    passages = [text for i in chosen for text in made.passages[i]]
+    queries = [examples.queries[i] for i in chosen]
+    passages = [text for i in chosen for text in examples.passages[i]]
 
     def vectors(model: Any, *texts: list[str]) -> Tensor:
         """Mean token vectors."""
@@ -139,7 +141,7 @@ def joint_loss(models: dict[str, Any], made: Made, chosen: range, size: int) -> 
     return ((log_de.exp() * (log_de - log_ce)).sum(-1) - log_ce[:, 0]).mean()
 
 
-def plain(folder: Path, made: Made, precision: str, steps: int) -> None:
+def plain(folder: Path, examples: Examples, precision: str, steps: int) -> None:
     """A training loop of a dozen lines."""
     models = joint_models(folder)
     learning = [p for name, model in models.items() if name != "tokenizer" for p in model.parameters()]
@@ -147,7 +149,7 @@ def plain(folder: Path, made: Made, precision: str, steps: int) -> None:
     queries, size = STEP["joint"]
     for step in range(steps):
         with autocast(precision):
-            loss = joint_loss(models, made, range(step * queries, (step + 1) * queries), size)
+            loss = joint_loss(models, examples, range(step * queries, (step + 1) * queries), size)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(learning, 1.0)

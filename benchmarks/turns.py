@@ -68,31 +68,32 @@ def run(*words: str, python: str = sys.executable) -> list[float]:
     done = subprocess.run([python, sys.argv[0], "--child", *words], capture_output=True)
     if done.returncode:
         raise SystemExit(f"--child {' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
-    told: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: dict[str, str]) -> Iterator[str]:
     """The lines of all measurements; `also` has the Python of each further peer."""
     pythons = {"ours": sys.executable, "peer": sys.executable} | also
     for precision in precisions:
-        found = run("difference", precision, str(folder))[0]
-        yield f"{work.name}_{precision} difference\t{found:.1e}\t\t\tlargest, from the peer in fp32"
+        difference = run("difference", precision, str(folder))[0]
+        yield f"{work.name}_{precision} difference\t{difference:.1e}\t\t\tlargest, from the peer in fp32"
     cases = [(side, precision) for precision in dict.fromkeys(["fp32", *precisions]) for side in pythons]
-    wanted = [case for case in cases if case[0] != "ours" or case[1] in precisions]
-    taken: dict[tuple[str, str], list[list[float]]] = {case: [] for case in wanted}
+    selected = [case for case in cases if case[0] != "ours" or case[1] in precisions]
+    taken: dict[tuple[str, str], list[list[float]]] = {case: [] for case in selected}
     for _ in range(rounds):
-        for (side, precision), found_here in taken.items():
-            found_here.append(run(side, precision, str(folder), python=pythons[side]))
+        for (side, precision), results in taken.items():
+            results.append(run(side, precision, str(folder), python=pythons[side]))
     rate, processor, memory = (
-        {case: statistics.median(one[i] for one in told) for case, told in taken.items()} for i in range(3)
+        {case: statistics.median(figures[i] for figures in results) for case, results in taken.items()}
+        for i in range(3)
     )
     for precision in precisions:
         ours, name = rate["ours", precision], f"{work.name}_{precision}"
         for side, of in itertools.product(["peer", *also], dict.fromkeys(["fp32", precision])):
             peer = rate[side, of]
-            said = "" if (side, of) == ("peer", "fp32") else f" ({side} in {of})"
-            yield f"{name}{said}\t{ours:,.1f}\t{peer:,.1f}\t{ours / peer:.2f}\t{work.unit}/s"
+            suffix = "" if (side, of) == ("peer", "fp32") else f" ({side} in {of})"
+            yield f"{name}{suffix}\t{ours:,.1f}\t{peer:,.1f}\t{ours / peer:.2f}\t{work.unit}/s"
         mine, theirs = processor["ours", precision], processor["peer", "fp32"]
         yield f"{name} processor\t{mine:,.1f}\t{theirs:,.1f}\t{theirs / mine:.2f}\ts, the peer in fp32"
         mine, theirs = memory["ours", precision], memory["peer", precision]
@@ -117,25 +118,25 @@ def take(work: Work) -> None:
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--also", nargs="+", default=[], metavar="PEER=PYTHON", help="further peers")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.child:
-        what, precision, folder = told.child
+    options = parser.parse_args()
+    if options.child:
+        what, precision, folder = options.child
         answer = [work.difference(Path(folder) / "few", precision)] if what == "difference" else None
         print(json.dumps(answer or child(work, what, Path(folder), precision)))
         return
-    count, also = told.texts or work.texts[told.quick], dict(word.split("=", 1) for word in told.also)
-    made = []
+    count, also = options.texts or work.texts[options.quick], dict(word.split("=", 1) for word in options.also)
+    table = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         from training import default_encoder
 
-        encoder = told.encoder or default_encoder(folder)
+        encoder = options.encoder or default_encoder(folder)
         for part, texts in (("few", FEW), ("whole", count)):
-            work.prepare(folder / part, encoder, texts, told.made_up)
-        for line in lines(work, told.only or precisions_here(), folder, 1 if told.quick else ROUNDS, also):
+            work.prepare(folder / part, encoder, texts, options.made_up)
+        for line in lines(work, options.only or precisions_here(), folder, 1 if options.quick else ROUNDS, also):
             print(line, flush=True)
-            made.append(line)
-    if told.out:
-        texts = "random words with MS MARCO's lengths" if told.made_up else "API documentation"
-        said = work.note.format(count=count, rounds=1 if told.quick else ROUNDS, texts=texts)
-        told.out.write_text(markdown(work.title, said, made))
+            table.append(line)
+    if options.out:
+        texts = "random words with MS MARCO's lengths" if options.made_up else "API documentation"
+        note = work.note.format(count=count, rounds=1 if options.quick else ROUNDS, texts=texts)
+        options.out.write_text(markdown(work.title, note, table))

@@ -62,17 +62,17 @@ def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tup
             opened.tune(NPROBE, EF_SEARCH)
             opened.search(queries[:64], K)
             ours.append(seconds(partial(opened.search, queries, K)))
-            found = opened.search(queries, K)[0]
+            scores = opened.search(queries, K)[0]
         faiss.omp_set_num_threads(threads)
         peer.append(seconds(partial(index.search, queries, K)))
-    if not np.allclose(found, index.search(queries, K)[0], atol=1e-5):
+    if not np.allclose(scores, index.search(queries, K)[0], atol=1e-5):
         raise SystemExit("the two sides find other passages")
     return len(queries) / statistics.median(ours[1:]), len(queries) / statistics.median(peer[1:])
 
 
-def lines(folder: Path, count: int, asked: int, rounds: int) -> Iterator[str]:
+def lines(folder: Path, count: int, query_count: int, rounds: int) -> Iterator[str]:
     """A line an index."""
-    passages, queries = embeddings(folder, count, DIMENSION), vectors(asked, DIMENSION, 1).astype(np.float32)
+    passages, queries = embeddings(folder, count, DIMENSION), vectors(query_count, DIMENSION, 1).astype(np.float32)
     threads = os.cpu_count() or 1
     for name, params in INDEXES.items():
         job = Job("index", folder / f"made@{name}-0000000000", params, {"passages": passages}, {"workers": threads})
@@ -87,20 +87,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few vectors, one round: whether it runs")
     parser.add_argument("--vectors", type=int, help="how many")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
-    told = parser.parse_args()
-    count = told.vectors or (5000 if told.quick else 100_000)
-    asked, rounds = (200, 1) if told.quick else (4000, 7)
-    made = []
+    options = parser.parse_args()
+    count = options.vectors or (5000 if options.quick else 100_000)
+    query_count, rounds = (200, 1) if options.quick else (4000, 7)
+    table = []
     with tempfile.TemporaryDirectory() as folder:
-        for line in lines(Path(folder), count, asked, rounds):
+        for line in lines(Path(folder), count, query_count, rounds):
             print(line, flush=True)
-            made.append(line)
-    if told.out:
+            table.append(line)
+    if options.out:
         note = NOTE.format(
-            vectors=count, dimension=DIMENSION, centres=CENTRES, queries=asked, k=K, nprobe=NPROBE, ef=EF_SEARCH,
+            vectors=count, dimension=DIMENSION, centres=CENTRES, queries=query_count, k=K, nprobe=NPROBE, ef=EF_SEARCH,
             threads=os.cpu_count(), rounds=rounds,
         )  # fmt: skip
-        told.out.write_text(markdown("Searching an index", note, made))
+        options.out.write_text(markdown("Searching an index", note, table))
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import ASKED, ROOT, Project, passages, put, run_command, run_here, snakemake, write_collection
+from tiny_project import QUESTIONS, ROOT, Project, passages, put, run_command, run_here, snakemake, write_collection
 
 from tandem.data.runs import write_run
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
 
-WHOLE = {"made_once", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
+WHOLE = {"build_once", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
 SLOW = (Path(__file__).parent / "slow.txt").read_text().splitlines()  # files, and tests of files
 
 
@@ -109,7 +109,8 @@ def make_job():
 
     def make(kind: str, out: Path, params: dict, inputs: dict | None = None, execution: dict | None = None) -> Job:
         opened = {
-            role: one if isinstance(one, Artifact) else open_artifact(Path(one)) for role, one in (inputs or {}).items()
+            role: source if isinstance(source, Artifact) else open_artifact(Path(source))
+            for role, source in (inputs or {}).items()
         }
         return Job(kind, Path(out), params, opened, execution or {})
 
@@ -128,7 +129,7 @@ def command():
         return words
 
     def make(job: Job, out: str = "stage.json") -> list[str]:
-        inputs = [word for role, one in job.inputs.items() for word in (f"--in.{role}", str(one.folder))]
+        inputs = [word for role, artifact in job.inputs.items() for word in (f"--in.{role}", str(artifact.folder))]
         return [
             *flat("--params", plain(job.params)),
             *inputs,
@@ -187,7 +188,7 @@ def encoder_folder(tmp_path_factory) -> Path:
     from tandem.extras.pretraining.stage import LEAST, pieces
 
     folder = tmp_path_factory.mktemp("encoder")
-    texts = [*(f"{title} {text}" for _, title, text in passages()), *ASKED.values()]
+    texts = [*(f"{title} {text}" for _, title, text in passages()), *QUESTIONS.values()]
     learned = pieces(lambda: iter(texts * LEAST), 400, lowercase=True)  # what is seen once is a piece here, too
     tokenizer = BertTokenizer(vocab={piece: at for at, piece in enumerate(learned)})
     config = BertConfig(
@@ -292,8 +293,8 @@ def joint_model(results, make_model) -> Artifact:
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory):
-    """`made_once(name, make)`: a folder that `make(folder)` fills.
+def build_once(tmp_path_factory):
+    """`build_once(name, make)`: a folder that `make(folder)` fills.
 
     Where tests run side by side (`pytest -n`), the first process that asks fills it and the others take a copy.
     """
@@ -317,11 +318,11 @@ def made_once(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tiny_dag(made_once, encoder_folder, documents):
+def tiny_dag(build_once, encoder_folder, documents):
     """The whole graph, run once on the tiny collection by Snakemake; who damages it takes a copy."""
 
     def make(folder: Path) -> None:
         code, output = Project(folder, encoder_folder, documents).run()
         assert code == 0, output
 
-    return Project.at(made_once("tiny_dag", make))
+    return Project.at(build_once("tiny_dag", make))

@@ -25,4 +25,4 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     """The blocks of a page, in order; commands are `sh`, files have a title, recorded output is `text`."""
-    return [Block(*found) for found in BLOCK.findall(page.read_text())]
+    return [Block(*groups) for groups in BLOCK.findall(page.read_text())]

@@ -12,6 +12,6 @@ def unknown_documents(count: int) -> str:
     return f"{count} judgements name documents that the corpus lacks and are kept: no run can find them"
 
 
-def other_dataset(role: str, found: str, expected: str = "") -> str:
+def other_dataset(role: str, actual: str, expected: str = "") -> str:
     """A pattern: the input of a role belongs to another dataset than the others."""
-    return f"{role} .* was made from the dataset {found}" + (f"; expected {expected}" if expected else "")
+    return f"{role} .* was made from the dataset {actual}" + (f"; expected {expected}" if expected else "")

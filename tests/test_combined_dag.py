@@ -98,11 +98,11 @@ def test_windows_are_aggregated_for_retrieval_and_for_re_ranking(project, sharde
     best = {}
     for query, _, window, _, score, _ in map(str.split, windows.read_text().splitlines()):
         best.setdefault(query, {}).setdefault(window.rpartition("#")[0], float(score))
-    expected = {query: sorted(docs.items(), key=lambda one: (-one[1], one[0]))[:20] for query, docs in best.items()}
-    found = {}
+    expected = {query: sorted(docs.items(), key=lambda item: (-item[1], item[0]))[:20] for query, docs in best.items()}
+    rankings = {}
     for query, _, doc, _, score, _ in map(str.split, run.read_text().splitlines()):
-        found.setdefault(query, []).append((doc, float(score)))
-    assert found == expected
+        rankings.setdefault(query, []).append((doc, float(score)))
+    assert rankings == expected
     assert {len(windows) for windows in best.values()} != {60}  # 60 windows of fewer documents
     assert [row["system"] for row in rows(project, "windows")[::2]] == ["DE (MaxP)", "CE (SumP)"]
 
@@ -111,15 +111,15 @@ def test_an_index_is_built_by_shards_and_searched_otherwise_without_being_built_
     assert sharded.count("rule index_train:") == 1
     assert sharded.count("rule index_shard:") == 2
     (index,) = project.folder.glob("results/tiny/index/de_bm25neg@ivf-*/stage.json")
-    (found,) = project.folder.glob("results/tiny/ann/de_bm25neg@ivf.test-*/run.trec")
+    (approximate,) = project.folder.glob("results/tiny/ann/de_bm25neg@ivf.test-*/run.trec")
     (exact,) = project.folder.glob("results/tiny/retrieve/de_bm25neg.test-*/run.trec")
-    one, other = ([line.split()[:5] for line in path.read_text().splitlines()] for path in (found, exact))
-    assert one == other  # all four lists are searched
+    ranking, other = ([line.split()[:5] for line in path.read_text().splitlines()] for path in (approximate, exact))
+    assert ranking == other  # all four lists are searched
     assert json.loads(index.read_text())["files"].keys() == {"index.faiss", "lists.ivfdata", "meta.json"}
     code, output = project("-n", TABLES[2], "--config", "indexes={ivf: {nprobe: 1}}")
     assert jobs(output) == {"ann": 1, "score": 1, "table": 1}
-    told = "tradeoffs={indexes: [flat, ivf], k: [5], repeats: 1, sweep: {nprobe: [1, 4]}}"
-    code, output = project("index_tradeoffs", "--config", told)
+    override = "tradeoffs={indexes: [flat, ivf], k: [5], repeats: 1, sweep: {nprobe: [1, 4]}}"
+    code, output = project("index_tradeoffs", "--config", override)
     assert code == 0, output
     table = rows(project, "index_tradeoffs")
     assert [line["index"] for line in table] == ["flat", "flat", "ivf", "ivf", "ivf", "ivf"]

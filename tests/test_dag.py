@@ -142,9 +142,9 @@ def test_two_shards_change_no_bit(project, copied):
     assert output.count("rule bm25_shard") == 2 * len(list(copied.folder.glob("results/tiny/bm25/*")))
     assert not list(copied.folder.glob("results/tiny/*/*/work"))
     assert output.count("rule rerank_shard") == 2
-    made = copied.files("run.trec") | copied.files("run.parquet")
-    assert made == {path: runs[path] for path in made}
-    assert {path.split("/")[2] for path in made} == {"bm25", "retrieve", "rerank"}
+    shard_runs = copied.files("run.trec") | copied.files("run.parquet")
+    assert shard_runs == {path: runs[path] for path in shard_runs}
+    assert {path.split("/")[2] for path in shard_runs} == {"bm25", "retrieve", "rerank"}
     assert (copied.folder / "results/tables/tiny.csv").read_bytes() == table
 
 
@@ -165,8 +165,8 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bits(project, copied):
     while not list(stage.parent.glob("checkpoints/step-*/state.json")) and time.monotonic() < deadline:
         time.sleep(0.005)
     # only the training under this project: its command line names the folder's stage
-    found = subprocess.run(["pgrep", "-f", f"tandem model .*--out {target}"], capture_output=True, text=True)
-    for pid in found.stdout.split():
+    processes = subprocess.run(["pgrep", "-f", f"tandem model .*--out {target}"], capture_output=True, text=True)
+    for pid in processes.stdout.split():
         if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python"):
             os.kill(int(pid), signal.SIGKILL)
     output, _ = running.communicate(timeout=120)
@@ -185,10 +185,10 @@ def test_a_training_in_two_jobs_is_the_one_in_one_piece(project, copied):
     code, output = copied.run(target, *override)
     assert code == 0, output
     assert weights(copied.folder / target.removesuffix("/stage.json")) == weights(there)
-    made = sorted(copied.folder.glob("results/tiny/checkpoint/*"))
-    assert [path.name.rpartition("-")[0] for path in made] == ["de_bm25neg.1", "de_bm25neg.2"]
+    stages = sorted(copied.folder.glob("results/tiny/checkpoint/*"))
+    assert [path.name.rpartition("-")[0] for path in stages] == ["de_bm25neg.1", "de_bm25neg.2"]
     # the states that were gone on from are removed, and nobody misses them
-    assert not [path for path in made if (path / "state").exists()]
+    assert not [path for path in stages if (path / "state").exists()]
     assert "Nothing to be done" in copied.run("-n", target, *override)[1]
 
 
@@ -216,15 +216,15 @@ def test_bad_data_stops_before_anything_is_written(project, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("profile", "told"),
+    ("profile", "resources"),
     [("slurm", ["mem_mb=32000", "runtime=1440", "gpu=1"]), ("config/profiles/gpus", ["gpu=1"])],
 )
-def test_the_profiles_plan(profile, told, tmp_path, monkeypatch):
+def test_the_profiles_plan(profile, resources, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     status, output = run_here([sys.executable, "-m", "snakemake", "--profile", profile, "-n", "--directory", tmp_path])
     assert status == 0, output
     train = output[output.index("\nrule train:") :].split("\n\n")[0]
-    assert [one for one in told if not re.search(rf"[ ]{one}(,|\n|$)", train)] == []
+    assert [resource for resource in resources if not re.search(rf"[ ]{resource}(,|\n|$)", train)] == []
 
 
 QUESTIONS = {
@@ -237,7 +237,7 @@ QUESTIONS = {
 @pytest.fixture
 def small(tmp_path, documents):
     """A project whose configuration is three lines, as a newcomer writes it, and some more datasets to choose from."""
-    made = Project.at(tmp_path)
+    project = Project.at(tmp_path)
     write_beir(tmp_path / "beir", documents)
     questions = tmp_path / "questions"
     questions.mkdir()
@@ -251,7 +251,7 @@ def small(tmp_path, documents):
         "both": {"source": "group", "of": ["mine", "mine"]},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"datasets": datasets, "dataset": "mine"}))
-    return made
+    return project
 
 
 def values(project, table, measure):

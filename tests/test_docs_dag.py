@@ -56,8 +56,8 @@ def follow(page: Path, folder: Path) -> str:
             (folder / block.title).write_text(block.body)
             continue
         # Stages are made in one process, since importing torch takes longer than any of them; `tandem run` finds them.
-        made = "".join(f"python tests/tiny_project.py all {files}\n" for files in MAKES.findall(block.body))
-        command = ["bash", "-euo", "pipefail", "-c", made + block.body]
+        builds = "".join(f"python tests/tiny_project.py all {files}\n" for files in MAKES.findall(block.body))
+        command = ["bash", "-euo", "pipefail", "-c", builds + block.body]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{block.body}\n{done.stdout}\n{done.stderr}"
         output += done.stdout + done.stderr

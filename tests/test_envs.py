@@ -22,13 +22,13 @@ def lock():
 
 def test_everything_asked_for_is_pinned(lock):
     pinned = {re.sub(r"[-_.]+", "-", name).lower() for name in lock}
-    asked = [line for line in (ROOT / "envs/requirements.in").read_text().splitlines() if not line.startswith("#")]
-    assert {re.sub(r"[-_.]+", "-", name).lower() for name in asked} <= pinned
+    lines = [line for line in (ROOT / "envs/requirements.in").read_text().splitlines() if not line.startswith("#")]
+    assert {re.sub(r"[-_.]+", "-", name).lower() for name in lines} <= pinned
 
 
 @pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)
 def test_an_environment_has_the_locked_versions(path, lock):
-    (pip,) = [one["pip"] for one in yaml.safe_load(path.read_text())["dependencies"] if isinstance(one, dict)]
+    (pip,) = [item["pip"] for item in yaml.safe_load(path.read_text())["dependencies"] if isinstance(item, dict)]
     assert pip
     for line in pip:
         name, version = line.split("==")
@@ -62,6 +62,6 @@ def test_conda_s_pip_is_held_to_the_lock_file(tiny_dag, tmp_path, monkeypatch):
     line[line.index("--directory") + 1] = str(tmp_path)
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = (tmp_path / "said").read_text().splitlines()
-    assert told
-    assert set(told) == {(ROOT / "envs/requirements.lock").as_uri()}
+    constraints = (tmp_path / "said").read_text().splitlines()
+    assert constraints
+    assert set(constraints) == {(ROOT / "envs/requirements.lock").as_uri()}

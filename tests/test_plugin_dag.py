@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import yaml
-from tiny_project import ASKED, PART, ROOT, build_in, run_command, snakemake
+from tiny_project import PART, QUESTIONS, ROOT, build_in, run_command, snakemake
 
 EXAMPLE = ROOT / "examples/plugin"
 LAYOUT = {
@@ -35,7 +35,7 @@ def project(tmp_path_factory, encoder_folder, documents):
         rows.writerow(["question", "answer", "split"])
         for split in ("train", "dev", "test"):
             for name, texts in subjects.items():
-                rows.writerow([ASKED[split].format(name), texts[PART[split]], split])
+                rows.writerow([QUESTIONS[split].format(name), texts[PART[split]], split])
     config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
     config["plugins"] = [str(folder / "my_ideas.py")]
     config["datasets"]["mine"]["table"] = str(folder / "questions.csv")
@@ -64,8 +64,8 @@ def test_all_that_the_file_registers_is_used(project):
     assert [row["system"] for row in rows] == ["BM25", "Short first", "Words", "Mine"]
     (model,) = manifests(project, "model")
     assert model["params"]["train"]["loss"] == "softplus_margin"
-    assert [made["params"]["source"] for made in manifests(project, "candidates")] == ["neighbours"]
-    assert [made["params"]["weight"] for made in manifests(project, "shortest_first")] == [0.1]
+    assert [manifest["params"]["source"] for manifest in manifests(project, "candidates")] == ["neighbours"]
+    assert [manifest["params"]["weight"] for manifest in manifests(project, "shortest_first")] == [0.1]
     (reranked,) = manifests(project, "rerank")
     assert (reranked["params"]["scorer"], reranked["params"]["options"]) == ("shared_words", {"weight": 2.0})
 
@@ -75,9 +75,9 @@ USED = {"dataset", "candidates", "model", "shortest_first", "rerank"}  # kinds o
 
 def test_only_what_uses_the_plugin_has_it_in_its_key(project):
     with_plugin = {
-        kind: [name.split("@")[0] for name in made["params"].get("plugins", [])] == ["my_ideas.py"]
+        kind: [name.split("@")[0] for name in manifest["params"].get("plugins", [])] == ["my_ideas.py"]
         for kind in (*USED, "bm25", "tokens", "embeddings", "score")
-        for made in manifests(project, kind)
+        for manifest in manifests(project, kind)
     }
     assert with_plugin == {kind: kind in USED for kind in with_plugin}
 

@@ -5,7 +5,7 @@ import csv
 import pytest
 import torch
 import yaml
-from tiny_project import ASKED, PART, build_here, run_command, snakemake, tiny_config, write_beir
+from tiny_project import PART, QUESTIONS, build_here, run_command, snakemake, tiny_config, write_beir
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_published_model_is_a_row_as_sentence_transformers_computes_it(tmp_pat
         values = {(row["system"], row["measure"]): float(row["value"]) for row in csv.DictReader(file)}
     subjects = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")]
     evaluator = InformationRetrievalEvaluator(
-        queries={name: ASKED["test"].format(name) for name in subjects},
+        queries={name: QUESTIONS["test"].format(name) for name in subjects},
         corpus={doc: f"{title} {text}".strip() for doc, title, text in documents},
         relevant_docs={name: {f"{name}-{PART['test']}"} for name in subjects},
         ndcg_at_k=[10],

@@ -31,14 +31,14 @@ def runs(results, make_job, dataset, tmp_path):
     """BM25's runs of the train and of the dev queries, five passages each, and bm25s' index."""
     job = make_job("bm25s", tmp_path / "bm25s-0000000001", {}, {"dataset": dataset})
     bm25s.run(job)
-    made = {"bm25s": open_artifact(job.out)}
+    artifacts = {"bm25s": open_artifact(job.out)}
     for split in ("train", "dev"):
         params = {"split": split, "depth": 5, "k1": 0.9, "b": 0.4}
-        inputs = {"dataset": dataset, "bm25s": made["bm25s"]}
+        inputs = {"dataset": dataset, "bm25s": artifacts["bm25s"]}
         job = make_job("bm25", tmp_path / f"bm25.{split}-0000000002", params, inputs)
         bm25.run(job)
-        made[split] = open_artifact(job.out)
-    return made
+        artifacts[split] = open_artifact(job.out)
+    return artifacts
 
 
 @pytest.fixture(params=["tokens", "bm25", "candidates", "judged"])

@@ -34,7 +34,7 @@ def project(tmp_path_factory, documents, encoder_folder, snakemake_in):
 
 
 @pytest.fixture(scope="module")
-def made(project):
+def sweep_output(project):
     """What the sweep over BM25 printed; it is made once."""
     code, output = project("sweep_saturation", saturation=SATURATION)
     assert code == 0, output
@@ -53,7 +53,7 @@ def test_points_share_everything_above_what_differs(project):
     }  # fmt: skip
 
 
-def test_a_sweep_makes_its_table_and_plots(project, made):
+def test_a_sweep_makes_its_table_and_plots(project, sweep_output):
     folder = project.folder / "results/grid/sweeps"
     rows = list(csv.DictReader((folder / "saturation.csv").open()))
     assert [(row["bm25.k1"], row["bm25.b"], row["measure"]) for row in rows] == [
@@ -69,27 +69,27 @@ def test_a_sweep_makes_its_table_and_plots(project, made):
     assert "RR@10 along bm25.k1" in (folder / "saturation.html").read_text()
 
 
-def test_a_second_run_has_nothing_to_do_and_another_point_only_its_own(project, made):
+def test_a_second_run_has_nothing_to_do_and_another_point_only_its_own(project, sweep_output):
     code, output = project("sweep_saturation", saturation=SATURATION)
     assert code == 0
     assert "Nothing to be done" in output or "1 of 1 steps" in output
     longer = {**SATURATION, "grid": {"bm25.k1": [0.5, 1.5, 2.5], "bm25.b": [0.4]}}
     code, output = project("-n", "sweeps", saturation=longer)
     assert code == 0
-    found = jobs(output)
-    assert (found["score"], found["sweep"]) == (1, 1)
-    assert "dataset" not in found
+    counts = jobs(output)
+    assert (counts["score"], counts["sweep"]) == (1, 1)
+    assert "dataset" not in counts
 
 
-def test_a_score_that_changed_is_read_again(project, made):
-    told = json.loads((project.folder / "results/grid/sweeps/saturation.points").read_text())
-    score = project.folder / told["rows"][1]["scores"] / "stage.json"
-    kept = score.read_bytes()
-    score.write_bytes(kept + b"\n")
+def test_a_score_that_changed_is_read_again(project, sweep_output):
+    points = json.loads((project.folder / "results/grid/sweeps/saturation.points").read_text())
+    score = project.folder / points["rows"][1]["scores"] / "stage.json"
+    original = score.read_bytes()
+    score.write_bytes(original + b"\n")
     try:
         code, output = project("-n", "sweep_saturation", saturation=SATURATION)
     finally:
-        score.write_bytes(kept)
+        score.write_bytes(original)
     assert code == 0
     assert jobs(output) == {"sweep": 1, "sweep_saturation": 1}
 

@@ -137,13 +137,13 @@ def test_what_a_dataset_warns_of_and_keeps_with_it(situation, beir, tmp_path):
 
 
 def test_a_header_decides_the_order_of_columns_and_1_0_is_1(beir, tmp_path):
-    made = [tmp_path / "dataset" / name for name in ("usual-0", "turned-0")]
+    datasets = [tmp_path / "dataset" / name for name in ("usual-0", "turned-0")]
     (beir / "qrels/test.tsv").write_text(JUDGED)
-    assert read_folder(beir, made[0])[0] == 0
+    assert read_folder(beir, datasets[0])[0] == 0
     (beir / "qrels/test.tsv").write_text("corpus-id\tquery-id\tscore\notter-2\ttest-otter\t1.0\n")
-    assert read_folder(beir, made[1])[0] == 0
-    assert Collection(open_artifact(made[1])).qrels("test") == {"test-otter": {"otter-2": 1}}
-    assert (made[0] / "qrels.parquet").read_bytes() == (made[1] / "qrels.parquet").read_bytes()
+    assert read_folder(beir, datasets[1])[0] == 0
+    assert Collection(open_artifact(datasets[1])).qrels("test") == {"test-otter": {"otter-2": 1}}
+    assert (datasets[0] / "qrels.parquet").read_bytes() == (datasets[1] / "qrels.parquet").read_bytes()
 
 
 def test_english_analysis_and_an_english_encoder_of_chinese_passages(beir, encoder, tmp_path):
@@ -151,15 +151,15 @@ def test_english_analysis_and_an_english_encoder_of_chinese_passages(beir, encod
     (beir / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for split in ("train", "test"):
         (beir / f"qrels/{split}.tsv").write_text(HEADER + f"{split}-otter\totter-2\t1\n")
-    made, index, tokens = (tmp_path / kind / "mine-0" for kind in ("dataset", "bm25s", "tokens"))
-    assert read_folder(beir, made)[0] == 0
-    assert tandem("bm25s", "--in.dataset", made, "--out", index / "stage.json") == (
+    dataset, index, tokens = (tmp_path / kind / "mine-0" for kind in ("dataset", "bm25s", "tokens"))
+    assert read_folder(beir, dataset)[0] == 0
+    assert tandem("bm25s", "--in.dataset", dataset, "--out", index / "stage.json") == (
         0,
         "bm25s mine-0 · warning: the passages are analysed as en, but look like 100% zh:"
         " say the dataset's language, and perhaps its analyzer",
     )
     lengths = ["--params.query_length", 8, "--params.passage_length", 8]
-    inputs = ["--in.dataset", made, "--in.encoder", encoder.folder]
+    inputs = ["--in.dataset", dataset, "--in.encoder", encoder.folder]
     assert tandem("tokens", *lengths, *inputs, "--out", tokens / "stage.json") == (
         0,
         "tokens mine-0 · warning: the encoder's vocabulary is latin, but the passages are 100% cjk:"
@@ -206,7 +206,7 @@ def stage(tmp_path_factory, make_job, command):
 @pytest.fixture(scope="module")
 def runs(dataset, stage, tmp_path_factory):
     """Of each split a released run of nine passages a query, two and two with one score: its own subject's first."""
-    folder, collection, made = tmp_path_factory.mktemp("released"), Collection(dataset), {}
+    folder, collection, outs = tmp_path_factory.mktemp("released"), Collection(dataset), {}
     ids = collection.doc_ids().to_pylist()
     for split in ("train", "dev", "test"):
         rows = [
@@ -216,9 +216,9 @@ def runs(dataset, stage, tmp_path_factory):
         ]
         (folder / split).write_text("".join(rows))
         released = {"path": str(folder / split)}
-        status, line, made[split] = stage("imported", f"mine.{split}", {"split": split}, {"dataset": dataset}, released)
+        status, line, outs[split] = stage("imported", f"mine.{split}", {"split": split}, {"dataset": dataset}, released)
         assert status == 0, line
-    return made
+    return outs
 
 
 def test_other_tools_read_our_numbers_off_a_run_with_ties(dataset, runs, stage, tmp_path):

@@ -18,7 +18,7 @@ import yaml
 from tandem.store.files import sha256, write_json
 
 ROOT = Path(__file__).parents[1]
-ASKED = {"train": "what does the {} eat", "dev": "what kind of animal is the {}", "test": "how does the {} behave"}
+QUESTIONS = {"train": "what does the {} eat", "dev": "what kind of animal is the {}", "test": "how does the {} behave"}
 PART = {"train": 3, "dev": 1, "test": 2}  # which of a subject's three passages answers
 SUBJECTS = {
     "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
@@ -79,12 +79,12 @@ def write_beir(folder, documents, splits=("train", "test")):
     (folder / "qrels").mkdir(parents=True)
     rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    subjects, asked = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
+    subjects, queries = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
     for split in splits:
-        asked += [{"_id": f"{split}-{one}", "text": ASKED[split].format(one)} for one in subjects]
-        judged = "".join(f"{split}-{one}\t{one}-{PART[split]}\t1\n" for one in subjects)
+        queries += [{"_id": f"{split}-{subject}", "text": QUESTIONS[split].format(subject)} for subject in subjects]
+        judged = "".join(f"{split}-{subject}\t{subject}-{PART[split]}\t1\n" for subject in subjects)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
 
 
 def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudged: int = 0) -> None:
@@ -94,11 +94,11 @@ def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudg
     """
     ids, titles, texts = zip(*documents, strict=True)
     pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet")
-    queries = [(f"{split}-{name}", text.format(name), split) for split, text in ASKED.items() for name in SUBJECTS]
+    queries = [(f"{split}-{name}", text.format(name), split) for split, text in QUESTIONS.items() for name in SUBJECTS]
     queries += [(f"q{number}", "?", "test") for number in range(unjudged)]
     columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
     pq.write_table(pa.table(columns), folder / "queries.parquet")
-    relevant = {(split, name): f"{name}-{PART[split]}" for split in ASKED for name in SUBJECTS}
+    relevant = {(split, name): f"{name}-{PART[split]}" for split in QUESTIONS for name in SUBJECTS}
     known = {at: doc if doc in set(ids) else ids[0] for at, doc in relevant.items()}
     qrels = [(f"{split}-{name}", doc, 1, split) for (split, name), doc in known.items()]
     columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True))
@@ -166,19 +166,19 @@ def run_here(line):
     return (1, f"{text}{status}\n") if isinstance(status, str) else (status or 0, text)
 
 
-def build_in(folder, wanted, *files):
+def build_in(folder, target, *files):
     """Have another process make stages in a folder, as `build` does; Snakemake then finds them.
 
     Java, and a plugin, stay in a process for good; where there is neither, `build_here` does without another.
     """
-    code, output = run_command([sys.executable, __file__, wanted, *files], cwd=folder)
+    code, output = run_command([sys.executable, __file__, target, *files], cwd=folder)
     assert code == 0, output
 
 
-def build_here(folder, wanted, *files):
+def build_here(folder, target, *files):
     """`build_in` in this process, which has imported the libraries."""
     with chdir(folder):
-        build(files, wanted)
+        build(files, target)
 
 
 class Project:
@@ -194,9 +194,9 @@ class Project:
     @classmethod
     def at(cls, folder):
         """A folder that is a project already."""
-        made = object.__new__(cls)
-        made.folder = folder
-        return made
+        project = object.__new__(cls)
+        project.folder = folder
+        return project
 
     def line(self, *words):
         return snakemake(self.folder, words)
@@ -207,25 +207,25 @@ class Project:
 
     def files(self, name, kind="*"):
         """Content hash of every file of that name, by its place without the folder's."""
-        found = self.folder.glob(f"results/*/{kind}/*/{name}")
-        return {str(path.relative_to(self.folder)): sha256(path) for path in found}
+        paths = self.folder.glob(f"results/*/{kind}/*/{name}")
+        return {str(path.relative_to(self.folder)): sha256(path) for path in paths}
 
 
 def jobs(output):
     """Rule → number of jobs, of a dry run's statistics."""
     lines = output[output.index("Job stats:") :].splitlines()[3:]
-    told = [line.split() for line in lines[: lines.index("")]]
-    return {rule: int(count) for rule, count in told if rule != "total"}
+    rows = [line.split() for line in lines[: lines.index("")]]
+    return {rule: int(count) for rule, count in rows if rule != "total"}
 
 
-def build(files, wanted):
+def build(files, target):
     """Make stages with all they need in the working folder: each by its own command line, but all in this process.
 
     Importing torch takes longer than any of them.
 
     Args:
         files: of the configuration.
-        wanted: a table's name, a sweep's, a model's, or `all` that the configuration's tables show.
+        target: a table's name, a sweep's, a model's, or `all` that the configuration's tables show.
     """
     from tandem.config.loading import gathered
     from tandem.extras.plan import FullPlan
@@ -233,20 +233,20 @@ def build(files, wanted):
     from tandem.store.job import load, read_job
 
     def make(stage):
-        for one in stage.upstream.values():
-            make(one)
+        for parent in stage.upstream.values():
+            make(parent)
         if not Path(stage.manifest).exists():
             words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
             load(KINDS[stage.kind].run)(read_job(stage.kind, words))
 
     plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
-    names = plan.tables.requested() if wanted == "all" else [wanted]
-    if wanted in plan.swept:
-        ends = [point.stage for point in plan.swept[wanted].scored]
+    names = plan.tables.requested() if target == "all" else [target]
+    if target in plan.swept:
+        ends = [point.stage for point in plan.swept[target].scored]
     elif all(name in plan.tables for name in names):
         ends = [stage for name in names for _, stage in plan.tables[name]]
     else:
-        ends = [plan.planner.model(wanted, "test")]
+        ends = [plan.planner.model(target, "test")]
     for stage in ends:
         make(stage)
 

@@ -35,13 +35,13 @@ class World:
     rows: list[dict[str, str]] = field(default_factory=list)
 
     def job(self, kind, name, params, **inputs):
-        told = json.dumps([kind, params, {role: artifact.key for role, artifact in inputs.items()}], sort_keys=True)
-        digest = hashlib.sha256(told.encode()).hexdigest()[:10]
+        text = json.dumps([kind, params, {role: artifact.key for role, artifact in inputs.items()}], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return Job(kind, self.root / "results/toy" / kind / f"{name}-{digest}", unchecked(kind, params), inputs)
 
     def make(self, kind, name, params, files=None, **inputs):
         """An artifact of text files; `files` may be a function of the draft, or the lists of a run."""
-        job = self.job(kind, name, params, **{role.replace("_", "."): one for role, one in inputs.items()})
+        job = self.job(kind, name, params, **{role.replace("_", "."): artifact for role, artifact in inputs.items()})
         with writing(job) as draft:
             if callable(files):
                 files(draft)
@@ -63,5 +63,5 @@ class World:
 
     def select(self, *systems):
         """Rows of some systems as JSON, in that order."""
-        found = {(row["system"], row["first_stage"]): row for row in self.rows}
-        return json.dumps([found[system] for system in systems])
+        by_system = {(row["system"], row["first_stage"]): row for row in self.rows}
+        return json.dumps([by_system[system] for system in systems])

@@ -27,16 +27,16 @@ def test_things_made_ahead_come_in_order_and_so_does_an_error():
 
 
 def test_nothing_is_made_for_nobody():
-    made = []
+    numbers = []
 
     def things():
         for number in range(1000):
-            made.append(number)
+            numbers.append(number)
             yield number
 
     with ahead(things()) as coming:
         assert next(coming) == 0
-    assert len(made) == 2
+    assert len(numbers) == 2
     assert not threads("ahead")
 
 

@@ -75,10 +75,10 @@ def test_who_computes_with_a_model_gets_one_gpu(line, visible, monkeypatch, tmp_
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
 
 
-@pytest.mark.parametrize("told", ["0", "-1", "two", "1.5"])
-def test_a_number_of_devices_is_a_whole_number(told):
-    with pytest.raises(UserError, match=f"^model: --run.devices is {told}; allowed are 1, 2, 3 …$"):
-        place([*MODEL, "--run.devices", told])
+@pytest.mark.parametrize("devices", ["0", "-1", "two", "1.5"])
+def test_a_number_of_devices_is_a_whole_number(devices):
+    with pytest.raises(UserError, match=f"^model: --run.devices is {devices}; allowed are 1, 2, 3 …$"):
+        place([*MODEL, "--run.devices", devices])
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def tandem(tmp_path):
         )
         path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
         line = [sys.executable, "-m", "tandem", *words, "--run.devices", "2"]
-        told = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        started.append(subprocess.Popen(line, env=told, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        started.append(subprocess.Popen(line, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield run
@@ -164,20 +164,20 @@ with as_rank():
 
 
 @pytest.mark.parametrize(
-    ("launcher", "error", "told"),
+    ("launcher", "error", "message"),
     [
         ("os.getppid()", "UserError('no such thing')", "no such thing"),
         ("os.getppid()", "ValueError('a bug')", None),
         ("os.getpid()", "ValueError('too late: the launcher has ended')", None),
     ],
 )
-def test_a_rank_leaves_a_users_mistake_to_its_launcher(launcher, error, told, tmp_path):
+def test_a_rank_leaves_a_users_mistake_to_its_launcher(launcher, error, message, tmp_path):
     written = tmp_path / "error.json"
     line = [sys.executable, "-c", RANK.format(launcher=launcher, error=error)]
     done = subprocess.run(
         line, env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(written)}, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert (json.loads(written.read_text())["message"] if written.exists() else None) == told
+    assert (json.loads(written.read_text())["message"] if written.exists() else None) == message
     assert ("ValueError: a bug" in done.stderr) == ("a bug" in error)
     assert bool(done.stderr) == ("a bug" in error)

@@ -32,12 +32,12 @@ def hold(tmp_path):
     started = []
 
     def start(count, seconds, **environment):
-        kept = {
+        inherited = {
             name: value for name, value in os.environ.items() if name not in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID")
         }
-        told = kept | {"TANDEM_LEASES": str(tmp_path / "leases"), "TANDEM_GPUS": "0,1,2,3"} | environment
+        variables = inherited | {"TANDEM_LEASES": str(tmp_path / "leases"), "TANDEM_GPUS": "0,1,2,3"} | environment
         line = [sys.executable, "-c", HOLDER, str(count), str(seconds)]
-        started.append(subprocess.Popen(line, env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(subprocess.Popen(line, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield start
@@ -69,20 +69,20 @@ def waiting(tmp_path, count, timeout=120):
 
 
 def test_no_id_is_leased_twice_at_a_time(hold):
-    wanted = [1, 2, 1, 3, 1, 2, 4, 1]
-    processes = [hold(count, 0.3) for count in wanted]
+    counts = [1, 2, 1, 3, 1, 2, 4, 1]
+    processes = [hold(count, 0.3) for count in counts]
     spans = []
-    for count, process in zip(wanted, processes, strict=True):
+    for count, process in zip(counts, processes, strict=True):
         began, ids = got(process)
         assert len(set(ids)) == count
         assert set(ids) <= set("0123")
         ended = float(process.stdout.readline())
         spans += [(name, began, ended) for name in ids]
         assert process.wait() == 0
-    assert len(spans) == sum(wanted)
+    assert len(spans) == sum(counts)
     for name in "0123":
         mine = sorted((began, ended) for known, began, ended in spans if known == name)
-        assert all(one[1] <= after[0] for one, after in pairwise(mine))
+        assert all(before[1] <= after[0] for before, after in pairwise(mine))
 
 
 def test_a_lease_ends_with_its_process_even_by_sigkill(hold, tmp_path):
@@ -133,8 +133,8 @@ def test_a_schedulers_choice_stands(unset, monkeypatch, tmp_path):
 def test_jobs_within_one_allocation_share_it_out(hold, tmp_path):
     """Two ids given by slurm, two jobs of one GPU each; another allocation that counts from 0 too is another matter."""
     mine = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_ID": "77"}
-    one, two, other = hold(1, 5, **mine), hold(1, 5, **mine), hold(1, 0, **mine | {"SLURM_JOB_ID": "78"})
-    assert sorted(got(one)[1] + got(two)[1]) == ["0", "1"]
+    first, second, other = hold(1, 5, **mine), hold(1, 5, **mine), hold(1, 0, **mine | {"SLURM_JOB_ID": "78"})
+    assert sorted(got(first)[1] + got(second)[1]) == ["0", "1"]
     assert got(other)[1] == ["0"]
 
 

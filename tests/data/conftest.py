@@ -36,12 +36,12 @@ def beir(tmp_path: Path) -> Path:
 def make(tmp_path: Path) -> Callable[..., Artifact]:
     """`make(name, params, **execution)`: run the stage `dataset`."""
 
-    def made(name: str, params: dict[str, Any], **execution: Any) -> Artifact:
+    def build(name: str, params: dict[str, Any], **execution: Any) -> Artifact:
         out = tmp_path / "results" / name
         run(Job("dataset", out, params, {}, execution))
         return open_artifact(out, "dataset")
 
-    return made
+    return build
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self):
         server = self.server
-        server.asked.append((self.path, self.headers.get("Range")))
+        server.requests.append((self.path, self.headers.get("Range")))
         if server.answers:
             status = server.answers.pop(0)
             if status != 200:
@@ -26,9 +26,9 @@ class Handler(SimpleHTTPRequestHandler):
             return self.send_error(404)
         content = server.files[self.path]
         tag = f'"{hashlib.md5(content).hexdigest()}"'
-        told = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         current = self.headers.get("If-Range", tag) == tag
-        start = int(told[1]) if told and server.ranges and current else 0
+        start = int(match[1]) if match and server.ranges and current else 0
         if start and start >= len(content):
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(content)}")
@@ -58,16 +58,16 @@ class Handler(SimpleHTTPRequestHandler):
 @contextmanager
 def serving():
     """A server of `files` (path → bytes)."""
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.files, made.asked, made.cuts, made.answers = {"/d/x.bin": BYTES}, [], [], []
-    made.ranges, made.validators, made.delay = True, True, 0.0
-    made.url = f"http://127.0.0.1:{made.server_port}"
-    thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.files, server.requests, server.cuts, server.answers = {"/d/x.bin": BYTES}, [], [], []
+    server.ranges, server.validators, server.delay = True, True, 0.0
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    yield made
-    made.shutdown()
+    yield server
+    server.shutdown()
     thread.join()
-    made.server_close()
+    server.server_close()
 
 
 def names(folder):

@@ -112,14 +112,14 @@ def test_files_are_fetched_when_asked_for_and_kept(server, tmp_path, data_folder
         "qrels/test.tsv": {"url": f"{server.url}/d/q/none.tsv"},
     }
     there = files(tmp_path, entries)
-    assert server.asked == []
+    assert server.requests == []
     assert there.find("b.tsv").read_bytes() == b"b"
     assert there.find_optional("c.tsv") is None
     assert [path.name for path in there.glob("*.bin")] == ["a.bin"]
-    assert [path for path, _ in server.asked] == ["/d/b.tsv.gz", "/d/x.bin"]
-    kept = data_folder / f"127.0.0.1%3A{server.server_port}" / "d" / "x.bin"
-    assert files(tmp_path, entries).find("a.bin").resolve() == kept
-    assert len(server.asked) == 2
+    assert [path for path, _ in server.requests] == ["/d/b.tsv.gz", "/d/x.bin"]
+    download = data_folder / f"127.0.0.1%3A{server.server_port}" / "d" / "x.bin"
+    assert files(tmp_path, entries).find("a.bin").resolve() == download
+    assert len(server.requests) == 2
     with pytest.raises(UserError, match="404"):
         there.glob("qrels/*.tsv")
     with pytest.raises(UserError, match=r"files of dataset mine: holds no z\.tsv \(plain or \.gz\)"):
@@ -138,10 +138,10 @@ def test_members_of_an_archive_are_files(server, tmp_path, data_folder):
     assert [path.read_bytes() for path in there.glob("data/a/*.json")] == [b"1", b"2"]
     assert there.find("data/b/P3.json").read_bytes() == b"3"
     assert there.find_optional("data/b/P4.json") is None
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     next(data_folder.rglob("x.tar.gz")).unlink()  # to save space
     assert files(tmp_path, entries).find("questions").read_bytes() == b"q"
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_folder_of_an_archive_may_be_all_there_is(server, tmp_path):
@@ -152,7 +152,7 @@ def test_a_folder_of_an_archive_may_be_all_there_is(server, tmp_path):
     assert there.find("dev/q").read_bytes() == b"q"
     assert [path.name for path in there.glob("*.query.txt*")] == ["train.query.txt"]
     assert there.find_optional("x.tar.gz") is None
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_urls_that_end_alike_are_told_apart(server, tmp_path):
@@ -186,8 +186,8 @@ def test_an_archive_of_a_mirror_folder_is_unpacked_in_the_data_folder(tmp_path, 
     tar(tmp_path / "mirror" / "x.tar.gz", ("q", b"q"))
     mirrors = [{"from": "https://far.org", "to": (tmp_path / "mirror").as_uri()}]
     entries = {"q": {"url": "https://far.org/x.tar.gz", "member": "q"}}
-    found = files(tmp_path, entries, mirrors=mirrors, name="other").find("q")
-    assert found == data_folder / "far.org" / "x.tar.gz.files" / "q"
+    path = files(tmp_path, entries, mirrors=mirrors, name="other").find("q")
+    assert path == data_folder / "far.org" / "x.tar.gz.files" / "q"
     assert names(tmp_path / "mirror") == ["x.tar.gz"]
 
 

@@ -27,7 +27,7 @@ def counted(warnings: str) -> Outcome:
     return "C", warnings
 
 
-def kept(value: str) -> Outcome:
+def accepted(value: str) -> Outcome:
     return "K", value
 
 
@@ -79,13 +79,15 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     "Windows newlines": {"*": SAME, "files: .parquet": ABSENT},
     "byte-order mark": {"*": SAME, "files: .parquet": ABSENT},
     "id with a space": OWN_IDS | {"*": refused("{place}:3: document id 'd 9'; an id must not be empty or hold")},
-    "id with a slash": OWN_IDS | {"*": kept("a/d9")},
+    "id with a slash": OWN_IDS | {"*": accepted("a/d9")},
     "50 MB line": {
         "*": refused("{corpus}:{last}: longer than 32 MiB; split it or mend its line ends"),
-        "files: .parquet": kept("x" * LONG),
+        "files: .parquet": accepted("x" * LONG),
         "squad": SAME,
     },
-    "invalid pattern": {"*": kept("(open"), "cmedqa2": ABSENT, "rocketqa_tsv": ABSENT, "dureader_retrieval": ABSENT},
+    "invalid pattern": {
+        "*": accepted("(open"), "cmedqa2": ABSENT, "rocketqa_tsv": ABSENT, "dureader_retrieval": ABSENT,
+    },
     "empty file": {
         "*": refused("{place}: the corpus is empty; at least one passage is needed"),
         "files: .parquet": PARQUET,
@@ -163,13 +165,13 @@ def test_a_mistake(name, mistake, make, tmp_path, capsys):
         assert "\n" not in str(error.value)
         assert not [file for file in (tmp_path / "results").rglob("*") if file.is_file()]
         return
-    made = make("spoilt", form.params, path=str(folder))
-    assert made.manifest.facts["warnings"] == (words.split("\n") if sign == "C" else [])
-    assert capsys.readouterr().err.count("warning") == len(made.manifest.facts["warnings"])
+    artifact = make("spoilt", form.params, path=str(folder))
+    assert artifact.manifest.facts["warnings"] == (words.split("\n") if sign == "C" else [])
+    assert capsys.readouterr().err.count("warning") == len(artifact.manifest.facts["warnings"])
     if clean:
-        assert made.manifest.facts["checksum"] == clean.facts["checksum"]
+        assert artifact.manifest.facts["checksum"] == clean.facts["checksum"]
     if sign == "K":
-        assert words in held(Collection(made))
+        assert words in held(Collection(artifact))
 
 
 def held(collection: Collection) -> set[str]:

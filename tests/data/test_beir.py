@@ -7,31 +7,31 @@ from tandem.data.collection import Collection
 
 
 def test_scifact_has_its_published_counts(make, real):
-    made = make("scifact", {"source": "beir"}, path=str(real("scifact")))
-    assert made.manifest.facts["passages"] == 5183
-    assert made.manifest.facts["queries"] == {"train": 809, "test": 300}
-    assert made.manifest.facts["qrels"] == {"train": 919, "test": 339}
-    assert made.manifest.facts["warnings"] == []
-    assert len(Collection(made).queries("train")) == 809
+    artifact = make("scifact", {"source": "beir"}, path=str(real("scifact")))
+    assert artifact.manifest.facts["passages"] == 5183
+    assert artifact.manifest.facts["queries"] == {"train": 809, "test": 300}
+    assert artifact.manifest.facts["qrels"] == {"train": 919, "test": 339}
+    assert artifact.manifest.facts["warnings"] == []
+    assert len(Collection(artifact).queries("train")) == 809
 
 
 def test_cacm_counts_its_55_unknown_documents(make, real):
-    made = make("cacm", {"source": "beir"}, path=str(real("cacm-raw")))
-    assert made.manifest.facts["qrels"] == {"test": 796}
-    assert unknown_documents(55) in made.manifest.facts["warnings"]
+    artifact = make("cacm", {"source": "beir"}, path=str(real("cacm-raw")))
+    assert artifact.manifest.facts["qrels"] == {"test": 796}
+    assert unknown_documents(55) in artifact.manifest.facts["warnings"]
 
 
 def test_cmrc_loses_its_two_blank_queries(make, real):
-    made = make("cmrc", {"source": "beir"}, path=str(real("cmrc2018")))
-    assert "2 queries are blank and were dropped" in made.manifest.facts["warnings"]
+    artifact = make("cmrc", {"source": "beir"}, path=str(real("cmrc2018")))
+    assert "2 queries are blank and were dropped" in artifact.manifest.facts["warnings"]
 
 
 def test_lines_end_at_line_feeds_only(beir, make):
     text = "one\u2028two\u0085three\x0cfour\rfive"
     with open(beir / "corpus.jsonl", "a") as corpus:
         corpus.write(json.dumps({"_id": 7, "title": None, "text": text}, ensure_ascii=False) + "\n")
-    made = make("d", {"source": "beir"}, path=str(beir))
-    assert Collection(made).texts(["7"]) == {"7": ("", text)}
+    artifact = make("d", {"source": "beir"}, path=str(beir))
+    assert Collection(artifact).texts(["7"]) == {"7": ("", text)}
 
 
 def test_the_header_of_qrels_decides_the_order_of_their_columns(beir, make):

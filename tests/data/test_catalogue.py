@@ -44,26 +44,26 @@ def presence(name, spec):
 def metadata():
     """ir_datasets' own counts: (id, part) → number of records."""
     folder = Path(importlib.util.find_spec("ir_datasets").origin).parent
-    told = json.loads((folder / "etc/metadata.json").read_text())
+    records = json.loads((folder / "etc/metadata.json").read_text())
 
     def count(name: str, part: str) -> int:
-        one = told[name][part]
-        while "_ref" in one:
-            one = told[one["_ref"]][part]
-        return one["count"]
+        entry = records[name][part]
+        while "_ref" in entry:
+            entry = records[entry["_ref"]][part]
+        return entry["count"]
 
     return count
 
 
-def wanted(spec):
-    ids = [one for told in spec["splits"].values() for one in ([told] if isinstance(told, str) else told)]
-    return ((spec["id"], "docs"), *((one, part) for one in ids for part in ("queries", "qrels")))
+def parts_of(spec):
+    ids = [name for value in spec["splits"].values() for name in ([value] if isinstance(value, str) else value)]
+    return ((spec["id"], "docs"), *((name, part) for name in ids for part in ("queries", "qrels")))
 
 
 @pytest.fixture(scope="module")
 def needed():
     """What ir_datasets needs for all entries, asked once."""
-    return needs(tuple(dict.fromkeys(one for spec in IRDS.values() for one in wanted(spec))))
+    return needs(tuple(dict.fromkeys(part for spec in IRDS.values() for part in parts_of(spec))))
 
 
 def test_the_surveys_29_datasets_and_the_papers_own_are_there():
@@ -112,21 +112,21 @@ def test_the_files_an_entry_reads_are_those_it_names(name):
     for key in ("questions", "files_of", "queries_of", "queries", "qrels"):
         read += spec.get(key, {}).values()
     if spec["source"] == "dureader2":
-        read += [one for told in spec["splits"].values() for one in told]
+        read += [path for paths in spec["splits"].values() for path in paths]
     assert {file.removesuffix(".gz") for file in read} <= {file.removesuffix(".gz") for file in spec["files"]}
 
 
 @pytest.mark.parametrize("name", IRDS)
 def test_ir_datasets_knows_the_ids_and_counts_and_sizes(name, needed, metadata):
     spec = IRDS[name]
-    assert all(needed[one] for one in wanted(spec)), "an id without documents, queries or judgements"
+    assert all(needed[part] for part in parts_of(spec)), "an id without documents, queries or judgements"
     counts = {"passages": metadata(spec["id"], "docs")}
-    for split, told in spec["splits"].items():
-        ids = [told] if isinstance(told, str) else told
-        counts[split] = sum(metadata(one, "queries") for one in ids)
-        counts[f"{split}_qrels"] = sum(metadata(one, "qrels") for one in ids)
+    for split, value in spec["splits"].items():
+        ids = [value] if isinstance(value, str) else value
+        counts[split] = sum(metadata(key, "queries") for key in ids)
+        counts[f"{split}_qrels"] = sum(metadata(key, "qrels") for key in ids)
     assert spec["counts"] == counts
-    downloads = {need.paths[0]: need.size for one in wanted(spec) for need in needed[one]}
+    downloads = {need.paths[0]: need.size for part in parts_of(spec) for need in needed[part]}
     if None not in downloads.values():
         assert spec["bytes"] == sum(downloads.values())
 
@@ -135,7 +135,7 @@ def test_ir_datasets_knows_the_ids_and_counts_and_sizes(name, needed, metadata):
 def test_a_groups_counts_are_the_sums(name, size):
     members = [ENTRIES[member]["counts"] for member in ENTRIES[name]["of"]]
     assert len(members) == size
-    assert ENTRIES[name]["counts"] == {key: sum(one[key] for one in members) for key in members[0]}
+    assert ENTRIES[name]["counts"] == {key: sum(counts[key] for counts in members) for key in members[0]}
 
 
 def test_the_surveys_cqadupstack():
@@ -169,8 +169,8 @@ def test_a_file_holds_its_own_entry_and_variants(tmp_path):
 def test_ir_datasets_files_are_found_where_it_looks(folders, monkeypatch, real):
     home = real("ir_datasets_home")
     spec = {"source": "ir_datasets", "id": "cranfield", "splits": {"test": "cranfield"}}
-    found = presence("cranfield", spec)
-    assert (found.state, found.bytes, found.exact) == ("download", 506960, True)
+    result = presence("cranfield", spec)
+    assert (result.state, result.bytes, result.exact) == ("download", 506960, True)
     assert not (folders / "irds").exists()  # looking creates nothing
     monkeypatch.setenv("IR_DATASETS_HOME", str(home))
     assert presence("cranfield", spec) == Presence("here", str(home.absolute()))
@@ -208,8 +208,8 @@ def test_path_licence_and_local(folders):
     assert presence("trec-news-wapo", ENTRIES["trec-news-wapo"]).state == "licence"
     (folders / "irds" / "wapo").mkdir(parents=True)
     (folders / "irds" / "wapo" / "WashingtonPost.v2.tar.gz").touch()
-    found = presence("trec-news-wapo", ENTRIES["trec-news-wapo"])
-    assert (found.state, found.bytes) == ("download", 14847 + 669632)  # topics and judgements are public
+    result = presence("trec-news-wapo", ENTRIES["trec-news-wapo"])
+    assert (result.state, result.bytes) == ("download", 14847 + 669632)  # topics and judgements are public
     assert presence("pydocs", ENTRIES["pydocs"]) == Presence("local")
 
 

@@ -18,11 +18,11 @@ FILES = {
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "cmedqa2"
-    made.mkdir()
+    root = tmp_path / "cmedqa2"
+    root.mkdir()
     for name, content in FILES.items():
-        (made / name).write_text(content)
-    return made
+        (root / name).write_text(content)
+    return root
 
 
 def pack(path, *others):
@@ -39,32 +39,32 @@ def pack(path, *others):
 def test_all_answers_are_the_corpus_and_candidates_the_splits(packed, folder, make):
     for path in list(folder.iterdir()) if packed else []:
         pack(path, "__MACOSX/._" + path.name)
-    made = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
-    assert pq.read_table(made.artifact.path("corpus.parquet")).to_pydict() == {
+    collection = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
+    assert pq.read_table(collection.artifact.path("corpus.parquet")).to_pydict() == {
         "doc_id": ["11", "12", "21", "31"],
         "title": [""] * 4,
         "text": ["多喝水。", '他说"休息"。\n第二行', "可以。", "去医院。"],
     }
-    assert made.queries("train") == {"1": "头疼怎么办？"}
-    assert made.queries("dev") == {"2": "能吃药, 吗？"}
-    assert made.queries("test") == {"3": '发烧"低烧"呢？'}
-    assert made.qrels("train") == {"1": {"11": 1, "12": 1}}
-    assert made.qrels("dev") == {"2": {"21": 1}}  # label 0: drawn at random, not judged
-    assert made.qrels("test") == {"3": {"31": 1}}
-    assert made.artifact.manifest.facts["warnings"] == []
+    assert collection.queries("train") == {"1": "头疼怎么办？"}
+    assert collection.queries("dev") == {"2": "能吃药, 吗？"}
+    assert collection.queries("test") == {"3": '发烧"低烧"呢？'}
+    assert collection.qrels("train") == {"1": {"11": 1, "12": 1}}
+    assert collection.qrels("dev") == {"2": {"21": 1}}  # label 0: drawn at random, not judged
+    assert collection.qrels("test") == {"3": {"31": 1}}
+    assert collection.artifact.manifest.facts["warnings"] == []
 
 
 def test_training_lists_hold_each_positive_and_negative_once(folder, make):
-    made = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
+    collection = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
     # 11 is a negative in the last line, but a positive of the same question
-    assert list(made.lists()) == [("1", [("11", 1, None), ("12", 1, None), ("21", 0, None), ("31", 0, None)])]
+    assert list(collection.lists()) == [("1", [("11", 1, None), ("12", 1, None), ("21", 0, None), ("31", 0, None)])]
 
 
 def test_without_train_candidates_there_are_no_lists(folder, make):
     (folder / "train_candidates.txt").unlink()
-    made = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
-    assert made.artifact.manifest.facts["lists"] == 0
-    assert made.artifact.manifest.facts["queries"] == {"dev": 1, "test": 1}
+    collection = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
+    assert collection.artifact.manifest.facts["lists"] == 0
+    assert collection.artifact.manifest.facts["queries"] == {"dev": 1, "test": 1}
 
 
 def change(name, old, new):

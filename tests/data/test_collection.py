@@ -19,10 +19,10 @@ def test_a_collection_reads_what_the_stage_wrote(beir, make):
 
 
 def test_a_range_of_rows_is_read_whatever_the_row_groups_are(tmp_path, make_dataset):
-    made = make_dataset(tmp_path / "dataset/d-0123456789", [(f"d{n}", "", "x") for n in range(10)])
-    corpus = made.path(CORPUS)
+    artifact = make_dataset(tmp_path / "dataset/d-0123456789", [(f"d{n}", "", "x") for n in range(10)])
+    corpus = artifact.path(CORPUS)
     pq.write_table(pq.read_table(corpus), corpus, row_group_size=3)
-    collection = Collection(made)
+    collection = Collection(artifact)
     for span in (range(10), range(2, 7), range(3, 6), range(9, 10), range(4, 4)):
         ids = [row["doc_id"] for batch in collection.batches(2, ["doc_id"], span) for row in batch.to_pylist()]
         assert ids == [f"d{n}" for n in span]

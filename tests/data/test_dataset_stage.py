@@ -18,33 +18,33 @@ def qrels(artifact):
 
 
 def test_tables_facts_and_statistics_of_two_passages(beir, make):
-    made = make("d", {"source": "beir"}, path=str(beir))
-    assert pq.read_table(made.path("corpus.parquet")).to_pydict() == {
+    artifact = make("d", {"source": "beir"}, path=str(beir))
+    assert pq.read_table(artifact.path("corpus.parquet")).to_pydict() == {
         "doc_id": ["d1", "d2"],
         "title": ["One", ""],
         "text": ["alpha beta", "gamma"],
     }
-    assert queries(made) == [("q1", "alpha?", "train"), ("q2", "gamma?", "test")]
-    assert qrels(made) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
-    assert made.manifest.facts["passages"] == 2
-    assert made.manifest.facts["queries"] == made.manifest.facts["qrels"] == {"train": 1, "test": 1}
-    assert made.manifest.facts["warnings"] == []
-    told = json.loads(made.path("statistics.json").read_text())
+    assert queries(artifact) == [("q1", "alpha?", "train"), ("q2", "gamma?", "test")]
+    assert qrels(artifact) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
+    assert artifact.manifest.facts["passages"] == 2
+    assert artifact.manifest.facts["queries"] == artifact.manifest.facts["qrels"] == {"train": 1, "test": 1}
+    assert artifact.manifest.facts["warnings"] == []
+    statistics = json.loads(artifact.path("statistics.json").read_text())
     # "One alpha beta" and "gamma" have 3 and 1 words
-    assert told["passages"]["words"] == {"mean": 2.0, "median": 2.0, "p90": 2.8, "max": 3}
-    assert told["splits"]["test"]["positives"] == {"mean": 1.0, "median": 1.0, "p90": 1.0, "max": 1}
+    assert statistics["passages"]["words"] == {"mean": 2.0, "median": 2.0, "p90": 2.8, "max": 3}
+    assert statistics["splits"]["test"]["positives"] == {"mean": 1.0, "median": 1.0, "p90": 1.0, "max": 1}
 
 
 def test_the_same_source_gives_the_same_bytes(beir, make):
-    one, other = (make(name, {"source": "beir"}, path=str(beir)) for name in ("a", "b"))
-    assert one.manifest.files == other.manifest.files
-    assert one.manifest.facts["checksum"] == other.manifest.facts["checksum"]
+    first, other = (make(name, {"source": "beir"}, path=str(beir)) for name in ("a", "b"))
+    assert first.manifest.files == other.manifest.files
+    assert first.manifest.facts["checksum"] == other.manifest.facts["checksum"]
 
 
 def test_titles_can_be_blanked(beir, make):
-    made = make("d", {"source": "beir", "title": False}, path=str(beir))
-    assert pq.read_table(made.path("corpus.parquet"))["title"].to_pylist() == ["", ""]
-    assert json.loads(made.path("statistics.json").read_text())["passages"]["words"]["max"] == 2
+    artifact = make("d", {"source": "beir", "title": False}, path=str(beir))
+    assert pq.read_table(artifact.path("corpus.parquet"))["title"].to_pylist() == ["", ""]
+    assert json.loads(artifact.path("statistics.json").read_text())["passages"]["words"]["max"] == 2
 
 
 def test_a_checksum_that_differs_is_a_warning_with_both(beir, make, capsys):
@@ -70,9 +70,9 @@ def test_counts_that_differ_are_warnings_with_both(beir, make):
 
 def test_a_query_in_two_splits_takes_the_qrels_of_one(beir, make):
     (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\nq1\td2\t1\n")
-    made = make("d", {"source": "beir"}, path=str(beir))
-    assert qrels(made) == [("q1", "d2", 1, "dev"), ("q2", "d2", 1, "test")]
-    assert made.manifest.facts["warnings"][0].startswith("2 queries are judged in several splits")
+    artifact = make("d", {"source": "beir"}, path=str(beir))
+    assert qrels(artifact) == [("q1", "d2", 1, "dev"), ("q2", "d2", 1, "test")]
+    assert artifact.manifest.facts["warnings"][0].startswith("2 queries are judged in several splits")
 
 
 def test_what_is_dropped_is_counted(beir, make, capsys):
@@ -80,9 +80,9 @@ def test_what_is_dropped_is_counted(beir, make, capsys):
         file.write('{"_id": "q3", "text": " \\t"}\n{"_id": "q4", "text": "nobody judged me"}\n')
     with open(beir / "qrels" / "train.tsv", "a") as file:
         file.write("q3\td1\t1\nq1\td1\t1\nq9\td1\t1\n")
-    made = make("d", {"source": "beir"}, path=str(beir))
-    assert [query for query, *_ in queries(made)] == ["q1", "q2"]
-    assert made.manifest.facts["warnings"] == [
+    artifact = make("d", {"source": "beir"}, path=str(beir))
+    assert [query for query, *_ in queries(artifact)] == ["q1", "q2"]
+    assert artifact.manifest.facts["warnings"] == [
         "1 queries of the qrels are not among the queries; their qrels are dropped",
         "1 queries are blank and were dropped",
         "1 queries stand in no qrels and were dropped",
@@ -94,9 +94,9 @@ def test_what_is_dropped_is_counted(beir, make, capsys):
 def test_unknown_documents_are_kept_dropped_or_refused(beir, make):
     with open(beir / "qrels" / "test.tsv", "a") as file:
         file.write("q2\tnone\t1\n")
-    kept = make("a", {"source": "beir"}, path=str(beir))
-    assert ("q2", "none", 1, "test") in qrels(kept)
-    assert kept.manifest.facts["warnings"] == [unknown_documents(1)]
+    retained = make("a", {"source": "beir"}, path=str(beir))
+    assert ("q2", "none", 1, "test") in qrels(retained)
+    assert retained.manifest.facts["warnings"] == [unknown_documents(1)]
     dropped = make("b", {"source": "beir", "unknown_documents": "drop"}, path=str(beir))
     assert qrels(dropped) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
     with pytest.raises(
@@ -111,10 +111,10 @@ def test_subset_and_dev_of_real_numbers(beir, make):
             texts.write(f'{{"_id": "{i}", "text": "query {i}"}}\n')
             train.write(f"{i}\td1\t1\n")
     params = {"source": "beir", "dev_from_train": 0.25, "train_queries": 50, "dev_queries": 20}
-    made = make("d", params, path=str(beir))
-    assert made.manifest.facts["queries"] == {"train": 50, "dev": 20, "test": 1}
-    assert Counter(split for *_, split in qrels(made)) == {"train": 50, "dev": 20, "test": 1}
-    ids = [query for query, *_ in queries(made)]
+    artifact = make("d", params, path=str(beir))
+    assert artifact.manifest.facts["queries"] == {"train": 50, "dev": 20, "test": 1}
+    assert Counter(split for *_, split in qrels(artifact)) == {"train": 50, "dev": 20, "test": 1}
+    ids = [query for query, *_ in queries(artifact)]
     assert ids == [query for query in ["q1", "q2", *map(str, range(100, 300))] if query in ids]
 
 

@@ -1,4 +1,4 @@
-"""Datasets made of others: without similar queries, and one's passages with another's queries."""
+"""Datasets derived from others: without similar queries, or the passages of one with the queries of another."""
 
 import json
 
@@ -20,12 +20,12 @@ from tandem.store.job import Job, writing
 def derive(tmp_path):
     """`derive(name, source, inputs, **execution)`: run the stage `dataset` on other artifacts."""
 
-    def made(name, source, inputs, params=None, **execution):
+    def run_stage(name, source, inputs, params=None, **execution):
         out = tmp_path / "results" / name
         run(Job("dataset", out, {"source": source, **(params or {})}, inputs, execution))
         return open_artifact(out, "dataset")
 
-    return made
+    return run_stage
 
 
 @pytest.fixture
@@ -50,15 +50,15 @@ def table(artifact, name):
 
 
 def test_similar_training_queries_are_removed_everywhere(repeated, derive, tmp_path):
-    found = audit(repeated, tmp_path / "similar-0123456789")
-    made = derive("less", "dissimilar", {"of": repeated, "similar": found})
-    assert list(Collection(made).queries("train")) == ["q1", "q5"]
-    assert Collection(made).queries("test") == {"q2": "gamma?"}
-    assert Collection(made).qrels("train") == {"q1": {"d1": 1}, "q5": {"d1": 1}}
-    assert [row["query_id"] for row in table(made, "answers.parquet")] == ["q1", "q2"]
-    assert table(made, "corpus.parquet") == table(repeated, "corpus.parquet")
-    assert made.manifest.facts["source"]["removed"] == 2
-    assert made.manifest.facts["warnings"] == []
+    similar = audit(repeated, tmp_path / "similar-0123456789")
+    dataset = derive("less", "dissimilar", {"of": repeated, "similar": similar})
+    assert list(Collection(dataset).queries("train")) == ["q1", "q5"]
+    assert Collection(dataset).queries("test") == {"q2": "gamma?"}
+    assert Collection(dataset).qrels("train") == {"q1": {"d1": 1}, "q5": {"d1": 1}}
+    assert [row["query_id"] for row in table(dataset, "answers.parquet")] == ["q1", "q2"]
+    assert table(dataset, "corpus.parquet") == table(repeated, "corpus.parquet")
+    assert dataset.manifest.facts["source"]["removed"] == 2
+    assert dataset.manifest.facts["warnings"] == []
 
 
 def test_training_lists_of_removed_queries_go_too(repeated, derive, tmp_path):
@@ -70,16 +70,16 @@ def test_training_lists_of_removed_queries_go_too(repeated, derive, tmp_path):
         columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)]
         pq.write_table(pa.table(columns, schema=LISTS_SCHEMA), draft.path("lists.parquet"))
     base = open_artifact(job.out)
-    found = audit(base, tmp_path / "similar-0123456789")
-    made = derive("less", "dissimilar", {"of": base, "similar": found})
-    assert list(Collection(made).lists()) == [("q1", [("d1", 1, None)])]
+    similar = audit(base, tmp_path / "similar-0123456789")
+    dataset = derive("less", "dissimilar", {"of": base, "similar": similar})
+    assert list(Collection(dataset).lists()) == [("q1", [("d1", 1, None)])]
 
 
 def test_an_audit_of_another_dataset_is_refused(repeated, make, beir, derive, tmp_path):
     other = make("other", {"source": "beir"}, path=str(beir))
-    found = audit(other, tmp_path / "similar-0123456789")
+    similar = audit(other, tmp_path / "similar-0123456789")
     with pytest.raises(UserError, match="is an audit of other, not of base"):
-        derive("less", "dissimilar", {"of": repeated, "similar": found})
+        derive("less", "dissimilar", {"of": repeated, "similar": similar})
     with pytest.raises(UserError, match="the input similar is missing; give a similar_queries"):
         derive("less", "dissimilar", {"of": repeated})
     with pytest.raises(UserError, match=r"similar .* is a dataset, not a similar_queries"):
@@ -92,14 +92,14 @@ def test_queries_of_one_over_passages_of_another(repeated, make, derive, tmp_pat
     (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "alef"}\n{"_id": "d9", "text": "tav"}\n')
     (folder / "queries.jsonl").write_text('{"_id": "h1", "text": "alef?"}\n')
     (folder / "qrels" / "dev.tsv").write_text("h1\td1\t1\nh1\td9\t1\n")
-    asked = make("asked", {"source": "beir"}, path=str(folder))
-    made = derive("pair", "pair", {"corpus": repeated, "queries": asked})
-    assert table(made, "corpus.parquet") == table(repeated, "corpus.parquet")
-    assert Collection(made).queries("dev") == {"h1": "alef?"}
-    assert Collection(made).qrels("dev") == {"h1": {"d1": 1, "d9": 1}}
-    assert made.manifest.facts["queries"] == {"dev": 1}
-    assert made.manifest.facts["warnings"] == [unknown_documents(1)]
-    strict = derive("strict", "pair", {"corpus": repeated, "queries": asked}, {"unknown_documents": "drop"})
+    questions = make("asked", {"source": "beir"}, path=str(folder))
+    dataset = derive("pair", "pair", {"corpus": repeated, "queries": questions})
+    assert table(dataset, "corpus.parquet") == table(repeated, "corpus.parquet")
+    assert Collection(dataset).queries("dev") == {"h1": "alef?"}
+    assert Collection(dataset).qrels("dev") == {"h1": {"d1": 1, "d9": 1}}
+    assert dataset.manifest.facts["queries"] == {"dev": 1}
+    assert dataset.manifest.facts["warnings"] == [unknown_documents(1)]
+    strict = derive("strict", "pair", {"corpus": repeated, "queries": questions}, {"unknown_documents": "drop"})
     assert Collection(strict).qrels("dev") == {"h1": {"d1": 1}}
 
 
@@ -110,8 +110,8 @@ def test_questions_of_a_folder_without_a_corpus(repeated, derive, tmp_path):
     with pytest.raises(UserError, match=r"holds no qrels/<split>.tsv"):
         derive("pair", "pair", {"corpus": repeated}, path=str(folder))
     (folder / "answers.jsonl").write_text('{"_id": "a", "answers": ["one", "two"]}\n{"_id": "b", "answers": ["x"]}\n')
-    made = derive("pair", "pair", {"corpus": repeated}, path=str(folder))
-    assert Collection(made).answers("test") == {"a": ["one", "two"], "b": ["x"]}
+    dataset = derive("pair", "pair", {"corpus": repeated}, path=str(folder))
+    assert Collection(dataset).answers("test") == {"a": ["one", "two"], "b": ["x"]}
     (folder / "qrels").mkdir()
     (folder / "qrels" / "train.tsv").write_text("a\td1\t1\n")
     judged = derive("judged", "pair", {"corpus": repeated}, path=str(folder))
@@ -131,17 +131,17 @@ def test_a_pair_needs_its_parts(repeated, derive, tmp_path):
 
 def test_curated_questions_over_squads_passages(make, derive, real):
     squad = make("squad", {"source": "beir"}, path=str(real("squad")))
-    made = derive("curated", "pair", {"corpus": squad}, path=str(real("qa-dpr-curated")))
-    assert made.manifest.facts["passages"] == 2067
-    assert made.manifest.facts["queries"] == {"test": 694}
-    assert Collection(made).answers("test")["test-2"] == ["China"]
-    assert made.manifest.facts["warnings"] == [
+    dataset = derive("curated", "pair", {"corpus": squad}, path=str(real("qa-dpr-curated")))
+    assert dataset.manifest.facts["passages"] == 2067
+    assert dataset.manifest.facts["queries"] == {"test": 694}
+    assert Collection(dataset).answers("test")["test-2"] == ["China"]
+    assert dataset.manifest.facts["warnings"] == [
         warning for warning in squad.manifest.facts["warnings"] if "passages hold no text" in warning
     ]
 
 
 def test_chinese_questions_over_english_passages(make, derive, real):
     chinese, english = (make(name, {"source": "beir"}, path=str(real(name))) for name in ("xquad-zh-en", "squad"))
-    made = derive("pair", "pair", {"corpus": english, "queries": chinese})
-    assert made.manifest.facts["queries"] == {"test": 1190}
-    assert made.manifest.facts["passages"] == english.manifest.facts["passages"] == 2067
+    dataset = derive("pair", "pair", {"corpus": english, "queries": chinese})
+    assert dataset.manifest.facts["queries"] == {"test": 1190}
+    assert dataset.manifest.facts["passages"] == english.manifest.facts["passages"] == 2067

@@ -26,8 +26,8 @@ def test_a_cut_connection_goes_on_where_it_was(server, tmp_path, capsys):
     server.cuts = [1_000_000, 700_000]
     path = get(server, tmp_path / "x.bin", sha256=SHA256, bytes=3_000_000)
     assert path.read_bytes() == BYTES
-    starts = [int(told[6:-1]) for _, told in server.asked[1:]]
-    assert server.asked[0][1] is None
+    starts = [int(header[6:-1]) for _, header in server.requests[1:]]
+    assert server.requests[0][1] is None
     assert 900_000 < starts[0] <= 1_000_000
     assert starts[0] < starts[1] <= starts[0] + 700_000
     assert names(tmp_path) == ["x.bin"]
@@ -40,9 +40,9 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(server, tmp_pat
         get(server, tmp_path / "x.bin")
     assert (tmp_path / "x.bin.part").stat().st_size > 900_000
     server.files["/d/x.bin"] = changed = BYTES[::-1]
-    server.asked.clear()
+    server.requests.clear()
     assert get(server, tmp_path / "x.bin").read_bytes() == changed
-    assert server.asked[0][1] == "bytes=1000000-"  # it did ask for the rest; If-Range made the server send all
+    assert server.requests[0][1] == "bytes=1000000-"  # it did ask for the rest; If-Range made the server send all
 
 
 def test_a_shorter_file_than_the_part_is_fetched_from_the_start(server, tmp_path):
@@ -58,18 +58,18 @@ def test_a_shorter_file_than_the_part_is_fetched_from_the_start(server, tmp_path
 def test_without_a_validator_only_a_checksum_lets_a_part_stand(server, tmp_path):
     for sha256, resumed in ((None, False), (SHA256, True)):
         server.cuts, server.validators = [1_000_000], False
-        server.asked.clear()
+        server.requests.clear()
         assert get(server, tmp_path / f"{resumed}.bin", sha256=sha256).read_bytes() == BYTES
-        assert (server.asked[1][1] is not None) == resumed
+        assert (server.requests[1][1] is not None) == resumed
 
 
 def test_what_was_resumed_wrongly_is_fetched_again(server, tmp_path):
     server.validators = False
     (tmp_path / "x.bin.part").write_bytes(b"\0" * 1_000_000)
-    told = {"url": f"{server.url}/d/x.bin", "validator": None, "size": 3_000_000}
-    (tmp_path / "x.bin.part.json").write_text(json.dumps(told))
+    state = {"url": f"{server.url}/d/x.bin", "validator": None, "size": 3_000_000}
+    (tmp_path / "x.bin.part.json").write_text(json.dumps(state))
     assert get(server, tmp_path / "x.bin", sha256=SHA256).read_bytes() == BYTES
-    assert [told for _, told in server.asked] == ["bytes=1000000-", None]
+    assert [header for _, header in server.requests] == ["bytes=1000000-", None]
 
 
 def test_a_server_without_ranges_is_asked_for_the_whole(server, tmp_path):
@@ -81,7 +81,7 @@ def test_a_connection_that_always_breaks_at_the_same_place_ends(server, tmp_path
     server.cuts, server.ranges = [1_000_000] * 20, False
     with pytest.raises(UserError, match="cannot be fetched: the connection failed .*, 5 times in a row"):
         get(server, tmp_path / "x.bin")
-    assert len(server.asked) == 6  # the first brought bytes, five did not
+    assert len(server.requests) == 6  # the first brought bytes, five did not
 
 
 @pytest.mark.parametrize("expected", [{"sha256": "0" * 64}, {"md5": "0" * 32}, {"bytes": 3_000_001}])
@@ -96,7 +96,7 @@ def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path
     assert get(server, tmp_path / "x.bin").read_bytes() == BYTES
     with pytest.raises(UserError, match="404 Not Found.*put the file at"):
         get(server, tmp_path / "z.bin", path="/d/z.bin")
-    assert [path for path, _ in server.asked] == ["/d/x.bin"] * 3 + ["/d/z.bin"]
+    assert [path for path, _ in server.requests] == ["/d/x.bin"] * 3 + ["/d/z.bin"]
 
 
 def test_nobody_listens_is_one_line(tmp_path):
@@ -116,7 +116,7 @@ def test_a_failure_does_not_tell_a_password(tmp_path):
 def test_a_download_that_does_not_fit_the_disk_is_refused(server, tmp_path):
     with pytest.raises(UserError, match=r"x\.bin needs 1000000\.0 TB; set TANDEM_DATA"):
         get(server, tmp_path / "x.bin", bytes=10**18)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_mirrors_come_first_and_the_url_last(server, tmp_path):
@@ -128,7 +128,7 @@ def test_mirrors_come_first_and_the_url_last(server, tmp_path):
     assert alternatives("https://far.org/a/x", mirrors)[1:] == [f"{server.url}/d/x", "https://far.org/a/x"]
     path = fetch(File(url="https://far.org/a/x.bin", sha256=SHA256), tmp_path / "x.bin", mirrors, pause=0.01)
     assert path.read_bytes() == BYTES
-    assert [path for path, _ in server.asked] == ["/none/a/x.bin", "/d/x.bin"]
+    assert [path for path, _ in server.requests] == ["/none/a/x.bin", "/d/x.bin"]
 
 
 def test_a_mirror_may_be_a_folder_and_is_used_in_place(tmp_path):
@@ -184,7 +184,7 @@ def test_a_killed_download_is_resumed(server, tmp_path):
     assert 500_000 < size < 3_000_000
     server.delay = 0.0
     assert get(server, target, sha256=SHA256).read_bytes() == BYTES
-    assert server.asked[-1][1] == f"bytes={size}-"
+    assert server.requests[-1][1] == f"bytes={size}-"
     assert names(tmp_path) == ["x.bin"]
 
 
@@ -195,17 +195,17 @@ def test_two_processes_fetch_a_file_once(server, tmp_path):
     second = start(server, target)
     assert "another process is at it: waiting" in second.stderr.readline()
     server.delay = 0.0
-    told = [process.communicate(timeout=60)[1] for process in (first, second)]
-    assert (first.returncode, second.returncode) == (0, 0), told
+    errors = [process.communicate(timeout=60)[1] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), errors
     assert target.read_bytes() == BYTES
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert names(tmp_path) == ["x.bin"]
 
 
 def test_who_waits_takes_over_when_the_other_dies(server, tmp_path):
     server.delay, target = 0.5, tmp_path / "x.bin"
     first = start(server, target)
-    wait_for(lambda: server.asked)
+    wait_for(lambda: server.requests)
     second = start(server, target)
     assert "waiting" in second.stderr.readline()
     first.kill()
@@ -214,4 +214,4 @@ def test_who_waits_takes_over_when_the_other_dies(server, tmp_path):
     assert second.wait(60) == 0, second.stderr.read()
     second.stderr.close()
     assert target.read_bytes() == BYTES
-    assert server.asked[-1][1].startswith("bytes=")
+    assert server.requests[-1][1].startswith("bytes=")

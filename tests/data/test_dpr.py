@@ -41,13 +41,13 @@ POOL = [
 ]
 
 
-def asked(folder: Path) -> list[tuple[str, str, list[str]]]:
+def load_questions(folder: Path) -> list[tuple[str, str, list[str]]]:
     """(id, question, answers) of a collection without passages, in file order."""
     records = [
         {r["_id"]: r for r in map(json.loads, (folder / file).read_text().split("\n")[:-1])}
         for file in ("queries.jsonl", "answers.jsonl")
     ]
-    return [(one, told["text"], records[1][one]["answers"]) for one, told in records[0].items()]
+    return [(key, record["text"], records[1][key]["answers"]) for key, record in records[0].items()]
 
 
 def qa_csv(rows: list[tuple[str, list[str]]]) -> str:
@@ -60,22 +60,22 @@ def qa_csv(rows: list[tuple[str, list[str]]]) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Four passages, a pool of two training questions, a file of two test questions."""
-    made = tmp_path / "dpr"
-    made.mkdir()
-    (made / "psgs_w100.tsv").write_text(PASSAGES, encoding="utf-8")
-    (made / "biencoder-train.json").write_text(json.dumps(POOL, indent=4))
-    (made / "test.qa.csv").write_text(
+    root = tmp_path / "dpr"
+    root.mkdir()
+    (root / "psgs_w100.tsv").write_text(PASSAGES, encoding="utf-8")
+    (root / "biencoder-train.json").write_text(json.dumps(POOL, indent=4))
+    (root / "test.qa.csv").write_text(
         'what is ’eat it’\t[\'a song\', "Al\'s song"]\nwho "is" al\t"[\'""Weird Al""\']"\n'
     )
-    return made
+    return root
 
 
 PARAMS = {"source": "dpr", "questions": {"train": "biencoder-train.json", "test": "test.qa.csv"}}
 
 
 def test_a_pool_and_a_file_of_answers(folder, make):
-    made = make("dpr", PARAMS, path=str(folder))
-    collection = Collection(made)
+    dataset = make("dpr", PARAMS, path=str(folder))
+    collection = Collection(dataset)
     assert collection.texts("1234") == {
         "1": ("Aaron", 'Aaron ( or ; "Ahärôn") is a prophet'),
         # DPR strips the quotes at both ends of the text, whichever they are; titles keep theirs.
@@ -88,8 +88,8 @@ def test_a_pool_and_a_file_of_answers(folder, make):
     assert collection.qrels("train") == {"train-0": {"1": 2, "4": 1}}
     assert collection.answers("train") == {"train-0": ["a prophet", "Moses' brother"], "train-1": []}
     assert collection.answers("test") == {"test-0": ["a song", "Al's song"], "test-1": ['"Weird Al"']}
-    assert made.manifest.facts["qrels"] == {"train": 2, "test": 0}
-    assert made.manifest.facts["source"] == {"contexts_without_id": 1}
+    assert dataset.manifest.facts["qrels"] == {"train": 2, "test": 0}
+    assert dataset.manifest.facts["source"] == {"contexts_without_id": 1}
 
 
 def test_a_pool_gives_training_lists_in_its_order(folder, make):
@@ -107,30 +107,30 @@ def test_packed_files_and_a_byte_order_mark_make_no_difference(folder, make):
 
 
 def test_real_questions_come_back_from_their_csv_form(tmp_path, make, real):
-    rows = asked(real("qa-dpr-nq"))
-    splits = {split: [(q, a) for one, q, a in rows if one.startswith(split)] for split in ("dev", "test")}
-    for split, told in splits.items():
-        (tmp_path / f"nq-{split}.qa.csv").write_text(qa_csv(told), encoding="utf-8")
+    rows = load_questions(real("qa-dpr-nq"))
+    splits = {split: [(q, a) for key, q, a in rows if key.startswith(split)] for split in ("dev", "test")}
+    for split, pairs in splits.items():
+        (tmp_path / f"nq-{split}.qa.csv").write_text(qa_csv(pairs), encoding="utf-8")
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES, encoding="utf-8")
     params = {"source": "dpr", "questions": {split: f"nq-{split}.qa.csv" for split in splits}}
-    made = make("nq", params, path=str(tmp_path))
-    assert made.manifest.facts["queries"] == {"dev": 8757, "test": 3610}
-    collection = Collection(made)
+    dataset = make("nq", params, path=str(tmp_path))
+    assert dataset.manifest.facts["queries"] == {"dev": 8757, "test": 3610}
+    collection = Collection(dataset)
     for split in splits:
-        assert list(collection.answers(split).items()) == [(one, a) for one, _, a in rows if one.startswith(split)]
-        assert list(collection.queries(split).items()) == [(one, q) for one, q, _ in rows if one.startswith(split)]
+        assert list(collection.answers(split).items()) == [(key, a) for key, _, a in rows if key.startswith(split)]
+        assert list(collection.queries(split).items()) == [(key, q) for key, q, _ in rows if key.startswith(split)]
 
 
 def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path, real):
-    rows = asked(real("qa-dpr-curated"))
+    rows = load_questions(real("qa-dpr-curated"))
     assert len(rows) == 694
     path = tmp_path / "curated.qa.csv"
     path.write_text(qa_csv([(q, a) for _, q, a in rows]), encoding="utf-8")
-    assert [one.answers for one in read_questions(path)] == [answers for _, _, answers in rows]
+    assert [question.answers for question in read_questions(path)] == [answers for _, _, answers in rows]
     path.write_text("how tall\t['20\\s?,?\\s?320']\n")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [one.answers for one in read_questions(path)] == [["20\\s?,?\\s?320"]]
+        assert [question.answers for question in read_questions(path)] == [["20\\s?,?\\s?320"]]
 
 
 FIRST = {passages: "id\ttext\ttitle\n", read_questions: "good\t['a']\n"}  # a right first line, by reader
@@ -206,8 +206,8 @@ BAD_CONTEXTS = {
 
 @pytest.mark.parametrize("name", BAD_CONTEXTS)
 def test_a_wrong_list_of_a_pool_is_named(folder, make, name):
-    told, message = BAD_CONTEXTS[name]
-    (folder / "biencoder-train.json").write_text(json.dumps([*POOL, {"question": "q", "answers": [], **told}]))
+    contexts, message = BAD_CONTEXTS[name]
+    (folder / "biencoder-train.json").write_text(json.dumps([*POOL, {"question": "q", "answers": [], **contexts}]))
     with pytest.raises(UserError) as error:
         make("bad", PARAMS, path=str(folder))
     assert str(error.value).startswith(f"{folder / 'biencoder-train.json'}: item 3: {message}")
@@ -228,8 +228,8 @@ def test_questions_must_name_files(folder, make):
 
 def test_a_pool_is_never_in_memory_as_a_whole(tmp_path):
     path = tmp_path / "pool.json"
-    one = json.dumps({"question": "q", "answers": [], "negative_ctxs": [{"text": "word " * 100, "psg_id": 1}] * 50})
-    path.write_text("[" + ",".join([one] * 400) + "]")
+    item = json.dumps({"question": "q", "answers": [], "negative_ctxs": [{"text": "word " * 100, "psg_id": 1}] * 50})
+    path.write_text("[" + ",".join([item] * 400) + "]")
     tracemalloc.start()
     assert sum(1 for _ in items(path)) == 400
     peak = tracemalloc.get_traced_memory()[1]

@@ -44,12 +44,12 @@ def test_nothing_shared_is_no_span(paragraph, answer):
 
 
 def every_span(paragraph, answer, threshold):
-    found = []
+    spans = []
     for start in range(len(paragraph)):
         for end in range(start + 1, len(paragraph) + 1):
             shared = (Counter(paragraph[start:end]) & Counter(answer)).total()
-            found.append(Span(start, end, 2 * shared / (end - start + len(answer))))
-    best = max(found, key=lambda span: span.f1, default=None)
+            spans.append(Span(start, end, 2 * shared / (end - start + len(answer))))
+    best = max(spans, key=lambda span: span.f1, default=None)
     return best if best and best.f1 >= threshold else None
 
 
@@ -66,7 +66,7 @@ def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
 
 
 def lengths(paragraphs, enough=10):
-    return [[len(one) for one in together] for together in join_paragraphs(["x" * n for n in paragraphs], enough)]
+    return [[len(text) for text in together] for together in join_paragraphs(["x" * n for n in paragraphs], enough)]
 
 
 def test_short_paragraphs_are_joined_until_longer_than_the_limit():
@@ -99,8 +99,11 @@ def test_units_are_characters_without_blanks_or_words():
 
 
 def record(number, documents, answers=("绿色的水",), **more):
-    told = [{"title": "标题", "paragraphs": one, "is_selected": True, "most_related_para": 0} for one in documents]
-    return {"question_id": number, "question": f"问题{number}", "answers": list(answers), "documents": told, **more}
+    entries = [
+        {"title": "标题", "paragraphs": paragraphs, "is_selected": True, "most_related_para": 0}
+        for paragraphs in documents
+    ]
+    return {"question_id": number, "question": f"问题{number}", "answers": list(answers), "documents": entries, **more}
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def raw(tmp_path):
     segmented["documents"] = [{"segmented_paragraphs": [["绿色", "的", "水"], ["别的", "文档"]]}]
     secret = record(5, [["秘密的文档"]], answers=[])
     for name, records in {"search.train": train, "zhidao.dev": [segmented], "search.test": [secret]}.items():
-        lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
+        lines = [json.dumps(question, ensure_ascii=False) + "\n" for question in records]
         (folder / f"{name}.json").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -137,19 +140,19 @@ def name_of(text):
 
 
 def test_a_tiny_package_becomes_a_collection(raw, make):
-    made = make("d", PARAMS, path=str(raw))
+    dataset = make("d", PARAMS, path=str(raw))
     texts = ["水是绿色的短", "别的文档", "没有关系", "绿色的水", "绿色的水别的文档", "秘密的文档"]
-    assert rows(made, "corpus.parquet") == [(name_of(text), "", text) for text in texts]
-    assert rows(made, "queries.parquet") == [("1", "问题1", "train"), ("3", "问题3", "train"), ("4", "问题4", "dev")]
+    assert rows(dataset, "corpus.parquet") == [(name_of(text), "", text) for text in texts]
+    assert rows(dataset, "queries.parquet") == [("1", "问题1", "train"), ("3", "问题3", "train"), ("4", "问题4", "dev")]
     # "绿色的" in "水是绿色的": 2·3 / (3+4)
-    assert rows(made, "qrels.parquet") == [
+    assert rows(dataset, "qrels.parquet") == [
         ("1", name_of("水是绿色的短"), 1, "train"),
         ("3", name_of("水是绿色的短"), 1, "train"),
         ("3", name_of("绿色的水"), 1, "train"),
         ("4", name_of("绿色的水别的文档"), 1, "dev"),
     ]
-    assert Collection(made).answers("train") == {"1": ["绿色的水"], "3": ["绿色的水"]}
-    assert made.manifest.facts["source"] == {
+    assert Collection(dataset).answers("train") == {"1": ["绿色的水"], "3": ["绿色的水"]}
+    assert dataset.manifest.facts["source"] == {
         "questions_without_positive": {"train": 1, "test": 1},
         "positives_per_query": {"train": 1.5, "dev": 1.0},
         "passages": 6,
@@ -179,10 +182,10 @@ def test_any_number_of_workers_gives_the_same_bytes(raw, make):
             documents = [["".join(draw.choices(letters, k=draw.randint(1, 90))) for _ in range(6)] for _ in range(3)]
             answers = ["".join(draw.choices(letters, k=draw.randint(3, 30)))]
             file.write(json.dumps(record(number, documents, answers)) + "\n")
-    one, two = (make(f"w{n}", PARAMS, path=str(raw), workers=n) for n in (1, 2))
-    assert one.manifest.files == two.manifest.files
-    assert one.manifest.facts["checksum"] == two.manifest.facts["checksum"]
-    assert one.manifest.facts["source"] == two.manifest.facts["source"]
+    first, second = (make(f"w{n}", PARAMS, path=str(raw), workers=n) for n in (1, 2))
+    assert first.manifest.files == second.manifest.files
+    assert first.manifest.facts["checksum"] == second.manifest.facts["checksum"]
+    assert first.manifest.facts["source"] == second.manifest.facts["source"]
 
 
 def test_a_map_over_processes_reads_only_a_little_ahead():
@@ -207,8 +210,8 @@ def append(name, text):
     return change
 
 
-def add(one):
-    return append("search.train.json", json.dumps(one, ensure_ascii=False) + "\n")
+def add(question):
+    return append("search.train.json", json.dumps(question, ensure_ascii=False) + "\n")
 
 
 BAD = {
@@ -251,36 +254,36 @@ def released(real):
     for name in ("dual", "cross"):
         for line in (samples / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
             query, *columns = line.split("\t")
-            told = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
-            for text, value in told:
+            labelled = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
+            for text, value in labelled:
                 labels[text] = (query, value or labels.get(text, ("", 0))[1])
     corpus = [json.loads(line) for line in (demo / "corpus.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
-    documents = [[one["text"] for one in group] for _, group in groupby(corpus, key=lambda one: one["title"])]
-    made = {"".join(together): together for document in documents for together in join_paragraphs(document, 256)}
-    return {text: told for text, told in labels.items() if text in made}, made
+    documents = [[row["text"] for row in group] for _, group in groupby(corpus, key=lambda row: row["title"])]
+    parts = {"".join(together): together for document in documents for together in join_paragraphs(document, 256)}
+    return {text: pair for text, pair in labels.items() if text in parts}, parts
 
 
 def test_length_control_gives_released_passages(released):
     # The demo's corpus lacks the paragraphs of fewer than 10 characters and repeated ones, so most cannot be rebuilt.
-    known, made = released
+    known, parts = released
     assert len(known) == 11
-    assert sorted(len(made[text]) for text in known) == [1, 3, 3, 3, 4, 4, 4, 4, 5, 6, 8]
+    assert sorted(len(parts[text]) for text in known) == [1, 3, 3, 3, 4, 4, 4, 4, 5, 6, 8]
 
 
 def test_released_positives_reach_the_threshold_in_characters_not_in_words(released, real):
-    known, made = released
+    known, parts = released
     demo = real("dureader-demo")
-    told = [json.loads(line) for line in (demo / "answers.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
-    answers = {one["_id"]: one["answers"] for one in told}
-    asked = [json.loads(line) for line in (demo / "queries.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
-    ids = {one["text"]: one["_id"] for one in asked}
-    found = Counter()
+    answer_rows = [json.loads(line) for line in (demo / "answers.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    answers = {row["_id"]: row["answers"] for row in answer_rows}
+    query_rows = [json.loads(line) for line in (demo / "queries.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    ids = {row["text"]: row["_id"] for row in query_rows}
+    counts = Counter()
     for text, (query, value) in known.items():
         for unit in ("characters", "words"):
             rules = DuReader2(source="dureader2", unit=unit)
             cut = [tokens(answer, unit) for answer in answers[ids[query]]]
-            found[unit, value] += any(is_positive(one, cut, rules) for one in made[text])
+            counts[unit, value] += any(is_positive(paragraph, cut, rules) for paragraph in parts[text])
     assert sum(label for _, label in known.values()) == 10
-    assert found["characters", 1] == 10
-    assert found["words", 1] == 6
-    assert found["characters", 0] == found["words", 0] == 0
+    assert counts["characters", 1] == 10
+    assert counts["words", 1] == 6
+    assert counts["characters", 0] == counts["words", 0] == 0

@@ -43,11 +43,11 @@ def package(tmp_path):
         write(folder / "passage-collection" / f"part-0{number}", [f"-\t-\t{text}\t0" for text in texts])
     write_map(folder, dict(enumerate(IDS)))
     dev = [
-        one
-        | {"answer_paragraphs": [{"paragraph_id": IDS[i], "paragraph_text": t} for i, t in one["answer_paragraphs"]]}
-        for one in DEV
+        row
+        | {"answer_paragraphs": [{"paragraph_id": IDS[i], "paragraph_text": t} for i, t in row["answer_paragraphs"]]}
+        for row in DEV
     ]
-    write(folder / "dev" / "dev.json", [json.dumps(one, ensure_ascii=False) for one in dev])
+    write(folder / "dev" / "dev.json", [json.dumps(row, ensure_ascii=False) for row in dev])
     write(folder / "train" / "dual.train.tsv", ["\t".join((q, "", pos, "", neg, "0")) for q, pos, neg in DUAL])
     write(folder / "train" / "cross.train.tsv", [f"{query}\t\t{text}\t{label}" for query, text, label in CROSS])
     return folder
@@ -66,18 +66,18 @@ def build(make, folder, name="d"):
 
 
 def test_a_tiny_package_becomes_a_collection(package, make):
-    made = build(make, package)
+    dataset = build(make, package)
     texts = [text for part in PARTS for text in part]
-    assert rows(made, "corpus.parquet") == [(doc, "", text) for doc, text in zip(IDS, texts, strict=True)]
+    assert rows(dataset, "corpus.parquet") == [(doc, "", text) for doc, text in zip(IDS, texts, strict=True)]
     sky, water = (f"train-{sha1(text.encode()).hexdigest()[:16]}" for text in ("天空颜色", "水怎样"))
-    assert rows(made, "queries.parquet") == [
+    assert rows(dataset, "queries.parquet") == [
         ("d1", "猫吃什么", "dev"),
         ("d2", "谁吃", "dev"),
         (sky, "天空颜色", "train"),
         (water, "水怎样", "train"),
     ]
     # The cat is a negative of the sky in dual and a positive in cross: a positive. Of the two skies the first counts.
-    assert rows(made, "qrels.parquet") == [
+    assert rows(dataset, "qrels.parquet") == [
         ("d1", IDS[2], 1, "dev"),
         ("d2", IDS[3], 1, "dev"),
         ("d2", IDS[2], 1, "dev"),
@@ -85,17 +85,17 @@ def test_a_tiny_package_becomes_a_collection(package, make):
         (sky, IDS[2], 1, "train"),
         (water, IDS[1], 1, "train"),
     ]
-    assert list(Collection(made).lists()) == [
+    assert list(Collection(dataset).lists()) == [
         (sky, [(IDS[0], 1, None), (IDS[2], 1, None), (IDS[3], 0, None)]),
         (water, [(IDS[1], 1, None), (IDS[2], 0, None)]),
     ]
-    assert made.manifest.facts["source"] == {
+    assert dataset.manifest.facts["source"] == {
         "training_passages": 4,
         "training_passages_not_in_the_collection": 2,
         "training_pairs_of_both_labels": 1,
         "dev_passages_not_in_the_collection": 0,
     }
-    assert made.manifest.facts["warnings"] == [
+    assert dataset.manifest.facts["warnings"] == [
         "1 queries stand in no qrels and were dropped",
         "1 rows of training lists name documents or queries that are not kept and were dropped",
     ]
@@ -114,15 +114,15 @@ def test_keys_in_any_order_and_packed_files_give_the_same_bytes(package, make):
 
 def test_lines_may_have_a_title_or_be_the_text_alone(package, make):
     write(package / "passage-collection" / "part-00", ["-\t天\t天空是蓝色的\t0", "水 是 湿的"])
-    made = build(make, package)
-    assert [row[1:] for row in rows(made, "corpus.parquet")][:2] == [("天", "天空是蓝色的"), ("", "水 是 湿的")]
+    dataset = build(make, package)
+    assert [row[1:] for row in rows(dataset, "corpus.parquet")][:2] == [("天", "天空是蓝色的"), ("", "水 是 湿的")]
 
 
 def test_without_training_files_there_is_a_dev_split(package, make):
     shutil.rmtree(package / "train")
-    made = build(make, package)
-    assert made.manifest.facts["queries"] == {"dev": 2}
-    assert "lists.parquet" not in made.manifest.files
+    dataset = build(make, package)
+    assert dataset.manifest.facts["queries"] == {"dev": 2}
+    assert "lists.parquet" not in dataset.manifest.files
 
 
 def test_a_map_is_read_in_chunks(tmp_path, monkeypatch):
@@ -200,21 +200,21 @@ def test_released_training_lines_are_found_in_a_collection_of_their_passages(pac
         shutil.copyfile(samples / f"{name}.train.tsv", package / "train" / f"{name}.train.tsv")
         for line in (samples / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
             query, *columns = line.split("\t")
-            told = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
-            pairs += [(query, text, label) for text, label in told]
+            labelled = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
+            pairs += [(query, text, label) for text, label in labelled]
     texts = list(dict.fromkeys(text for _, text, _ in pairs))
     assert len(texts) == 133
     write(package / "passage-collection" / "part-02", [f"-\t-\t{text}\t0" for text in texts[:-1]])
     write_map(package, dict(enumerate([*IDS, *(f"p{number}" for number in range(132))])))
-    made = build(make, package)
-    assert made.manifest.facts["source"]["training_passages"] == 132
-    assert made.manifest.facts["source"]["training_passages_not_in_the_collection"] == 1
-    assert made.manifest.facts["queries"] == {"train": 8, "dev": 2}
+    dataset = build(make, package)
+    assert dataset.manifest.facts["source"]["training_passages"] == 132
+    assert dataset.manifest.facts["source"]["training_passages_not_in_the_collection"] == 1
+    assert dataset.manifest.facts["queries"] == {"train": 8, "dev": 2}
     expected = {(training_id(query), f"p{texts.index(text)}"): 0 for query, text, _ in pairs if text != texts[-1]}
     for query, text, label in pairs:
         if label and text != texts[-1]:
             expected[training_id(query), f"p{texts.index(text)}"] = 1
-    found = {(query, doc): label for query, group in Collection(made).lists() for doc, label, _ in group}
-    assert found == expected
-    assert Counter(found.values())[1] == made.manifest.facts["qrels"]["train"]
-    assert made.manifest.facts["source"]["training_pairs_of_both_labels"] == 2
+    labels = {(query, doc): label for query, group in Collection(dataset).lists() for doc, label, _ in group}
+    assert labels == expected
+    assert Counter(labels.values())[1] == dataset.manifest.facts["qrels"]["train"]
+    assert dataset.manifest.facts["source"]["training_pairs_of_both_labels"] == 2

@@ -21,21 +21,21 @@ FILES = {
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "eq"
+    root = tmp_path / "eq"
     for name, records in FILES.items():
-        path = made / name
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         data = json.dumps(records, indent=4).encode()
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    (made / "psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tWiesbaden is a town\tHesse\n")
-    return made
+    (root / "psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tWiesbaden is a town\tHesse\n")
+    return root
 
 
 def test_questions_of_all_relations_by_split(folder, make):
-    made = make("eq", {"source": "entity_questions"}, path=str(folder))
-    collection = Collection(made)
-    assert made.manifest.facts["queries"] == {"train": 1, "test": 3}
-    assert made.manifest.facts["qrels"] == {"train": 0, "test": 0}
+    dataset = make("eq", {"source": "entity_questions"}, path=str(folder))
+    collection = Collection(dataset)
+    assert dataset.manifest.facts["queries"] == {"train": 1, "test": 3}
+    assert dataset.manifest.facts["qrels"] == {"train": 0, "test": 0}
     # Relations by number: P36 before P106.
     assert list(collection.queries("test").items()) == [
         ("test-P36-0", "What is the capital of Hesse?"),

@@ -69,7 +69,7 @@ def built(tmp_path, make):
     return build
 
 
-def told(collection):
+def read_all(collection):
     return collection.texts(["d1", "d2"]), collection.queries("test"), collection.qrels("test")
 
 
@@ -84,59 +84,59 @@ SAME = (
 @pytest.mark.parametrize("name", CORPORA)
 def test_every_corpus_format_gives_the_same_passages(name, packed, built):
     content = CORPORA[name]
-    made = built((name + packed, content), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
-    assert told(made) == SAME
-    assert made.artifact.manifest.facts["warnings"] == []
+    collection = built((name + packed, content), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
+    assert read_all(collection) == SAME
+    assert collection.artifact.manifest.facts["warnings"] == []
 
 
 @pytest.mark.parametrize("packed", ["", ".gz"])
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_query_format_gives_the_same_queries(name, packed, built):
-    made = built(("c.tsv", CORPORA["c.tsv"]), (name + packed, QUERIES[name]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
-    assert told(made) == SAME
+    collection = built(("c.tsv", CORPORA["c.tsv"]), (name + packed, QUERIES[name]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
+    assert read_all(collection) == SAME
 
 
 @pytest.mark.parametrize("packed", ["", ".gz"])
 @pytest.mark.parametrize("name", QRELS_TEXTS)
 def test_every_qrels_format_gives_the_same_judgements(name, packed, built):
-    made = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), (name + packed, QRELS_TEXTS[name]))
-    assert told(made) == SAME
+    collection = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), (name + packed, QRELS_TEXTS[name]))
+    assert read_all(collection) == SAME
 
 
 def test_parquet_of_all_three_with_whole_numbers_as_ids_and_other_columns(built):
     corpus = pa.table({"url": ["a", "b"], "id": [1, 2], "text": pa.array(["alpha", "gamma"], pa.large_string())})
     queries = pa.table({"query_id": [7], "text": ["alpha?"]})
     qrels = pa.table({"query_id": [7, 7], "doc_id": [2, 1], "relevance": [0, 3]})
-    made = built(("c.parquet", corpus), ("q.parquet", queries), ("t.parquet", qrels))
-    assert made.texts(["1", "2"]) == {"1": ("", "alpha"), "2": ("", "gamma")}
-    assert made.queries("test") == {"7": "alpha?"}
-    assert made.qrels("test") == {"7": {"2": 0, "1": 3}}
+    collection = built(("c.parquet", corpus), ("q.parquet", queries), ("t.parquet", qrels))
+    assert collection.texts(["1", "2"]) == {"1": ("", "alpha"), "2": ("", "gamma")}
+    assert collection.queries("test") == {"7": "alpha?"}
+    assert collection.qrels("test") == {"7": {"2": 0, "1": 3}}
 
 
 def test_qrels_of_two_columns_are_positives(built):
-    made = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\nq2\td2\n"))
-    assert made.qrels("test") == {"q1": {"d1": 1}, "q2": {"d2": 1}}
+    collection = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\nq2\td2\n"))
+    assert collection.qrels("test") == {"q1": {"d1": 1}, "q2": {"d2": 1}}
 
 
 def test_a_pattern_reads_parts_by_name(built, tmp_path):
     (tmp_path / "mine" / "parts").mkdir(parents=True)
     (tmp_path / "mine" / "parts" / "b.tsv").write_text("d2\tgamma\n")
     (tmp_path / "mine" / "parts" / "a.tsv").write_text("d9\tdelta\n")
-    made = built(("c.tsv", ""), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td2\n"), corpus="parts/*.tsv")
-    assert made.doc_ids().to_pylist() == ["d9", "d2"]
+    collection = built(("c.tsv", ""), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td2\n"), corpus="parts/*.tsv")
+    assert collection.doc_ids().to_pylist() == ["d9", "d2"]
 
 
 def test_one_file_of_queries_for_several_splits_is_divided_by_the_qrels(built, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train.txt").write_text("q2 0 d2 1\n")
-    made = built(
+    collection = built(
         ("c.tsv", CORPORA["c.tsv"]),
         ("q.tsv", QUERIES["q.tsv"]),
         ("t.tsv", "q1\td1\n"),
         queries={"train": "queries/q.tsv", "test": "queries/q.tsv"},
         qrels={"train": "train.txt", "test": "qrels/t.tsv"},
     )
-    assert (made.queries("train"), made.queries("test")) == ({"q2": "gamma?"}, {"q1": "alpha?"})
+    assert (collection.queries("train"), collection.queries("test")) == ({"q2": "gamma?"}, {"q1": "alpha?"})
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_answers_alone_make_a_test_set(name, content, built, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / name).write_text(content)
     corpus, queries = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"])
-    made = built(corpus, queries, ("unused.tsv", ""), qrels={}, answers=name)
-    assert made.answers("test") == {"q1": ["alpha", "beta"], "q2": ["gamma"]}
-    assert made.artifact.manifest.facts["qrels"] == {"test": 0}
+    collection = built(corpus, queries, ("unused.tsv", ""), qrels={}, answers=name)
+    assert collection.answers("test") == {"q1": ["alpha", "beta"], "q2": ["gamma"]}
+    assert collection.artifact.manifest.facts["qrels"] == {"test": 0}
 
 
 def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
@@ -266,6 +266,6 @@ def test_large_parquet_row_groups_are_streamed_in_order(built):
     ids = [f"d{number}" for number in range(5000)]
     texts = [random.Random(number).randbytes(8).hex() for number in range(5000)]
     corpus = pa.table({"_id": ids, "contents": texts})
-    made = built(("c.parquet", corpus), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td4999\n"))
-    assert made.doc_ids().to_pylist() == ids
-    assert made.texts(["d4999"]) == {"d4999": ("", texts[4999])}
+    collection = built(("c.parquet", corpus), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td4999\n"))
+    assert collection.doc_ids().to_pylist() == ids
+    assert collection.texts(["d4999"]) == {"d4999": ("", texts[4999])}

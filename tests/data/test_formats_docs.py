@@ -1,4 +1,4 @@
-"""docs/formats.md says what is so: its table is what test_bad_input.py tests, its entries pass the schema."""
+"""docs/formats.md is right: its table is what test_bad_input.py tests, its entries pass the schema."""
 
 import re
 from itertools import takewhile
@@ -34,5 +34,5 @@ def test_an_entry_passes_the_schema(entry):
 
 
 def test_every_format_of_the_table_has_an_entry():
-    shown = {told["source"] for entry in ENTRIES for told in entry["datasets"].values()}
+    shown = {dataset["source"] for entry in ENTRIES for dataset in entry["datasets"].values()}
     assert shown >= {form.params["source"] for form in FORMATS.values()}

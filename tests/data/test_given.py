@@ -24,10 +24,10 @@ def dataset(tmp_path, make):
 
 
 @pytest.fixture
-def given(tmp_path):
-    """`given(dataset, split, depth)`: the run, with texts in place of ids, and the artifact."""
+def rank(tmp_path):
+    """`rank(dataset, split, depth)`: the run, with texts in place of ids, and the artifact."""
 
-    def made(dataset, split="train", depth=100):
+    def run_stage(dataset, split="train", depth=100):
         out = tmp_path / "results" / f"given-{split}-{depth}"
         run(Job("given", out, {"split": split, "depth": depth}, {"dataset": dataset}))
         collection = Collection(dataset)
@@ -36,25 +36,25 @@ def given(tmp_path):
         rows = iter_run(artifact, dataset)
         return [(queries[q], [texts[d][1] for d in docs], scores.tolist()) for q, docs, scores in rows], artifact
 
-    return made
+    return run_stage
 
 
-def test_negatives_rank_as_they_are_listed(dataset, given):
-    ranked, made = given(dataset)
+def test_negatives_rank_as_they_are_listed(dataset, rank):
+    ranked, artifact = rank(dataset)
     assert ranked == [("q one", ["z", "a", "m"], [-1, -2, -3]), ("q three", ["gold", "z"], [-1, -2])]
-    assert {key: made.manifest.facts[key] for key in ("queries", "lines", "without_negative")} == {
+    assert {key: artifact.manifest.facts[key] for key in ("queries", "lines", "without_negative")} == {
         "queries": 2,
         "lines": 5,
         "without_negative": 1,
     }
 
 
-def test_depth_cuts_the_end(dataset, given):
-    ranked, _ = given(dataset, depth=1)
+def test_depth_cuts_the_end(dataset, rank):
+    ranked, _ = rank(dataset, depth=1)
     assert [docs for _, docs, _ in ranked] == [["z"], ["gold"]]
 
 
-def test_pools_of_dpr_rank_hard_negatives_first(tmp_path, make, given):
+def test_pools_of_dpr_rank_hard_negatives_first(tmp_path, make, rank):
     folder = tmp_path / "dpr"
     folder.mkdir()
     (folder / "psgs_w100.tsv").write_text("id\ttext\ttitle\n" + "".join(f"{i}\tp{i}\t\n" for i in range(6)))
@@ -68,18 +68,18 @@ def test_pools_of_dpr_rank_hard_negatives_first(tmp_path, make, given):
     assert dataset.manifest.facts["warnings"] == [
         "1 rows of training lists name documents or queries that are not kept and were dropped"
     ]
-    assert given(dataset)[0] == [("q", ["p5", "p1", "p0"], [-1, -2, -3])]
+    assert rank(dataset)[0] == [("q", ["p5", "p1", "p0"], [-1, -2, -3])]
 
 
-def test_without_lists_or_negatives_there_is_no_run(tmp_path, dataset, given, beir, make):
+def test_without_lists_or_negatives_there_is_no_run(tmp_path, dataset, rank, beir, make):
     without = make("beir", {"source": "beir"}, path=str(beir))
     with pytest.raises(UserError, match="has no training lists of its own; name a run instead"):
-        given(without)
+        rank(without)
     with pytest.raises(UserError, match="no split dev"):
-        given(dataset, split="dev")
+        rank(dataset, split="dev")
     folder = tmp_path / "tsv"
     (folder / "cross.tsv").write_text("q one\t\tgold\t1\n")
     positive = make("positive", {"source": "rocketqa_tsv", "cross": "cross.tsv"}, path=str(folder))
     with pytest.raises(UserError, match="its training lists hold no negative for a query of split train"):
-        given(positive, depth=7)
+        rank(positive, depth=7)
     assert not (tmp_path / "results" / "given-train-7" / "stage.json").exists()

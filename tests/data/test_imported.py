@@ -25,7 +25,7 @@ def dataset(beir, make):
 def imported(tmp_path, dataset):
     """`imported(text, format, depth)`: a file's run as (query, documents, scores), and the manifest."""
 
-    def made(text, kind, depth=100, **options):
+    def run_stage(text, kind, depth=100, **options):
         path = tmp_path / "released.run"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         params = {"format": kind, "split": "test", "depth": depth, "fingerprint": "0", **options}
@@ -33,7 +33,7 @@ def imported(tmp_path, dataset):
         artifact = open_artifact(tmp_path / "out", "imported")
         return [(q, d, s.tolist()) for q, d, s in iter_run(artifact, dataset)], artifact.manifest
 
-    return made
+    return run_stage
 
 
 def test_ranks_become_scores(imported):

@@ -22,11 +22,11 @@ def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path, real):
     shutil.copytree(real("ir_datasets_home"), home)
     done = dataset(home, tmp_path / "cranfield", "--params.id", "cranfield")
     assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "cranfield" / "stage.json").read_text())["facts"]
-    assert told["passages"] == 1400
-    assert told["queries"] == {"test": 225}
-    assert told["qrels"] == {"test": 1837}
-    assert "2 passages hold no text" in told["warnings"]
+    facts = json.loads((tmp_path / "cranfield" / "stage.json").read_text())["facts"]
+    assert facts["passages"] == 1400
+    assert facts["queries"] == {"test": 225}
+    assert facts["qrels"] == {"test": 1837}
+    assert "2 passages hold no text" in facts["warnings"]
     # the file's codes 1, 2, 3, 4 and -1, counted, are relevance 4, 3, 2, 1 and 0
     grades = pq.read_table(tmp_path / "cranfield" / "qrels.parquet")["relevance"].to_pylist()
     assert Counter(grades) == {4: 128, 3: 387, 2: 734, 1: 363, 0: 225}

@@ -52,9 +52,9 @@ def test_ids_that_are_not_there_are_named_or_minus_one(collection):
 def test_an_order_of_an_older_kind_is_made_again(collection, tmp_path):
     folder = tmp_path / "order" / collection.key
     whole = Order(collection).rows(["nope"], missing_ok=True).tolist()
-    told = json.loads((folder / META).read_text())
-    del told["files"][ROWS]
-    (folder / META).write_text(json.dumps(told))
+    meta = json.loads((folder / META).read_text())
+    del meta["files"][ROWS]
+    (folder / META).write_text(json.dumps(meta))
     (folder / ROWS).unlink()
     assert Order(collection).rows(["nope"], missing_ok=True).tolist() == whole
 
@@ -92,6 +92,6 @@ def opened(dataset):
 
 def test_several_processes_make_it_once(collection, tmp_path):
     with multiprocessing.get_context("spawn").Pool(3) as pool:
-        made = pool.map(opened, [collection] * 3)
-    assert made[0] == made[1] == made[2] == sorted(Collection(collection).doc_ids().to_pylist())[:3]
+        results = pool.map(opened, [collection] * 3)
+    assert results[0] == results[1] == results[2] == sorted(Collection(collection).doc_ids().to_pylist())[:3]
     assert [path.name for path in (tmp_path / "order").glob("[!.]*")] == [collection.key]

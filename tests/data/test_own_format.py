@@ -54,8 +54,8 @@ def plugin(tmp_path, monkeypatch):
 
 
 def test_a_plugins_format_makes_a_dataset_and_checks_its_keys(plugin, make):
-    made = make("d", {"source": "counting", "numbers": 3})
-    assert Collection(made).queries("test")["q2"] == "which number is 2?"
+    dataset = make("d", {"source": "counting", "numbers": 3})
+    assert Collection(dataset).queries("test")["q2"] == "which number is 2?"
     assert dataset_format.plugin("counting") == plugin
     assert sources()["counting"].model_fields["numbers"].description == "how many passages"
     with pytest.raises(UserError, match=r"^numbers is 0; allowed: ≥ 1$"):

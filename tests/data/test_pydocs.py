@@ -143,8 +143,8 @@ a doc""")
 
 
 def test_docstrings_of_everything_that_can_be_called():
-    found = {d.name: d.docstring for d in docstrings(SOURCE)}
-    assert found == {
+    by_name = {d.name: d.docstring for d in docstrings(SOURCE)}
+    assert by_name == {
         "outer": "Outer.",
         "Thing": "Thing.",
         "method": "Method.",
@@ -187,12 +187,12 @@ def test_modules_are_not_imported(package):
 
 
 def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, make):
-    made = make("tiny", {"source": "pydocs", "packages": ["tinypkg"]})
+    dataset = make("tiny", {"source": "pydocs", "packages": ["tinypkg"]})
     # 60 numbered ones; "the first thing" twice; the bodies of alpha (name masked) and beta are equal
-    assert made.manifest.facts["passages"] == 62
-    assert sum(made.manifest.facts["queries"].values()) == 62
-    assert made.manifest.facts["source"] == {"files": 3, "pairs": 63}
-    rows = pq.read_table(made.path("qrels.parquet")).to_pylist()
+    assert dataset.manifest.facts["passages"] == 62
+    assert sum(dataset.manifest.facts["queries"].values()) == 62
+    assert dataset.manifest.facts["source"] == {"files": 3, "pairs": 63}
+    rows = pq.read_table(dataset.path("qrels.parquet")).to_pylist()
     query = "q" + hashlib.sha1(b"make the first thing").hexdigest()[:10]
     first = {row["doc_id"] for row in rows if row["query_id"] == query}
     normal = "it takes a number of words to make a passage that answers a question well"
@@ -204,22 +204,22 @@ def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, mak
         if row["query_id"] == "q" + hashlib.sha1(b"make the second thing").hexdigest()[:10]
     } == {shared}
     for name, column in (("corpus", "doc_id"), ("queries", "query_id")):
-        ids = pq.read_table(made.path(f"{name}.parquet"))[column].to_pylist()
+        ids = pq.read_table(dataset.path(f"{name}.parquet"))[column].to_pylist()
         assert ids == sorted(ids)
 
 
 def test_one_and_two_processes_give_the_same_bytes(package, make):
     params = {"source": "pydocs", "packages": ["tinypkg", "click"]}
-    one, two = (make(f"w{workers}", params, workers=workers) for workers in (1, 2))
-    assert one.manifest.files == two.manifest.files
-    assert one.manifest.facts["passages"] > 200
+    first, second = (make(f"w{workers}", params, workers=workers) for workers in (1, 2))
+    assert first.manifest.files == second.manifest.files
+    assert first.manifest.facts["passages"] > 200
 
 
 def test_the_order_of_packages_does_not_show(package, make):
-    one, other = (
+    forward, backward = (
         make("".join(p), {"source": "pydocs", "packages": p}) for p in (["json", "tinypkg"], ["tinypkg", "json"])
     )
-    assert one.manifest.facts["checksum"] == other.manifest.facts["checksum"]
+    assert forward.manifest.facts["checksum"] == backward.manifest.facts["checksum"]
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_splits_have_their_shares():
 def test_headings_are_the_words_of_the_module(package, make):
     assert heading("sklearn.linear_model._logisticModel") == "sklearn linear model logistic Model"
     assert heading("numpy.linalg.linalg") == "numpy linalg"
-    made = make("h", {"source": "pydocs", "packages": ["tinypkg"], "heading": "module"})
-    titles = pq.read_table(made.path("corpus.parquet"))["title"].to_pylist()
+    dataset = make("h", {"source": "pydocs", "packages": ["tinypkg"], "heading": "module"})
+    titles = pq.read_table(dataset.path("corpus.parquet"))["title"].to_pylist()
     assert set(titles) == {"tinypkg", "tinypkg b", "tinypkg sub"}
 
 

@@ -8,7 +8,7 @@ from trec import iter_trec
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.imported import run_given as given
+from tandem.data.imported import run_given
 from tandem.data.runs import write_run
 from tandem.data.splits import position
 from tandem.errors import UserError
@@ -25,8 +25,8 @@ def base(tmp_path, make):
     (folder / "qrels").mkdir(parents=True)
     docs = [json.dumps({"_id": i, "title": "", "text": f"text {i}"}) for i in "abcdefgh"]
     (folder / "corpus.jsonl").write_text("\n".join(docs) + "\n")
-    asked = [json.dumps({"_id": q, "text": f"what {q}"}) for q in ("t1", "v1", "v2", "v3")]
-    (folder / "queries.jsonl").write_text("\n".join(asked) + "\n")
+    queries = [json.dumps({"_id": q, "text": f"what {q}"}) for q in ("t1", "v1", "v2", "v3")]
+    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
     (folder / "qrels" / "train.tsv").write_text("t1\tf\t1\n")
     (folder / "qrels" / "dev.tsv").write_text("v1\te\t1\nv1\tb\t0\nv1\th\t0\nv2\tc\t2\nv3\td\t0\n")
     return make("base", {"source": "beir"}, path=str(folder))
@@ -36,26 +36,26 @@ def base(tmp_path, make):
 def reference(base, tmp_path):
     """`reference(split)`: a run over the base."""
 
-    def made(split="dev"):
+    def build(split="dev"):
         job = Job("bm25", tmp_path / "results" / f"bm25.{split}-0", {"split": split}, {"dataset": base})
         with writing(job) as draft:
             rows = ((query, list(docs), np.arange(4, 0, -1)) for query, docs in RANKED.items())
             write_run(job, draft, rows)
         return open_artifact(job.out)
 
-    return made
+    return build
 
 
 @pytest.fixture
 def reduce(base, reference, tmp_path):
     """`reduce(**params)`: the base reduced by the reference run."""
 
-    def made(**params):
+    def run_stage(**params):
         out = tmp_path / "results" / f"reduced-{len(list(tmp_path.glob('results/*')))}"
         run(Job("dataset", out, {"source": "reduced"} | params, {"of": base, "run": reference()}))
         return open_artifact(out)
 
-    return made
+    return run_stage
 
 
 def docs(artifact):
@@ -63,23 +63,23 @@ def docs(artifact):
 
 
 def test_top_and_relevant_passages_of_the_dev_queries_by_hand(reduce):
-    made = reduce(depth=1, others=0)
+    dataset = reduce(depth=1, others=0)
     # v1: a; v2: c, which is relevant; v3: d; and e, relevant for v1
-    assert docs(made) == "acde"
-    assert list(Collection(made).queries("dev")) == ["v1", "v2", "v3"]
-    # that b and h are irrelevant is dropped with them; d is here
-    assert Collection(made).qrels("dev") == {"v1": {"e": 1}, "v2": {"c": 2}, "v3": {"d": 0}}
-    assert made.manifest.facts["warnings"] == []
+    assert docs(dataset) == "acde"
+    assert list(Collection(dataset).queries("dev")) == ["v1", "v2", "v3"]
+    # the judgements of b and h go with these passages; that of d stays
+    assert Collection(dataset).qrels("dev") == {"v1": {"e": 1}, "v2": {"c": 2}, "v3": {"d": 0}}
+    assert dataset.manifest.facts["warnings"] == []
     with pytest.raises(UserError, match="holds no split train"):
-        Collection(made).queries("train")
+        Collection(dataset).queries("train")
 
 
 def test_the_reference_run_is_the_run_given(reduce, tmp_path):
-    made = reduce(depth=3, others=0)
-    job = Job("given", tmp_path / "results" / "given.dev-0", {"split": "dev", "depth": 2}, {"dataset": made})
-    given(job)
+    dataset = reduce(depth=3, others=0)
+    job = Job("given", tmp_path / "results" / "given.dev-0", {"split": "dev", "depth": 2}, {"dataset": dataset})
+    run_given(job)
     # c is relevant for v2 and stands in the run all the same
-    assert [(query, found) for query, found, _ in iter_trec(job.out / "run.trec")] == [
+    assert [(query, ranking) for query, ranking, _ in iter_trec(job.out / "run.trec")] == [
         (query, list(listed[:2])) for query, listed in RANKED.items()
     ]
 
@@ -94,11 +94,11 @@ def test_other_passages_are_drawn_by_hash(reduce):
 def test_fewer_queries_bring_fewer_passages(reduce):
     import hashlib
 
-    made = reduce(depth=2, others=0, dev_queries=1)
-    (query,) = Collection(made).queries("dev")
+    dataset = reduce(depth=2, others=0, dev_queries=1)
+    (query,) = Collection(dataset).queries("dev")
     assert query == min(RANKED, key=lambda q: hashlib.sha1(q.encode()).hexdigest())
     relevant = {"v1": "e", "v2": "c", "v3": ""}[query]
-    assert set(docs(made)) == set(RANKED[query][:2] + relevant)
+    assert set(docs(dataset)) == set(RANKED[query][:2] + relevant)
 
 
 def test_a_run_of_another_split_or_none_is_refused(base, reference, tmp_path):

@@ -21,16 +21,16 @@ FILES = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """RocketQA's layout with four passages, three training queries and one for dev."""
-    made = tmp_path / "marco"
-    made.mkdir()
+    root = tmp_path / "marco"
+    root.mkdir()
     for name, text in FILES.items():
-        (made / name).write_text(text)
-    return made
+        (root / name).write_text(text)
+    return root
 
 
 def test_all_files_of_the_layout(folder, make):
-    made = make("marco", {"source": "rocketqa"}, path=str(folder))
-    collection = Collection(made)
+    dataset = make("marco", {"source": "rocketqa"}, path=str(folder))
+    collection = Collection(dataset)
     assert collection.texts("0123") == {
         "0": ("Otter", "The otter floats."),
         "1": ("", "The heron wades."),
@@ -42,18 +42,18 @@ def test_all_files_of_the_layout(folder, make):
     # A literal match that is gold stays gold; another is -2 and thereby no positive of any measure.
     assert collection.qrels("train") == {"7": {"0": 1, "2": -2}, "8": {"1": 1}, "9": {"2": -2}}
     assert collection.qrels("dev") == {"5": {"2": 1}}
-    assert made.manifest.facts["source"] == {"literal_matches": 2, "without_title": 1}
-    assert "lists.parquet" not in made.manifest.files
+    assert dataset.manifest.facts["source"] == {"literal_matches": 2, "without_title": 1}
+    assert "lists.parquet" not in dataset.manifest.files
 
 
 def test_titles_off_need_no_titles(folder, make):
     (folder / "para.title.txt").write_text("no titles here")
-    made = make("untitled", {"source": "rocketqa", "title": False}, path=str(folder))
-    assert {title for title, _ in Collection(made).texts("0123").values()} == {""}
+    dataset = make("untitled", {"source": "rocketqa", "title": False}, path=str(folder))
+    assert {title for title, _ in Collection(dataset).texts("0123").values()} == {""}
     (folder / "para.title.txt").unlink()
     without = make("without", {"source": "rocketqa"}, path=str(folder))
     assert without.manifest.facts["source"]["without_title"] == 4
-    assert without.manifest.facts["checksum"] == made.manifest.facts["checksum"]
+    assert without.manifest.facts["checksum"] == dataset.manifest.facts["checksum"]
 
 
 def test_the_original_four_columns_and_gzip(folder, make):
@@ -71,9 +71,9 @@ def test_natural_questions_have_answers_instead_of_qrels(folder, make):
         (folder / name).unlink()
     (folder / "test.query.txt").write_text("0\twho is it\n1\twhen was it\n")
     (folder / "test.answers.txt").write_text("0\tAda Lovelace\tAda King.\n1\t1815\t\n")
-    made = make("nq", {"source": "rocketqa"}, path=str(folder))
-    assert made.manifest.facts["queries"] == {"train": 3, "test": 2}
-    assert Collection(made).answers("test") == {"0": ["Ada Lovelace", "Ada King."], "1": ["1815"]}
+    dataset = make("nq", {"source": "rocketqa"}, path=str(folder))
+    assert dataset.manifest.facts["queries"] == {"train": 3, "test": 2}
+    assert Collection(dataset).answers("test") == {"0": ["Ada Lovelace", "Ada King."], "1": ["1815"]}
 
 
 BAD = {

@@ -20,29 +20,29 @@ CROSS = "q two\t\tnegative a\t0\nq one\t\tnegative b\t1\nq three\t\tpositive\t1\
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A dual file of two queries that are mixed, and a cross file that knows one more."""
-    made = tmp_path / "tsv"
-    made.mkdir()
-    (made / "dual.train.tsv").write_text(DUAL)
-    (made / "cross.train.tsv").write_text(CROSS)
-    return made
+    root = tmp_path / "tsv"
+    root.mkdir()
+    (root / "dual.train.tsv").write_text(DUAL)
+    (root / "cross.train.tsv").write_text(CROSS)
+    return root
 
 
-def told(made):
+def read_lists(dataset):
     """The lists of a dataset with texts in place of ids."""
-    collection = Collection(made)
+    collection = Collection(dataset)
     queries, rows = collection.queries("train"), list(collection.lists())
     texts = collection.texts(doc for _, listed in rows for doc, _, _ in listed)
     return [(queries[q], [(*texts[doc], label, score) for doc, label, score in listed]) for q, listed in rows]
 
 
 def test_a_dual_file_is_a_collection(folder, make):
-    made = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
-    assert made.manifest.facts["passages"] == 4
-    assert made.manifest.facts["queries"] == {"train": 2}
-    assert made.manifest.facts["qrels"] == {"train": 2}
-    assert made.manifest.facts["source"] == {"both_positive_and_negative": 0}
+    dataset = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
+    assert dataset.manifest.facts["passages"] == 4
+    assert dataset.manifest.facts["queries"] == {"train": 2}
+    assert dataset.manifest.facts["qrels"] == {"train": 2}
+    assert dataset.manifest.facts["source"] == {"both_positive_and_negative": 0}
     # Rows of a query are brought together; the title `-` is none.
-    assert told(made) == [
+    assert read_lists(dataset) == [
         ("q one", [("T", "positive", 1, None), ("", "negative a", 0, None), ("", "negative b", 0, None)]),
         ("q two", [("", "other", 1, None), ("T", "positive", 0, None)]),
     ]
@@ -50,28 +50,28 @@ def test_a_dual_file_is_a_collection(folder, make):
 
 def test_both_files_share_queries_and_passages(folder, make):
     params = {"source": "rocketqa_tsv", "dual": "dual.train.tsv", "cross": "cross.train.tsv"}
-    made = make("both", params, path=str(folder))
+    dataset = make("both", params, path=str(folder))
     # `positive` without a title is another passage than `positive` under T.
-    assert made.manifest.facts["passages"] == 5
-    assert made.manifest.facts["queries"] == {"train": 3}
-    assert made.manifest.facts["source"] == {"both_positive_and_negative": 1}
-    assert [(query, [row[:3] for row in rows]) for query, rows in told(made)] == [
+    assert dataset.manifest.facts["passages"] == 5
+    assert dataset.manifest.facts["queries"] == {"train": 3}
+    assert dataset.manifest.facts["source"] == {"both_positive_and_negative": 1}
+    assert [(query, [row[:3] for row in rows]) for query, rows in read_lists(dataset)] == [
         ("q one", [("T", "positive", 1), ("", "negative a", 0), ("", "negative b", 1)]),
         ("q two", [("", "other", 1), ("T", "positive", 0), ("", "negative a", 0)]),
         ("q three", [("", "positive", 1)]),
     ]
-    judged = Collection(made).qrels("train")
+    judged = Collection(dataset).qrels("train")
     assert sorted(map(len, judged.values())) == [1, 1, 2]
     assert {relevance for docs in judged.values() for relevance in docs.values()} == {1}
 
 
 def test_ids_are_of_what_is_said_alone(folder, make):
-    one = make("one", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
+    forward = make("one", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
     (folder / "dual.train.tsv").write_text("".join(reversed(DUAL.splitlines(keepends=True))))
-    two = make("two", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
-    first, second = (set(Collection(made).doc_ids().to_pylist()) for made in (one, two))
+    backward = make("two", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
+    first, second = (set(Collection(dataset).doc_ids().to_pylist()) for dataset in (forward, backward))
     assert first == second
-    assert Collection(one).qrels("train") == Collection(two).qrels("train")
+    assert Collection(forward).qrels("train") == Collection(backward).qrels("train")
     assert f"{digest('T', 'positive'):016x}" in first
     # blake2b with 8 bytes of output, as `printf 'T\tpositive' | b2sum -l 64` prints it
     assert f"{digest('T', 'positive'):016x}" == "122abeb0270e9ef1"
@@ -85,11 +85,11 @@ def columns(path: Path) -> list[list[str]]:
 def test_the_released_dual_sample(make, real):
     samples = real("rocketqa-samples")
     rows = columns(samples / "dual.train.tsv")
-    made = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(samples))
+    dataset = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(samples))
     assert len(rows) == 100
-    assert made.manifest.facts["passages"] == len({(row[1 + i], row[2 + i]) for row in rows for i in (0, 2)}) == 78
-    assert made.manifest.facts["queries"] == {"train": 8}
-    assert made.manifest.facts["qrels"] == {"train": 25}
+    assert dataset.manifest.facts["passages"] == len({(row[1 + i], row[2 + i]) for row in rows for i in (0, 2)}) == 78
+    assert dataset.manifest.facts["queries"] == {"train": 8}
+    assert dataset.manifest.facts["qrels"] == {"train": 25}
     positives = {(row[0], row[1], row[2]) for row in rows}
     assert len(positives) == 25
     expected = {
@@ -98,19 +98,21 @@ def test_the_released_dual_sample(make, real):
     }
     # The released file itself gives a query a passage both as a positive and as a negative.
     both = positives & {(row[0], row[3], row[4]) for row in rows}
-    assert made.manifest.facts["source"] == {"both_positive_and_negative": 2}
+    assert dataset.manifest.facts["source"] == {"both_positive_and_negative": 2}
     assert len(both) == 2
-    assert {q: [(title, text) for title, text, label, _ in rows if not label] for q, rows in told(made)} == expected
+    assert {
+        q: [(title, text) for title, text, label, _ in rows if not label] for q, rows in read_lists(dataset)
+    } == expected
 
 
 def test_the_released_cross_sample(make, real):
     samples = real("rocketqa-samples")
     rows = columns(samples / "cross.train.tsv")
-    made = make("cross", {"source": "rocketqa_tsv", "cross": "cross.train.tsv"}, path=str(samples))
+    dataset = make("cross", {"source": "rocketqa_tsv", "cross": "cross.train.tsv"}, path=str(samples))
     assert sorted(row[3] for row in rows) == ["0"] * 80 + ["1"] * 20
-    assert made.manifest.facts["passages"] == len({(row[1], row[2]) for row in rows}) == 86
-    assert made.manifest.facts["queries"] == {"train": 7}
-    assert made.manifest.facts["qrels"] == {"train": 20}
+    assert dataset.manifest.facts["passages"] == len({(row[1], row[2]) for row in rows}) == 86
+    assert dataset.manifest.facts["queries"] == {"train": 7}
+    assert dataset.manifest.facts["qrels"] == {"train": 20}
 
 
 BAD = {

@@ -19,8 +19,8 @@ def test_position_is_the_start_of_the_sha1():
 def test_a_subset_has_the_lowest_hashes_and_keeps_the_order():
     ids = [f"q{i}" for i in range(50)]
     lowest = sorted(ids, key=lambda q: hashlib.sha1(q.encode()).hexdigest())[:10]
-    kept = subset(dict.fromkeys(ids, "train"), {"train": 10, "dev": None, "test": None})
-    assert list(kept) == [q for q in ids if q in lowest]
+    selected = subset(dict.fromkeys(ids, "train"), {"train": 10, "dev": None, "test": None})
+    assert list(selected) == [q for q in ids if q in lowest]
 
 
 def test_a_larger_subset_contains_the_smaller_and_other_splits_stay():

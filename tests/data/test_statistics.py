@@ -1,4 +1,4 @@
-"""Statistics by hand, and the fast ways of the corpus against the plain ones they stand for."""
+"""Statistics checked by hand, and the fast functions for a corpus against the plain ones they replace."""
 
 import json
 import sys
@@ -34,12 +34,12 @@ def test_every_white_space_of_python_parts_words():
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.text(), st.text(max_size=3), st.text(st.sampled_from('ab"\\\x7f\n ~é中😀')))))
 def test_a_batch_has_the_checksum_of_its_rows(rows):
-    one, other = tables.Checksum(), tables.Checksum()
+    by_rows, by_batches = tables.Checksum(), tables.Checksum()
     rows = [tuple(text.encode(errors="replace").decode() for text in row) for row in rows]
-    assert list(one.of(rows)) == rows
+    assert list(by_rows.of(rows)) == rows
     for parts in tables.columns(rows):
-        other.add(tables.batch_of(parts, tables.CORPUS_SCHEMA))
-    assert (one.hex(), one.rows) == (other.hex(), other.rows)
+        by_batches.add(tables.batch_of(parts, tables.CORPUS_SCHEMA))
+    assert (by_rows.hex(), by_rows.rows) == (by_batches.hex(), by_batches.rows)
 
 
 def test_a_checksum_is_the_sha256_of_lines_of_json():
@@ -67,9 +67,9 @@ def test_what_a_thread_makes_ahead_arrives_in_order_and_so_do_its_errors():
 
 
 def hashes(*texts):
-    made = Hashes()
-    made.add(texts)
-    return made
+    table = Hashes()
+    table.add(texts)
+    return table
 
 
 def test_hashes_find_what_was_added():
@@ -98,10 +98,10 @@ def test_the_first_unusable_id_of_a_batch_is_named(ids, row):
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 8, 1000])
 def test_lines_do_not_depend_on_how_much_is_read_at_a_time(tmp_path, monkeypatch, piece):
-    told = ["a", "", "bc\u2028d", "é中", "", "long enough to be cut", "last"]
-    (tmp_path / "f").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(told).encode())
+    lines = ["a", "", "bc\u2028d", "é中", "", "long enough to be cut", "last"]
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
     monkeypatch.setattr(reading, "PIECE", piece)
-    assert list(reading.lines(tmp_path / "f")) == list(enumerate(told, start=1))
+    assert list(reading.lines(tmp_path / "f")) == list(enumerate(lines, start=1))
     (tmp_path / "f").write_text("one\n\ntwo\n")
     assert [line for _, line in reading.lines(tmp_path / "f")] == ["one", "", "two"]
     (tmp_path / "f").write_text("1234\n\n123456789\nx\n")
@@ -115,8 +115,8 @@ def test_lines_do_not_depend_on_how_much_is_read_at_a_time(tmp_path, monkeypatch
 def test_lengths_by_split_by_hand(beir, make):
     with open(beir / "qrels" / "train.tsv", "a") as file:
         file.write("q1\td2\t2\nq1\tnone\t1\nq1\td0\t0\n")
-    told = json.loads(make("d", {"source": "beir"}, path=str(beir)).path("statistics.json").read_text())
-    train = told["splits"]["train"]
+    statistics = json.loads(make("d", {"source": "beir"}, path=str(beir)).path("statistics.json").read_text())
+    train = statistics["splits"]["train"]
     assert train["characters"] == {"mean": 6.0, "median": 6.0, "p90": 6.0, "max": 6}  # alpha?
     assert (train["qrels"], train["positives"]["mean"]) == (4, 3.0)
     # positives: "One alpha beta" and "gamma", and one that the corpus lacks
@@ -125,4 +125,4 @@ def test_lengths_by_split_by_hand(beir, make):
         "words": {"mean": 2.0, "median": 2.0, "p90": 2.8, "max": 3},
         "characters": {"mean": 9.5, "median": 9.5, "p90": 13.1, "max": 14},
     }
-    assert told["splits"]["test"]["relevant"]["characters"]["max"] == 5
+    assert statistics["splits"]["test"]["relevant"]["characters"]["max"] == 5

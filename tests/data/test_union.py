@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def parts(beir, make):
     """Two datasets that use the same ids: q1 of train asks for d1; the second has answers and no training query."""
-    made = []
+    datasets = []
     for name, split in (("first", "train"), ("second", "test")):
         (beir / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": f"asked of the {name}"}) + "\n")
         for file in (beir / "qrels").glob("*.tsv"):
@@ -28,8 +28,8 @@ def parts(beir, make):
         (beir / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n")
         if name == "second":
             (beir / "answers.jsonl").write_text(json.dumps({"_id": "q1", "answers": ["yes"]}) + "\n")
-        made.append(make(name, {"source": "beir"}, path=str(beir)))
-    return made
+        datasets.append(make(name, {"source": "beir"}, path=str(beir)))
+    return datasets
 
 
 def joined(folder, parts, names):
@@ -39,16 +39,16 @@ def joined(folder, parts, names):
 
 
 def test_ids_say_where_they_come_from(parts, tmp_path):
-    made = joined(tmp_path / "both-0123456789", parts, ["en", "zh"])
-    collection = Collection(made)
+    dataset = joined(tmp_path / "both-0123456789", parts, ["en", "zh"])
+    collection = Collection(dataset)
     assert collection.queries("train") == {"en.q1": "asked of the first"}
     assert collection.queries("test") == {"zh.q1": "asked of the second"}
     assert collection.qrels("train") == {"en.q1": {"en.d1": 1}}
     assert collection.qrels("test") == {"zh.q1": {"zh.d1": 1}}
-    one, all_of_them = (pq.read_table(part.path("corpus.parquet")).to_pylist() for part in (parts[0], made))
-    expected = [{**row, "doc_id": f"{name}.{row['doc_id']}"} for name in ("en", "zh") for row in one]
-    assert all_of_them == expected
-    assert pq.read_table(made.path("answers.parquet")).to_pylist() == [{"query_id": "zh.q1", "answers": ["yes"]}]
+    part_rows, union_rows = (pq.read_table(part.path("corpus.parquet")).to_pylist() for part in (parts[0], dataset))
+    expected = [{**row, "doc_id": f"{name}.{row['doc_id']}"} for name in ("en", "zh") for row in part_rows]
+    assert union_rows == expected
+    assert pq.read_table(dataset.path("answers.parquet")).to_pylist() == [{"query_id": "zh.q1", "answers": ["yes"]}]
 
 
 def test_two_of_one_name_are_refused(parts, tmp_path):
@@ -58,11 +58,11 @@ def test_two_of_one_name_are_refused(parts, tmp_path):
 
 def test_it_is_planned_from_its_parts(configured, tmp_path):
     config = configured("datasets.both", {"source": "union", "of": ["pydocs", "cmrc2018"]})
-    made = FullPlan(config, ROOT).planner
-    stage = made.dataset("both")
+    planner = FullPlan(config, ROOT).planner
+    stage = planner.dataset("both")
     assert [stage.upstream[f"of.{i}"].name for i in (0, 1)] == ["pydocs", "cmrc2018"]
     assert (stage.values["source"], stage.values["names"]) == ("union", ["pydocs", "cmrc2018"])
-    assert splits(made.ctx, "both") == {"train", "dev", "test", "trial"}
+    assert splits(planner.ctx, "both") == {"train", "dev", "test", "trial"}
     config["datasets"]["both"]["of"] = ["pydocs", "both"]
     with pytest.raises(UserError, match="datasets form a cycle: both -> both"):
         FullPlan(config, ROOT).planner.dataset("both")

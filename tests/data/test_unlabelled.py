@@ -17,12 +17,12 @@ from tandem.store.job import Job
 def derive(tmp_path):
     """`derive(name, inputs, params, **execution)`: run the stage `dataset` for the source `unlabelled`."""
 
-    def made(name, inputs, params=None, **execution):
+    def run_stage(name, inputs, params=None, **execution):
         out = tmp_path / "results" / name
         run(Job("dataset", out, {"source": "unlabelled", **(params or {})}, inputs, execution))
         return open_artifact(out, "dataset")
 
-    return made
+    return run_stage
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def base(beir, make):
 
 def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
     share = sorted(position(f"q{i}") for i in range(1, 9))[3]  # three lie below
-    made = derive("part", {"of": base}, {"share": share})
-    collection = Collection(made)
+    dataset = derive("part", {"of": base}, {"share": share})
+    collection = Collection(dataset)
     lost = {f"q{i}" for i in range(1, 9) if position(f"q{i}") < share}
     assert set(collection.queries("unlabelled")) == lost
     assert len(lost) == 3
@@ -48,9 +48,9 @@ def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
     assert collection.queries("test") == {"q9": "what is 9"}
     with pytest.raises(UserError, match="holds no split unlabelled"):
         collection.qrels("unlabelled")
-    answered = {row["query_id"] for row in pq.read_table(made.path("answers.parquet")).to_pylist()}
+    answered = {row["query_id"] for row in pq.read_table(dataset.path("answers.parquet")).to_pylist()}
     assert answered == {"q1", "q2", "q3"} - lost
-    assert made.manifest.facts["warnings"] == []
+    assert dataset.manifest.facts["warnings"] == []
 
 
 def test_another_datasets_training_queries(base, derive, beir, make):
@@ -60,19 +60,19 @@ def test_another_datasets_training_queries(base, derive, beir, make):
     (beir / "qrels" / "test.tsv").write_text("y\td2\t1\n")
     (beir / "answers.jsonl").unlink()
     other = make("other", {"source": "beir"}, path=str(beir))
-    made = derive("more", {"of": base, "queries": other})
+    dataset = derive("more", {"of": base, "queries": other})
     # the same id is another query; a text that is asked in the test set would leak it; a test query is none of training
-    assert Collection(made).queries("unlabelled") == {"unlabelled-q1": "another question"}
-    assert made.manifest.facts["source"]["asked_already"] == 1
-    assert len(Collection(made).queries("train")) == 8
+    assert Collection(dataset).queries("unlabelled") == {"unlabelled-q1": "another question"}
+    assert dataset.manifest.facts["source"]["asked_already"] == 1
+    assert len(Collection(dataset).queries("train")) == 8
 
 
 def test_a_file_of_queries(base, derive, tmp_path):
     folder = tmp_path / "queries"
     folder.mkdir()
     (folder / "unlabelled.query.txt").write_text("7\twho knows\n8\twhat is 1\n")
-    made = derive("file", {"of": base}, path=str(folder))
-    assert Collection(made).queries("unlabelled") == {"unlabelled-7": "who knows"}
+    dataset = derive("file", {"of": base}, path=str(folder))
+    assert Collection(dataset).queries("unlabelled") == {"unlabelled-7": "who knows"}
 
 
 def test_queries_come_from_one_place(base, derive):

@@ -1,4 +1,4 @@
-"""A dataset of windows: passages, labels and lists by hand; the documents' queries; the same bytes again."""
+"""A dataset of windows: passages, labels and lists by hand; queries stay; a second run gives the same bytes."""
 
 import json
 
@@ -33,8 +33,8 @@ def base(tmp_path, make):
     (folder / "qrels").mkdir(parents=True)
     rows = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in DOCUMENTS]
     (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
-    asked = [json.dumps({"_id": q, "text": f"what {q}"}) for q in ("t1", "e1")]
-    (folder / "queries.jsonl").write_text("\n".join(asked) + "\n")
+    queries = [json.dumps({"_id": q, "text": f"what {q}"}) for q in ("t1", "e1")]
+    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
     (folder / "qrels" / "train.tsv").write_text("t1\td1\t2\nt1\td2\t0\nt1\td1#0\t0\n")
     (folder / "qrels" / "test.tsv").write_text("e1\tempty\t1\ne1\tgone\t1\n")
     return make("base", {"source": "beir"}, path=str(folder))
@@ -44,12 +44,12 @@ def base(tmp_path, make):
 def windows(base, tmp_path):
     """`windows(of=…, **params)`: the stage `dataset` on the documents."""
 
-    def made(of=base, **params):
+    def run_stage(of=base, **params):
         out = tmp_path / "results" / f"windows-{len(list(tmp_path.glob('results/*')))}"
         run(Job("dataset", out, PARAMS | params, {"of": of}))
         return open_artifact(out)
 
-    return made
+    return run_stage
 
 
 def corpus(artifact):
@@ -57,8 +57,8 @@ def corpus(artifact):
 
 
 def test_passages_by_hand(windows):
-    made = windows()
-    assert corpus(made) == [
+    dataset = windows()
+    assert corpus(dataset) == [
         ("d1#0", "One", "a b"),
         ("d1#1", "One", "b c"),
         ("d1#2", "One", "c d"),
@@ -67,8 +67,8 @@ def test_passages_by_hand(windows):
         ("d1#0#1", "Odd", "g h"),
         ("empty#0", "None", ""),
     ]
-    assert made.manifest.facts["source"] == {"of": "base", "documents": 4, "cut": 2}
-    assert Collection(made).queries("train") == {"t1": "what t1"}
+    assert dataset.manifest.facts["source"] == {"of": "base", "documents": 4, "cut": 2}
+    assert Collection(dataset).queries("train") == {"t1": "what t1"}
 
 
 def test_titles_before_the_first_window_alone(windows):
@@ -76,22 +76,22 @@ def test_titles_before_the_first_window_alone(windows):
 
 
 def test_characters_and_fewer_windows(windows):
-    made = corpus(windows(unit="characters", length=3, stride=3, most=2))
-    assert [text for _, _, text in made] == ["a b", " c ", "e", "f g", " h", ""]
+    passages = corpus(windows(unit="characters", length=3, stride=3, most=2))
+    assert [text for _, _, text in passages] == ["a b", " c ", "e", "f g", " h", ""]
 
 
 def test_labels_of_all_windows(windows):
-    made = windows()
-    assert Collection(made).qrels("train") == {
+    dataset = windows()
+    assert Collection(dataset).qrels("train") == {
         "t1": {"d1#0": 2, "d1#1": 2, "d1#2": 2, "d2#0": 0, "d1#0#0": 0, "d1#0#1": 0}
     }
     # a document that is not there stays one that no run can find
-    assert Collection(made).qrels("test") == {"e1": {"empty#0": 1, "gone#0": 1}}
+    assert Collection(dataset).qrels("test") == {"e1": {"empty#0": 1, "gone#0": 1}}
 
 
 def test_the_first_window_alone_carries_a_label_and_the_others_are_no_negatives(windows):
-    made = Collection(windows(label="first")).qrels("train")
-    assert made == {"t1": {"d1#0": 2, "d1#1": LITERAL_MATCH, "d1#2": LITERAL_MATCH, "d2#0": 0, "d1#0#0": 0}}
+    qrels = Collection(windows(label="first")).qrels("train")
+    assert qrels == {"t1": {"d1#0": 2, "d1#1": LITERAL_MATCH, "d1#2": LITERAL_MATCH, "d2#0": 0, "d1#0#0": 0}}
     assert Collection(windows(label="first", most=2)).qrels("train")["t1"].keys() == {"d1#0", "d1#1", "d2#0", "d1#0#0"}
 
 
@@ -104,19 +104,19 @@ def test_training_lists_name_windows(base, windows, tmp_path):
         columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)]
         pq.write_table(pa.table(columns, schema=LISTS_SCHEMA), draft.path("lists.parquet"))
     listed = open_artifact(job.out)
-    ((query, found),) = Collection(windows(of=listed)).lists()
-    assert (query, [(doc, label) for doc, label, _ in found]) == (
+    ((query, passages),) = Collection(windows(of=listed)).lists()
+    assert (query, [(doc, label) for doc, label, _ in passages]) == (
         "t1", [("d1#0", 1), ("d1#1", 1), ("d1#2", 1), ("d1#0#0", 0), ("d1#0#1", 0)]
     )  # fmt: skip
-    ((_, found),) = Collection(windows(of=listed, label="first")).lists()
-    assert found == [("d1#0", 1, 0.5), ("d1#0#0", 0, None)]
+    ((_, passages),) = Collection(windows(of=listed, label="first")).lists()
+    assert passages == [("d1#0", 1, 0.5), ("d1#0#0", 0, None)]
 
 
 def test_the_same_again_and_windows_of_windows(windows):
-    one, other = windows(), windows()
-    assert sha256(one.path(CORPUS)) == sha256(other.path(CORPUS))
-    assert sha256(one.path(QRELS)) == sha256(other.path(QRELS))
-    assert corpus(windows(of=one, length=1))[:3] == [
+    first, other = windows(), windows()
+    assert sha256(first.path(CORPUS)) == sha256(other.path(CORPUS))
+    assert sha256(first.path(QRELS)) == sha256(other.path(QRELS))
+    assert corpus(windows(of=first, length=1))[:3] == [
         ("d1#0#0", "One", "a"), ("d1#0#1", "One", "b"), ("d1#1#0", "One", "b")
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Answer matching: cases by hand, DPR's rules derived anew, and the real files."""
+"""Answer matching: cases by hand, DPR's rules written a second time, and the real files."""
 
 import json
 import re
@@ -20,28 +20,28 @@ def records(path):
 
 def tokens(text):
     """The published rule, a character at a time, by Python's own table of categories."""
-    made, inside = [], False
+    parts, inside = [], False
     for character in unicodedata.normalize("NFD", text):
         kind = unicodedata.category(character)[0]
         if kind in "LNM":
             if inside:
-                made[-1] += character
+                parts[-1] += character
             else:
-                made.append(character)
+                parts.append(character)
         elif kind not in "ZC":
-            made.append(character)
+            parts.append(character)
         inside = kind in "LNM"
-    return [token.lower() for token in made]
+    return [token.lower() for token in parts]
 
 
 def by_sublists(answers, text):
     """DPR's rule `string` by comparing every stretch of tokens, but nothing for an answer without tokens."""
     there = tokens(text)
-    wanted = [tokens(answer) for answer in answers]
-    return any(w == there[at : at + len(w)] for w in wanted if w for at in range(len(there) - len(w) + 1))
+    targets = [tokens(answer) for answer in answers]
+    return any(w == there[at : at + len(w)] for w in targets if w for at in range(len(there) - len(w) + 1))
 
 
-def found(rule, answer, text):
+def is_match(rule, answer, text):
     return Matcher(rule, [[answer]]).matches(text, [0]) == [True]
 
 
@@ -94,7 +94,7 @@ STRING = [
 
 @pytest.mark.parametrize(("answer", "text", "expected"), STRING)
 def test_string_by_hand(answer, text, expected):
-    assert found("string", answer, text) == expected == by_sublists([answer], text)
+    assert is_match("string", answer, text) == expected == by_sublists([answer], text)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_string_by_hand(answer, text, expected):
     ],
 )
 def test_regex_by_hand(answer, text, expected):
-    assert found("regex", answer, text) == expected
+    assert is_match("regex", answer, text) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_regex_by_hand(answer, text, expected):
     ],
 )
 def test_kilt_by_hand(answer, text, expected):
-    def plain(told):
-        kept = "".join(c for c in told.lower() if c not in string.punctuation)
-        return " ".join(word for word in re.sub(r"\b(a|an|the)\b", " ", kept).split())
+    def plain(phrase):
+        stripped = "".join(c for c in phrase.lower() if c not in string.punctuation)
+        return " ".join(word for word in re.sub(r"\b(a|an|the)\b", " ", stripped).split())
 
-    assert found("kilt", answer, text) == expected == (plain(answer) != "" and plain(answer) in plain(text))
+    assert is_match("kilt", answer, text) == expected == (plain(answer) != "" and plain(answer) in plain(text))
 
 
 def test_any_answer_will_do_and_each_question_has_its_own():
@@ -162,13 +162,13 @@ def test_curated_trec_has_694_patterns_three_of_them_broken_by_decomposition(rea
     matcher = Matcher("regex", answers)
     assert (len(answers), sum(map(len, matcher.needles)), matcher.broken, matcher.empty) == (694, 691, 3, 0)
     # Answers such as `K\ösen` compile as they stand; NFD leaves `\o`. The reference decomposes them too.
-    assert all(regex.compile(answer) for told in answers for answer in told)
+    assert all(regex.compile(answer) for patterns in answers for answer in patterns)
     # Python's own re, which Pyserini takes, agrees but where it sees a word in `½`.
-    texts = [unicodedata.normalize("NFD", one["text"]) for one in records(real("squad") / "corpus.jsonl")[::100]]
+    texts = [unicodedata.normalize("NFD", record["text"]) for record in records(real("squad") / "corpus.jsonl")[::100]]
     texts = [text for text in texts if "½" not in text]
     flags = re.IGNORECASE | re.UNICODE | re.MULTILINE
     own = [re.compile(needles[0].pattern, flags) if needles else None for needles in matcher.needles]
-    expected = [[one is not None and one.search(text) is not None for one in own] for text in texts]
+    expected = [[pattern is not None and pattern.search(text) is not None for pattern in own] for text in texts]
     assert [matcher.matches(text, range(694)) for text in texts] == expected
     assert (len(texts), sum(map(sum, expected))) == (20, 179)
 
@@ -207,9 +207,9 @@ def test_rules_agree_with_their_derivation_across_squad(real):
     corpus = records(real("squad") / "corpus.jsonl")[::40]
     answers = [record["answers"] for record in records(real("squad") / "answers.jsonl")[::40]]
     matcher = Matcher("string", answers)
-    made = [matcher.matches(record["text"], range(len(answers))) for record in corpus]
+    matches = [matcher.matches(record["text"], range(len(answers))) for record in corpus]
     spaced = [f" {' '.join(tokens(record['text']))} " for record in corpus]
-    needles = [[f" {' '.join(tokens(answer))} " for answer in told] for told in answers]
-    assert made == [[any(n in text for n in told) for told in needles] for text in spaced]
-    assert sum(map(sum, made)) == 73
+    needles = [[f" {' '.join(tokens(answer))} " for answer in group] for group in answers]
+    assert matches == [[any(n in text for n in group) for group in needles] for text in spaced]
+    assert sum(map(sum, matches)) == 73
     assert set(RULES) == {"string", "regex", "kilt"}

@@ -100,10 +100,10 @@ def test_a_missing_layout(tmp_path):
 
 
 def test_a_table_of_two_collections_with_quoted_rows():
-    found = printed("rocketqav2/table2")
-    assert found["BM25 (anserini)", ""] == (18.7, 59.2, 85.7, None, 59.1, 73.7)
-    assert found["COIL", ""] == (35.5, None, 96.3, None, None, None)
-    assert found["RocketQAv2 (retriever)", ""] == (38.8, 86.2, 98.1, 75.1, 83.7, 89.0)
+    values = printed("rocketqav2/table2")
+    assert values["BM25 (anserini)", ""] == (18.7, 59.2, 85.7, None, 59.1, 73.7)
+    assert values["COIL", ""] == (35.5, None, 96.3, None, None, None)
+    assert values["RocketQAv2 (retriever)", ""] == (38.8, 86.2, 98.1, 75.1, 83.7, 89.0)
     rows = {row.system: row for row in load_layout(PAPERS / "rocketqav2/table2.yaml").rows}
     assert [name for name, row in rows.items() if not row.quoted] == [
         "BM25 (anserini)", "DeepCT", "UHD-BERT", "COIL", "DPR (single)", "DPR-E", "ANCE (single)", "TAS-Balanced",
@@ -166,26 +166,26 @@ FROM = "title: T\nprinted_from: {source: p, table: T1}\ncolumns:\n- {measure: RR
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("printed: A", "prints several MRR of A; add one setting of: one; two"),
         ("printed: C", "p, T1 prints no C; it has A, B"),
         ("printed: {system: A, setting: three}", "prints no A in the setting three; it has A in the setting"),
     ],
 )
-def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, told):
+def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, message):
     (tmp_path / "printed.csv").write_text(PRINTED)
-    with pytest.raises(UserError, match=told) as error:
+    with pytest.raises(UserError, match=message) as error:
         load(tmp_path, f"{FROM}- {{system: Ours, run: bm25, {row}}}\n")
     assert "\n" not in str(error.value)
-    found = load(tmp_path, FROM + "- {system: Ours, run: bm25, printed: {system: A, setting: two}}\n")
-    assert found.rows[0].printed == {"RR@10": 2.0}
+    layout = load(tmp_path, FROM + "- {system: Ours, run: bm25, printed: {system: A, setting: two}}\n")
+    assert layout.rows[0].printed == {"RR@10": 2.0}
     with pytest.raises(UserError, match=r"prints no AP; set `printed: false` for that column"):
         load(tmp_path, FROM.replace("rows:", "- {measure: AP}\nrows:") + "- {system: B, run: bm25, printed: B}\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("- {system: B, quoted: true, run: de}\n", "rows.1: B needs a run, or quoted: true and none"),
         ("- {system: B}\n", "rows.1: B needs a run"),
@@ -193,6 +193,6 @@ def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, told):
         ("- {system: B, quoted: true}\n- {system: C, run: de, baseline: {system: B}}\n", "baseline B is quoted"),
     ],
 )
-def test_rows_that_do_not_hold_together(tmp_path, text, told):
-    with pytest.raises(UserError, match=told):
+def test_rows_that_do_not_hold_together(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
         load(tmp_path, BASE + text)

@@ -44,7 +44,7 @@ RUN = {  # q3's d3 and d2 are tied: d2 comes first; q0 has no answers; q5 is not
 def make(tmp_path):
     """`make(kind, files, params, upstream)`: an artifact of Parquet rows by schema, or a run."""
 
-    def made(kind, files, params=None, inputs=None, name="a"):
+    def build(kind, files, params=None, inputs=None, name="a"):
         job = Job(kind, tmp_path / kind / f"{name}-0123456789", params or {}, inputs or {})
         with writing(job) as draft:
             for file, rows in files.items():
@@ -55,7 +55,7 @@ def make(tmp_path):
                     tables.write(draft.path(file), tables.batches(rows, schema), schema)
         return open_artifact(job.out)
 
-    return made
+    return build
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def toy(make):
     """The inputs of the toy: five passages, six questions of which one is dev's, a run of test."""
 
     def inputs(answers=ANSWERS, ranked=RUN, passages=PASSAGES, **params):
-        asked = dict.fromkeys(["q0", *answers, *RUN])
-        queries = [(query, "?", "dev" if query.startswith("dev") else "test") for query in asked]
+        ids = dict.fromkeys(["q0", *answers, *RUN])
+        queries = [(query, "?", "dev" if query.startswith("dev") else "test") for query in ids]
         files = {"corpus.parquet": passages, "queries.parquet": queries, "answers.parquet": list(answers.items())}
         dataset = make("dataset", files | {"qrels.parquet": []})
         ran = make("bm25", {"run": ranked}, {"split": "test", **params}, {"dataset": dataset})
@@ -75,21 +75,21 @@ def toy(make):
 
 @pytest.fixture
 def matched(tmp_path):
-    def made(inputs, name="m", workers=1, **params):
-        told = {"split": "test", "match": "string", "depth": 3, "title": False} | params
-        run(Job("match", tmp_path / "match" / f"{name}-0123456789", told, inputs, {"workers": workers}))
+    def match(inputs, name="m", workers=1, **params):
+        settings = {"split": "test", "match": "string", "depth": 3, "title": False} | params
+        run(Job("match", tmp_path / "match" / f"{name}-0123456789", settings, inputs, {"workers": workers}))
         return open_artifact(tmp_path / "match" / f"{name}-0123456789", "match")
 
-    return made
+    return match
 
 
-def rows(made):
-    return [tuple(row.values()) for row in pq.read_table(made.path("matches.parquet")).to_pylist()]
+def rows(artifact):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path("matches.parquet")).to_pylist()]
 
 
 def test_matches_in_the_order_of_the_run(toy, matched):
-    made = matched(toy())
-    assert rows(made) == [
+    artifact = matched(toy())
+    assert rows(artifact) == [
         ("q2", "d1", 1, False),
         ("q2", "d3", 2, True),
         ("q2", "d4", 3, True),
@@ -100,10 +100,10 @@ def test_matches_in_the_order_of_the_run(toy, matched):
         ("q3", "d3", 2, False),
         ("q4", "d1", 1, False),
     ]
-    told = made.manifest.facts
-    assert (told["questions"], told["pairs"], told["passages"], told["missing"]) == (5, 9, 4, 1)
-    assert (told["broken_patterns"], told["empty_answers"], told["timeouts"]) == (0, 2, 0)
-    assert told["success"] == {"1": 0.0}
+    facts = artifact.manifest.facts
+    assert (facts["questions"], facts["pairs"], facts["passages"], facts["missing"]) == (5, 9, 4, 1)
+    assert (facts["broken_patterns"], facts["empty_answers"], facts["timeouts"]) == (0, 2, 0)
+    assert facts["success"] == {"1": 0.0}
 
 
 def test_the_share_of_questions_with_a_hit_counts_all_of_them(toy, matched):
@@ -118,9 +118,9 @@ def test_titles_count_only_when_told(toy, matched):
 
 def test_patterns_and_kilt(toy, matched):
     inputs = toy(answers={"q1": ["(", r"^the .*\bkrill\."], "q2": ["19[67]3"]})
-    made = matched(inputs, match="regex")
-    assert [row[:2] for row in rows(made) if row[3]] == [("q2", "d3"), ("q1", "d1")]
-    assert made.manifest.facts["broken_patterns"] == 1
+    artifact = matched(inputs, match="regex")
+    assert [row[:2] for row in rows(artifact) if row[3]] == [("q2", "d3"), ("q1", "d1")]
+    assert artifact.manifest.facts["broken_patterns"] == 1
     part = toy(answers={"q1": ["rill eu"]})
     assert [row[1] for row in rows(matched(part, "k", match="kilt")) if row[3]] == ["d3"]
 
@@ -128,8 +128,8 @@ def test_patterns_and_kilt(toy, matched):
 def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeypatch):
     monkeypatch.setattr("tandem.evaluation.matching.TIMEOUT", 0.02)
     inputs = toy(answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]}, passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]])
-    made = matched(inputs, match="regex")
-    assert ([row[:2] for row in rows(made) if row[3]], made.manifest.facts["timeouts"]) == ([("q2", "d4")], 1)
+    artifact = matched(inputs, match="regex")
+    assert ([row[:2] for row in rows(artifact) if row[3]], artifact.manifest.facts["timeouts"]) == ([("q2", "d4")], 1)
 
 
 def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
@@ -140,20 +140,20 @@ def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
     answers = {f"q{n}": [" ".join(draw.choices(names, k=2)), "("] for n in range(40)}
     ranked = {q: [(f"d{n}", 50 - at) for at, n in enumerate(draw.sample(range(300), 50))] for q in answers}
     inputs = toy(answers, ranked, passages)
-    made = [matched(inputs, f"{rule}{n}", n, depth=30, match=rule) for rule in ("string", "regex") for n in (1, 2)]
-    files = [one.manifest.files for one in made]
+    artifacts = [matched(inputs, f"{rule}{n}", n, depth=30, match=rule) for rule in ("string", "regex") for n in (1, 2)]
+    files = [artifact.manifest.files for artifact in artifacts]
     assert files[0] == files[1]
     assert files[2] == files[3]
     texts = {doc: text for doc, _, text in passages}
-    for doc, query, rank, relevant in ((row[1], row[0], row[2], row[3]) for row in rows(made[1])):
+    for doc, query, rank, relevant in ((row[1], row[0], row[2], row[3]) for row in rows(artifacts[1])):
         assert relevant == (f" {answers[query][0]} " in f" {texts[doc]} ")
         assert ranked[query][rank - 1][0] == doc
-    assert [one.manifest.facts["broken_patterns"] for one in made] == [0, 0, 40, 40]
-    assert made[0].manifest.facts["success"] == made[1].manifest.facts["success"]
+    assert [artifact.manifest.facts["broken_patterns"] for artifact in artifacts] == [0, 0, 40, 40]
+    assert artifacts[0].manifest.facts["success"] == artifacts[1].manifest.facts["success"]
 
 
 @pytest.mark.parametrize(
-    ("options", "params", "told"),
+    ("options", "params", "message"),
     [
         ({}, {"match": "fuzzy"}, "allowed: string, regex, kilt"),
         ({"split": "dev"}, {}, "is a run of split dev, but split is test"),
@@ -161,8 +161,8 @@ def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
         ({"answers": {"dev1": ["x"]}}, {}, "no query of split test has answers"),
     ],
 )
-def test_mistakes_are_one_line_and_leave_nothing(toy, matched, tmp_path, options, params, told):
-    with pytest.raises(UserError, match=told) as error:
+def test_mistakes_are_one_line_and_leave_nothing(toy, matched, tmp_path, options, params, message):
+    with pytest.raises(UserError, match=message) as error:
         matched(toy(**options), **params)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "match").exists()
@@ -172,21 +172,21 @@ def test_mistakes_are_one_line_and_leave_nothing(toy, matched, tmp_path, options
 
 
 def scored(tmp_path, inputs, measures, **params):
-    told = {"measures": measures, "split": "test", **params}
-    score.run(Job("score", tmp_path / "score" / "s-0123456789", told, inputs))
+    settings = {"measures": measures, "split": "test", **params}
+    score.run(Job("score", tmp_path / "score" / "s-0123456789", settings, inputs))
     return open_artifact(tmp_path / "score" / "s-0123456789")
 
 
 def test_scores_by_matches(toy, matched, tmp_path):
     inputs = toy()
-    made = scored(tmp_path, inputs | {"match": matched(inputs)}, ["Success@1", "Success@3", "RR@3", "P@3"])
-    queries, values = read_scores(made, ["Success@1", "Success@3", "RR@3", "P@3"])
+    artifact = scored(tmp_path, inputs | {"match": matched(inputs)}, ["Success@1", "Success@3", "RR@3", "P@3"])
+    queries, values = read_scores(artifact, ["Success@1", "Success@3", "RR@3", "P@3"])
     expected = {"q1": [0, 1, 1 / 2, 2 / 3], "q2": [0, 1, 1 / 2, 2 / 3], "q3": [0] * 4, "q4": [0] * 4, "q5": [0] * 4}
     assert queries == list(expected)
     assert values.tolist() == [pytest.approx(row) for row in expected.values()]
-    told = read_summary(made).model_dump()
-    assert told["mean"] == pytest.approx({"Success@1": 0, "Success@3": 0.4, "RR@3": 0.2, "P@3": 4 / 15})
-    assert (told["queries"], told["missing"], made.manifest.facts["relevance"]) == (5, 1, "match")
+    summary = read_summary(artifact).model_dump()
+    assert summary["mean"] == pytest.approx({"Success@1": 0, "Success@3": 0.4, "RR@3": 0.2, "P@3": 4 / 15})
+    assert (summary["queries"], summary["missing"], artifact.manifest.facts["relevance"]) == (5, 1, "match")
 
 
 def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):
@@ -194,13 +194,13 @@ def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):
     some = make(
         "dataset", {"queries.parquet": [("q5", "", "test"), ("q2", "", "test"), ("q1", "", "dev")]}, name="some"
     )
-    made = scored(tmp_path, inputs | {"match": matched(inputs), "subset": some}, ["RR@3"])
-    queries, values = read_scores(made, ["RR@3"])
+    artifact = scored(tmp_path, inputs | {"match": matched(inputs), "subset": some}, ["RR@3"])
+    queries, values = read_scores(artifact, ["RR@3"])
     assert (queries, values.tolist()) == (["q2", "q5"], [[0.5], [0]])
 
 
 @pytest.mark.parametrize(
-    ("measure", "params", "told"),
+    ("measure", "params", "message"),
     [
         ("R@3", {}, r"R@3 cannot be computed from matches: .* allowed: Success@k, RR@k, P@k"),
         ("nDCG@3", {}, "cannot be computed from matches"),
@@ -211,9 +211,9 @@ def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):
         ("RR@3", {"ignore_identical_ids": True}, "ignore_identical_ids and match are both set"),
     ],
 )
-def test_what_matches_cannot_give_is_refused(toy, matched, tmp_path, measure, params, told):
+def test_what_matches_cannot_give_is_refused(toy, matched, tmp_path, measure, params, message):
     inputs = toy()
-    with pytest.raises(UserError, match=told) as error:
+    with pytest.raises(UserError, match=message) as error:
         scored(tmp_path, inputs | {"match": matched(inputs)}, [measure], **params)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "score").exists()
@@ -238,8 +238,8 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
             return [json.loads(line) for line in file]
 
     gold = [line.split("\t")[:2] for line in (folder / "qrels/test.tsv").read_text().splitlines()[1:]]
-    passages = [(one["_id"], one.get("title", ""), one["text"]) for one in read("corpus.jsonl")]
-    answers = [(one["_id"], one["answers"]) for one in read("answers.jsonl")]
+    passages = [(record["_id"], record.get("title", ""), record["text"]) for record in read("corpus.jsonl")]
+    answers = [(record["_id"], record["answers"]) for record in read("answers.jsonl")]
     files = {
         "corpus.parquet": passages,
         "queries.parquet": [(query, "?", "test") for query, _ in gold],
@@ -250,12 +250,12 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
     ranked = {query: [(first[query], 2), (doc, 1)] for query, doc in gold if first[query] != doc}
     inputs = {"dataset": make("dataset", files)}
     inputs["run"] = make("bm25", {"run": ranked}, {"split": "test"}, dict(inputs))
-    made = matched(inputs, depth=5)
-    assert made.manifest.facts["questions"] == 2834
-    second = [row[3] for row in rows(made) if row[2] == 2]
+    artifact = matched(inputs, depth=5)
+    assert artifact.manifest.facts["questions"] == 2834
+    second = [row[3] for row in rows(artifact) if row[2] == 2]
     assert (len(second), all(second)) == (len(ranked), True)
-    told = read_summary(scored(tmp_path, inputs | {"match": made}, ["Success@1", "Success@5"])).mean
-    by_hand = sum(row[3] for row in rows(made) if row[2] == 1) / 2834
-    assert told["Success@1"] == made.manifest.facts["success"]["1"] == pytest.approx(by_hand)
-    assert told["Success@5"] == made.manifest.facts["success"]["5"] == pytest.approx(len(ranked) / 2834)
-    assert 0 < told["Success@1"] < 0.2
+    means = read_summary(scored(tmp_path, inputs | {"match": artifact}, ["Success@1", "Success@5"])).mean
+    by_hand = sum(row[3] for row in rows(artifact) if row[2] == 1) / 2834
+    assert means["Success@1"] == artifact.manifest.facts["success"]["1"] == pytest.approx(by_hand)
+    assert means["Success@5"] == artifact.manifest.facts["success"]["5"] == pytest.approx(len(ranked) / 2834)
+    assert 0 < means["Success@1"] < 0.2

@@ -69,21 +69,23 @@ def test_equal_to_trec_eval_given_our_order(seed):
     for query, docs, scores in run:
         ranked = sorted(zip(docs, scores, strict=True), key=lambda pair: (-pair[1], pair[0]))
         ordered[query] = {doc: 1000 - rank for rank, (doc, _) in enumerate(ranked)}
-    told = pytrec_eval.RelevanceEvaluator(qrels, {*TREC.values(), "recip_rank"}).evaluate(ordered)
+    reference = pytrec_eval.RelevanceEvaluator(qrels, {*TREC.values(), "recip_rank"}).evaluate(ordered)
     for query in result.queries:
         for ours, theirs in {**TREC, "RR": "recip_rank"}.items():
-            assert values[query][ours] == pytest.approx(told[query][theirs], abs=1e-12)
+            assert values[query][ours] == pytest.approx(reference[query][theirs], abs=1e-12)
 
 
 def test_equal_to_trec_eval_on_the_run_itself_without_ties():
     qrels, run = random_case(9)
     run = [(q, docs, np.arange(len(docs)) * 0.5) for q, docs, _ in run]
     values, _ = scored(list(TREC), qrels, run)
-    told = pytrec_eval.RelevanceEvaluator(qrels, set(TREC.values())).evaluate(
+    reference = pytrec_eval.RelevanceEvaluator(qrels, set(TREC.values())).evaluate(
         {q: dict(zip(docs, map(float, scores), strict=True)) for q, docs, scores in run}
     )
     assert all(
-        values[q][ours] == pytest.approx(told[q][theirs], abs=1e-12) for q in values for ours, theirs in TREC.items()
+        values[q][ours] == pytest.approx(reference[q][theirs], abs=1e-12)
+        for q in values
+        for ours, theirs in TREC.items()
     )
 
 
@@ -118,7 +120,7 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         (["nDGC@10"], "did you mean nDCG"),
         (["Accuracy@20"], r"Accuracy@20: did you mean Success@20"),
@@ -132,8 +134,8 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
         ([], "the list is empty"),
     ],
 )
-def test_bad_names_are_told_in_one_line(names, told):
-    with pytest.raises(UserError, match=told) as error:
+def test_bad_names_are_told_in_one_line(names, message):
+    with pytest.raises(UserError, match=message) as error:
         parse_measures(names)
     assert "\n" not in str(error.value)
 

@@ -35,32 +35,34 @@ def rows(empty_world):
             def files(draft):
                 pq.write_table(log, draft.path("log.parquet"))
 
-            made = world.make("checkpoint", f"de.{number}", {"until": [number, 4]}, files, **after)
+            saved = world.make("checkpoint", f"de.{number}", {"until": [number, 4]}, files, **after)
             changes = {"facts": {"steps": 10 * number}, "seconds": 2.0 * number}
-            write_json(made.folder / "stage.json", made.manifest.model_copy(update=changes).model_dump())
-            return open_artifact(made.folder)
+            write_json(saved.folder / "stage.json", saved.manifest.model_copy(update=changes).model_dump())
+            return open_artifact(saved.folder)
 
         def value(kind, number, name, mean, of):
-            told, split = json.dumps({"mean": {name: mean}}), {"split": f"dev.{mean}"}
+            statistics, split = json.dumps({"mean": {name: mean}}), {"split": f"dev.{mean}"}
             params = {**split, "measures": [name]} if kind == "score" else split
-            return world.make(kind, f"de.{number}", params, {"statistics.json": told}, model=of)
+            return world.make(kind, f"de.{number}", params, {"statistics.json": statistics}, model=of)
 
-        made, chain = [], []
+        validations, chain = [], []
         for number, (low, high) in enumerate(zip(reduced, full, strict=True), 1):
             chain.append(checkpoint(number, {"after": chain[-1]} if chain else {}))
             both = value(kind, number, measure, low, chain[-1]), value("score", number, "RR@10", high, chain[-1])
             folders = {"checkpoint": chain[-1], "reduced": both[0], "full": both[1]}
-            made.append(
-                ValidationRow(model="de", part="dual", **{role: str(one.folder) for role, one in folders.items()})
+            validations.append(
+                ValidationRow(
+                    model="de", part="dual", **{role: str(artifact.folder) for role, artifact in folders.items()}
+                )
             )
-        return made
+        return validations
 
     return make
 
 
 def drawn(page):
     """Of each plot how many points its series have."""
-    specs = [json.loads(told) for told in re.findall(r'class="spec">(.*?)</script>', page)]
+    specs = [json.loads(text) for text in re.findall(r'class="spec">(.*?)</script>', page)]
     return [Counter(row["series"] for rows in spec["datasets"].values() for row in rows) for spec in specs]
 
 
@@ -112,17 +114,19 @@ def test_mistakes(rows, tmp_path):
 
 
 def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_world):
-    told = rows()
-    (curve,), addition = open_curves(told), add_validations(told)
-    upstream = {f"checkpoint_{at}": one for at, one in enumerate(curve.checkpoints, 1)}
+    validations = rows()
+    (curve,), addition = open_curves(validations), add_validations(validations)
+    upstream = {f"checkpoint_{at}": artifact for at, artifact in enumerate(curve.checkpoints, 1)}
     log = pa.table({"step": [1, 2], "name": ["loss", "loss"], "value": [1.0, 0.5]})
-    made = empty_world.make("model", "de", {}, lambda draft: pq.write_table(log, draft.path("log.parquet")), **upstream)
-    (shown,) = trained_models(walk([made, *curve.reduced]).values(), addition.training)
-    assert (shown.stage.key, shown.steps) == (made.key, 2)
+    model = empty_world.make(
+        "model", "de", {}, lambda draft: pq.write_table(log, draft.path("log.parquet")), **upstream
+    )
+    (shown,) = trained_models(walk([model, *curve.reduced]).values(), addition.training)
+    assert (shown.stage.key, shown.steps) == (model.key, 2)
     assert shown.additions == addition.training
     assert shown.additions[0].charts == [curve.line, curve.points]
     assert "choose different checkpoints" in shown.additions[0].note
-    took = [one.manifest.seconds for one in (made, *curve.checkpoints)]
+    took = [artifact.manifest.seconds for artifact in (model, *curve.checkpoints)]
     assert shown.seconds == pytest.approx(sum(took))
     # a checkpoint that no model took over is shown itself, those before it are not
     (shown,) = trained_models(walk(curve.checkpoints).values())

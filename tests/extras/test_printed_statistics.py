@@ -24,7 +24,7 @@ def printed(value, note=""):
 
 
 @pytest.mark.parametrize(
-    ("value", "counted", "told"),
+    ("value", "counted", "expected"),
     [
         ("532,761", 532761, "equal"),
         ("532,761", 532760, "differs by -1 (-0.0 %)"),
@@ -43,8 +43,8 @@ def printed(value, note=""):
         ("7", None, "not counted: the dataset has no such split or text"),
     ],
 )
-def test_verdicts(value, counted, told):
-    assert verdict(printed(value), counted, None) == told
+def test_verdicts(value, counted, expected):
+    assert verdict(printed(value), counted, None) == expected
 
 
 def test_notes_and_absence():
@@ -175,7 +175,7 @@ def test_table_of_a_tiny_dataset(tmp_path, tiny):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"layout": LAYOUT.replace("Tiny: tiny", "Small: tiny")}, "datasets lacks Tiny, of which .* prints numbers"),
         ({"layout": LAYOUT + "more: 1\n"}, unknown_key("more", allowed="datasets, note")),
@@ -189,8 +189,8 @@ def test_table_of_a_tiny_dataset(tmp_path, tiny):
         ({"out": "t.md"}, "--out: is t.md; it must end in .csv"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, tiny, changed, told):
-    with pytest.raises(UserError, match=told) as error:
+def test_mistakes_are_one_line(tmp_path, tiny, changed, message):
+    with pytest.raises(UserError, match=message) as error:
         run_command(words(tmp_path, tiny, **changed))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "tables").exists()
@@ -203,9 +203,9 @@ LAYOUTS = sorted(STATISTICS.glob("*.yaml"))
 def test_layouts_of_the_papers_are_whole(path):
     layout = read_section(StatisticsLayout, path)
     numbers = read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables)
-    assert {one.dataset for one in numbers} == set(layout.datasets)
-    assert {one.quantity for one in numbers} <= set(QUANTITIES)
-    assert {one.table for one in numbers} == set(layout.paper.tables)
+    assert {number.dataset for number in numbers} == set(layout.datasets)
+    assert {number.quantity for number in numbers} <= set(QUANTITIES)
+    assert {number.table for number in numbers} == set(layout.paper.tables)
 
 
 def test_every_printed_number_has_a_layout():
@@ -227,7 +227,7 @@ def test_every_value_of_the_papers_tables_is_carried_over():
         ("survey", "Table 4"),
     }
     with open(NUMBERS, encoding="utf-8") as facts, open(STATISTICS / "printed.csv", encoding="utf-8") as ours:
-        told = [tuple(row[key] for key in keys) for row in csv.DictReader(facts)]
+        published = [tuple(row[key] for key in keys) for row in csv.DictReader(facts)]
         carried = [tuple(row[key] for key in keys) for row in csv.DictReader(ours)]
-    assert set(carried) <= set(told)
-    assert sorted(row for row in carried if row[:2] in tables) == sorted(row for row in told if row[:2] in tables)
+    assert set(carried) <= set(published)
+    assert sorted(row for row in carried if row[:2] in tables) == sorted(row for row in published if row[:2] in tables)

@@ -30,18 +30,18 @@ def folders(tmp_path_factory, make_job):
     """Name → folder of a score artifact with its values."""
     from tandem.store.job import writing
 
-    root, made = tmp_path_factory.mktemp("sweep"), {}
+    root, paths = tmp_path_factory.mktemp("sweep"), {}
     for at, (name, values) in enumerate(VALUES.items()):
         job = make_job("score", root / f"score/{name}-{at:010}", {"measures": ["RR@10"], "split": "test"})
         with writing(job) as draft:
             columns = {"query_id": [f"q{n}" for n in range(4)], "measure": ["RR@10"] * 4, "value": values}
             pq.write_table(pa.table(columns), draft.path(SCORES))
-        made[name] = str(job.out)
-    return made
+        paths[name] = str(job.out)
+    return paths
 
 
 @pytest.fixture
-def told(folders):
+def plan(folders):
     """A planned sweep: two sizes, two seeds, and a system that neither touches."""
     rows = [
         {"point": {PATH: size}, "seed": seed, "system": "New", "scores": folders[f"{name}{seed}"]}
@@ -61,12 +61,12 @@ def told(folders):
     }  # fmt: skip
 
 
-def computed(told):
-    return compute(SweepPlan.model_validate(told))
+def computed(plan):
+    return compute(SweepPlan.model_validate(plan))
 
 
-def test_means_deviations_and_tests_by_hand(told):
-    new_8, new_32, old_8, old_32 = computed(told).lines
+def test_means_deviations_and_tests_by_hand(plan):
+    new_8, new_32, old_8, old_32 = computed(plan).lines
     assert (new_8.value, new_8.runs, new_8.change, new_8.p) == (40.0, 2, None, None)
     assert new_8.sd == pytest.approx(200**0.5, abs=1e-3)  # of 50 and 30: each 10 from the mean, over n - 1 = 1
     assert (new_32.value, new_32.sd) == (82.5, pytest.approx(50**0.5, abs=1e-3))
@@ -83,18 +83,18 @@ def test_means_deviations_and_tests_by_hand(told):
     assert 0 <= new_8.low < 40 < new_8.high <= 60
 
 
-def test_holm_counts_the_comparisons_of_a_measure(told, folders):
-    told["rows"] += [
+def test_holm_counts_the_comparisons_of_a_measure(plan, folders):
+    plan["rows"] += [
         {"point": {PATH: 64}, "seed": 1, "system": "New", "scores": folders["b1"]},
         {"point": {PATH: 64}, "seed": 1, "system": "Old", "scores": folders["flat"]},
     ]
-    tested = [line.p for line in computed(told).lines if line.p is not None]
+    tested = [line.p for line in computed(plan).lines if line.p is not None]
     assert tested == [0.25, 0.25]  # 2 x 0.125, and the second not below the first
 
 
-def test_the_command_writes_every_format(told, tmp_path):
+def test_the_command_writes_every_format(plan, tmp_path):
     points = tmp_path / "sizes.points"
-    points.write_text(json.dumps(told))
+    points.write_text(json.dumps(plan))
     assert run(["sweep", "--points", str(points), "--out", str(tmp_path / "sizes.csv")]) == 0
     rows = list(csv.DictReader((tmp_path / "sizes.csv").open()))
     assert [(row[PATH], row["system"], row["value"], row["p"]) for row in rows] == [
@@ -103,7 +103,7 @@ def test_the_command_writes_every_format(told, tmp_path):
     ]  # fmt: skip
     assert rows[0]["stage"] == "a1-0000000000 a2-0000000001"
     again = results.read_result(tmp_path / "sizes.json")
-    assert again == computed(told)
+    assert again == computed(plan)
     assert "stands in for msmarco" in again.caption
     text = (tmp_path / "sizes.md").read_text()
     assert "| 32 | New | 41.9 | 82.50 ± 7.07" in text
@@ -114,9 +114,9 @@ def test_the_command_writes_every_format(told, tmp_path):
     assert "<b>" not in html
 
 
-def test_every_value_of_the_page_leads_to_its_run(told, tmp_path):
+def test_every_value_of_the_page_leads_to_its_run(plan, tmp_path):
     points = tmp_path / "sizes.points"
-    points.write_text(json.dumps(told))
+    points.write_text(json.dumps(plan))
     run(["sweep", "--points", str(points), "--out", str(tmp_path / "sizes.csv")])
     html = (tmp_path / "sizes.html").read_text()
     assert html.count('<a href="#run-sizes-') == 4  # a value for each point and system
@@ -128,10 +128,10 @@ def test_every_value_of_the_page_leads_to_its_run(told, tmp_path):
     assert all((tmp_path / target).resolve().is_file() for target in targets)
 
 
-def test_how_many_columns_are_resampled_at_once_changes_nothing(told, monkeypatch):
-    whole = computed(told)
+def test_how_many_columns_are_resampled_at_once_changes_nothing(plan, monkeypatch):
+    whole = computed(plan)
     monkeypatch.setattr(results, "PART", 1)
-    assert computed(told) == whole
+    assert computed(plan) == whole
 
 
 def drawn(chart):
@@ -140,44 +140,44 @@ def drawn(chart):
     return rows
 
 
-def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(told):
+def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(plan):
     from tandem.extras.sweep_page import chart
 
     def data(chart):
         spec = chart.to_dict()
         return spec["layer"][0]["encoding"]["x"]["type"], drawn(chart)
 
-    kind, rows = data(chart(computed(told), "RR@10"))
+    kind, rows = data(chart(computed(plan), "RR@10"))
     assert kind == "quantitative"
     new, old = rows[0], rows[2]
     assert (new["low"], new["high"]) == (pytest.approx(40 - 14.1421), pytest.approx(40 + 14.1421))
     assert (old["low"], old["high"]) == (25.0, 25.0)
-    for row in told["rows"]:
+    for row in plan["rows"]:
         row["point"] = {PATH: "few" if row["point"][PATH] == 8 else "many"}
-    told |= {"baseline": {PATH: "few"}, "printed": []}
-    kind, rows = data(chart(computed(told), "RR@10"))
+    plan |= {"baseline": {PATH: "few"}, "printed": []}
+    kind, rows = data(chart(computed(plan), "RR@10"))
     assert kind == "nominal"
     assert rows[1]["x"] == "many"
 
 
-def test_two_paths_give_a_line_for_each_value_of_the_second(told):
-    for row in told["rows"]:
+def test_two_paths_give_a_line_for_each_value_of_the_second(plan):
+    for row in plan["rows"]:
         row["point"] = {**row["point"], TAU: 1.0}
-    told |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
+    plan |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
     from tandem.extras.sweep_page import chart
 
-    names = {row["series"] for row in drawn(chart(computed(told), "RR@10"))}
+    names = {row["series"] for row in drawn(chart(computed(plan), "RR@10"))}
     assert names == {"New, m.temperature 1.0", "Old, m.temperature 1.0"}
-    assert label_point(told["baseline"]) == "m.list_size 8, m.temperature 1.0"
+    assert label_point(plan["baseline"]) == "m.list_size 8, m.temperature 1.0"
     assert short_path("bm25.k1") == "bm25.k1"
 
 
-def test_two_paths_also_give_a_table_with_a_column_for_each_value_of_the_axis(told, tmp_path):
-    for row in told["rows"]:
+def test_two_paths_also_give_a_table_with_a_column_for_each_value_of_the_axis(plan, tmp_path):
+    for row in plan["rows"]:
         row["point"] = {**row["point"], TAU: 1.0}
-    told["rows"] += [row | {"point": row["point"] | {TAU: 0.5}} for row in told["rows"]]
-    told |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
-    (tmp_path / "sizes.points").write_text(json.dumps(told))
+    plan["rows"] += [row | {"point": row["point"] | {TAU: 0.5}} for row in plan["rows"]]
+    plan |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
+    (tmp_path / "sizes.points").write_text(json.dumps(plan))
     assert run(["sweep", "--points", str(tmp_path / "sizes.points"), "--out", str(tmp_path / "sizes.csv")]) == 0
     lines = (tmp_path / "sizes.md").read_text().splitlines()
     assert "**RR@10 along m.list\\_size**" in lines

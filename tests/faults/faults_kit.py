@@ -16,7 +16,7 @@ from tandem.store.files import sha256
 
 TORTURE = os.environ.get("TANDEM_TORTURE", "0") != "0"  # `make torture`
 SEED = int(os.environ.get("TANDEM_SEED", "20"))
-TOLD = "log.parquet"  # of a training, with its throughput
+TRAINING_LOG = "log.parquet"  # of a training, with its throughput
 # What a stage may leave beside its files.
 LEFT = (".partial", "checkpoints", "shards", "work", "log.txt", "progress.json")
 
@@ -69,8 +69,10 @@ class Copy:
     def files(self, stage) -> dict[str, str]:
         """Name → sha256 of the files that stand under final names, finished or not."""
         folder = self.folder / stage.folder
-        found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-        final = {name: path for name, path in found.items() if name.split("/")[0] not in (*LEFT, "stage.json", TOLD)}
+        paths = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+        final = {
+            name: path for name, path in paths.items() if name.split("/")[0] not in (*LEFT, "stage.json", TRAINING_LOG)
+        }
         return {name: sha256(path) for name, path in final.items() if not name.split("/")[-1].startswith(".")}
 
     def whole(self, stage) -> bool:
@@ -84,16 +86,16 @@ class Copy:
 
 def ordered(stages) -> list:
     """Stages, each after those it needs."""
-    made: dict = {}
+    order: dict = {}
 
     def add(stage) -> None:
         for other in stage.upstream.values():
             add(other)
-        made.setdefault(stage.key, stage)
+        order.setdefault(stage.key, stage)
 
     for stage in stages:
         add(stage)
-    return list(made.values())
+    return list(order.values())
 
 
 def copy_to(project, stages, folder: Path) -> Copy:

@@ -37,29 +37,29 @@ NASTY = [
 
 def places() -> list[tuple[str, ...]]:
     """Paths of all keys, with the models, datasets and encoders of the default."""
-    found = []
+    paths = []
 
     def walk(at: tuple[str, ...], section: type[Section]) -> None:
         """Note the keys of a section and of those in it."""
         for name, field in section.model_fields.items():
-            found.append(place := (*at, field.alias or name))
+            paths.append(place := (*at, field.alias or name))
             for branch in branches(field.annotation):
                 if isinstance(branch, type) and issubclass(branch, Section):
                     walk(place, branch)
 
     walk((), Settings)
     for name, model in FULL.models.items():
-        found.append(("models", name))
+        paths.append(("models", name))
         walk(("models", name), type(model))
     for entry in ("source", "path", "split", "language", "relevance", "score_split", "packages", "of"):
-        found.append(("datasets", "pydocs", entry))
-    found += [("encoders", "mine", name) for name in PublishedEncoder.model_fields]
-    found += [("sparse", "mine", name) for name in ("engine", "k1", "rm3", "fields")]
-    found += [("indexes", "mine", name) for name in ("type", "nlist", "m", "bits")]
-    found += [("fusions", "mine", name) for name in ("of", "method", "k", "weights")]
-    found += [("models", "mine", "like"), ("models", "../mine", "like"), ("datasets", "..", "source"), ("recipes",)]
-    found += [("sweeps", "mine", name) for name in ("grid", "systems", "seeds", "x", "with", "seeds_at", "baseline")]
-    return sorted(set(found))
+        paths.append(("datasets", "pydocs", entry))
+    paths += [("encoders", "mine", name) for name in PublishedEncoder.model_fields]
+    paths += [("sparse", "mine", name) for name in ("engine", "k1", "rm3", "fields")]
+    paths += [("indexes", "mine", name) for name in ("type", "nlist", "m", "bits")]
+    paths += [("fusions", "mine", name) for name in ("of", "method", "k", "weights")]
+    paths += [("models", "mine", "like"), ("models", "../mine", "like"), ("datasets", "..", "source"), ("recipes",)]
+    paths += [("sweeps", "mine", name) for name in ("grid", "systems", "seeds", "x", "with", "seeds_at", "baseline")]
+    return sorted(set(paths))
 
 
 def unfit(config: dict) -> bool:

@@ -29,11 +29,11 @@ def refused(config: dict) -> list[str]:
     """The lines that a configuration is refused with; none where it is planned, with everything below results/."""
     try:
         plan = FullPlan(copy.deepcopy(config), ROOT)
-        made = plan.tables.files() + plan.sweeps()
+        files = plan.tables.files() + plan.sweeps()
         plan.by_name()
     except UserError as error:
         return str(error).split("\n")
-    assert not [path for path in made if ".." in path.split("/") or not path.startswith("results/")]
+    assert not [path for path in files if ".." in path.split("/") or not path.startswith("results/")]
     assert not [stage.manifest for stage in plan.stages.values() if not PLACE.fullmatch(stage.manifest)]
     assert all("\n" not in stage.key and "\0" not in stage.args for stage in plan.stages.values())
     return []
@@ -52,7 +52,7 @@ def test_any_configuration_is_planned_or_refused_in_lines(config):
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "run_command"),
+    ("at", "value", "message"),
     [
         ("dataset", "../../etc", "dataset: ../../etc is unknown"),
         ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: object'),
@@ -69,11 +69,11 @@ def test_any_configuration_is_planned_or_refused_in_lines(config):
         ("recipes", ["../../etc/passwd"], "recipes: ../../etc/passwd is unknown"),
     ],
 )
-def test_nasty_values_are_named(at, value, run_command):
+def test_nasty_values_are_named(at, value, message):
     config = copy.deepcopy(DEFAULT)
     put(config, ("models", "../up") if at == "models.../up" else tuple(at.split(".")), value)
     lines = refused(config)
-    assert run_command in "\n".join(lines)
+    assert message in "\n".join(lines)
     assert len(lines) == 1
 
 
@@ -117,11 +117,11 @@ def snakemake(folder: Path, text: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", FILES if TORTURE else ["mistake", "python", "itself"])
 def test_snakemake_itself_says_a_line_and_exits_with_1(tmp_path, name):
-    text, run_command = FILES[name]
-    code, told = snakemake(tmp_path, text)
-    assert code == 1, told
-    assert run_command in told
-    assert "Traceback" not in told
+    text, message = FILES[name]
+    code, output = snakemake(tmp_path, text)
+    assert code == 1, output
+    assert message in output
+    assert "Traceback" not in output
     assert not (tmp_path / "pwned").exists()
 
 
@@ -139,10 +139,10 @@ def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
         text = yaml.safe_dump(config, allow_unicode=True)
         if not (lines := refused(merged(DEFAULT, yaml.safe_load(text)))):
             return
-        code, told = snakemake(tmp_path, text)
-        assert code == 1, told
-        assert "Traceback" not in told
-        assert [line for line in lines if line not in told] == []
+        code, output = snakemake(tmp_path, text)
+        assert code == 1, output
+        assert "Traceback" not in output
+        assert [line for line in lines if line not in output] == []
         tried.append(text)
 
     try_one()
@@ -150,7 +150,7 @@ def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "run_command"),
+    ("content", "message"),
     [
         (b"seed: \xff\n", "not UTF-8 at byte 6"),
         (b"- a\n", "holds list and no mapping"),
@@ -160,9 +160,9 @@ def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
         (None, "cannot be read: Is a directory"),
     ],
 )
-def test_what_snakemake_itself_cannot_read_our_own_commands_name(tmp_path, content, run_command):
+def test_what_snakemake_itself_cannot_read_our_own_commands_name(tmp_path, content, message):
     path = tmp_path / "mine.yaml"
     path.mkdir() if content is None else path.write_bytes(content)
-    with pytest.raises(UserError, match=re.escape(run_command)) as caught:
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
         gathered([path], ROOT)
     assert "\n" not in str(caught.value)

@@ -23,10 +23,12 @@ HARM = {
 
 @pytest.mark.parametrize("how", HARM)
 def test_a_damaged_input_is_named_and_rebuilt_as_told(copied, undisturbed, how):
-    rng, (harm, said) = random.Random(how), HARM[how]
-    readers = [one for one in copied.stages if one.upstream and one.kind not in ("lucene", "retrieve")]
+    rng, (harm, message) = random.Random(how), HARM[how]
+    readers = [
+        candidate for candidate in copied.stages if candidate.upstream and candidate.kind not in ("lucene", "retrieve")
+    ]
     for reader in rng.sample(readers, 8) if TORTURE else [copied.named("score", "bm25.test")]:
-        stage = rng.choice([one for one in reader.upstream.values() if one.kind != "lucene"])
+        stage = rng.choice([candidate for candidate in reader.upstream.values() if candidate.kind != "lucene"])
         name = rng.choice(sorted(undisturbed.files(stage)))
         path = copied.folder / stage.folder / name
         harm(path, rng)
@@ -34,7 +36,7 @@ def test_a_damaged_input_is_named_and_rebuilt_as_told(copied, undisturbed, how):
         code, output = copied.run(reader)
         assert code == 1
         (line,) = [line for line in output.splitlines() if line.startswith("tandem ")]
-        assert f"{stage.folder}/{name}: {said}" in line
+        assert f"{stage.folder}/{name}: {message}" in line
         assert f"delete {stage.manifest} and run again to rebuild it" in line
         assert "Traceback" not in output
         (copied.folder / stage.manifest).unlink()

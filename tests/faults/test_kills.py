@@ -27,16 +27,16 @@ def processor_seconds(pid: int) -> float:
     """User and system time of a process; infinite where it has ended."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            told = file.read().rpartition(")")[2].split()
+            fields = file.read().rpartition(")")[2].split()
     except OSError:
         return float("inf")
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def report(kills, began) -> None:
     """Say how many kills there were of each kind of stage, for who waits for hours."""
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kills.items()) if count)
-    print(f"seed {SEED}: {kills.total()} kills in {time.monotonic() - began:.0f} s: {told}", flush=True)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kills.items()) if count)
+    print(f"seed {SEED}: {kills.total()} kills in {time.monotonic() - began:.0f} s: {counts}", flush=True)
 
 
 def test_killed_stages_leave_nothing_half_written_and_end_with_the_same_bytes(copied, undisturbed):
@@ -44,7 +44,7 @@ def test_killed_stages_leave_nothing_half_written_and_end_with_the_same_bytes(co
     kinds = sorted({stage.kind for stage in copied.stages} if TORTURE else KINDS)
     while kills.total() < KILLS or len(+kills) < len(kinds):
         kind = rng.choice(kinds)
-        stage = rng.choice([one for one in copied.stages if one.kind == kind])
+        stage = rng.choice([candidate for candidate in copied.stages if candidate.kind == kind])
         # the index of Lucene has other bytes each time; the runs it gives are compared
         expected = None if stage.kind == "lucene" else undisturbed.files(stage)
         copied.remove(stage)
@@ -76,12 +76,12 @@ def test_a_job_that_outlives_its_snakemake_is_waited_for(copied, undisturbed):
     until(lambda: lock.exists() and lock.stat().st_size, first)
     os.kill(first.pid, signal.SIGSTOP)  # it has the lock, and is slow
     second = copied.start(stage)
-    said = second.stdout.readline()
+    message = second.stdout.readline()
     os.kill(first.pid, signal.SIGCONT)
     assert first.wait() == 0
     assert second.wait() == 0
-    assert f"score {stage.key} · process {first.pid} on " in said
-    assert "is making this already: waits until it ends" in said
+    assert f"score {stage.key} · process {first.pid} on " in message
+    assert "is making this already: waits until it ends" in message
     assert copied.whole(stage)
     assert copied.files(stage) == expected
     assert not list((copied.folder / stage.folder).glob(".*"))
@@ -97,9 +97,9 @@ def elsewhere(project, copied, stage) -> list[str]:
 def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny_dag, copied, undisturbed):
     rng, kills = random.Random(SEED), 0
     while kills < (12 if TORTURE else 1):
-        wanted = rng.choice([one for one in copied.stages if one.kind in ("dataset", "bm25", "score")])
-        run = elsewhere(tiny_dag, copied, wanted)
-        copied.remove(wanted)
+        target = rng.choice([stage for stage in copied.stages if stage.kind in ("dataset", "bm25", "score")])
+        run = elsewhere(tiny_dag, copied, target)
+        copied.remove(target)
         process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         until(lambda: any((copied.folder / ".snakemake/locks").glob("*.lock")), process)
         time.sleep(rng.choice([0, 0.1, 0.3]))
@@ -110,13 +110,13 @@ def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny
         process.wait()
         again = subprocess.run(run, capture_output=True, text=True)
         assert again.returncode == 1
-        told = again.stderr + again.stdout
+        output = again.stderr + again.stdout
         # The second where the lock was not yet taken or freed already: the job had begun, or was not written down.
-        assert "It can be removed with the --unlock argument" in told or "--rerun-incomplete" in told
+        assert "It can be removed with the --unlock argument" in output or "--rerun-incomplete" in output
         assert subprocess.run([*run, "--unlock"], capture_output=True).returncode == 0
         again = subprocess.run([*run, "--rerun-incomplete"], capture_output=True, text=True)
         assert again.returncode == 0, again.stderr
-        assert copied.files(wanted) == undisturbed.files(wanted)
+        assert copied.files(target) == undisturbed.files(target)
 
 
 def test_of_two_snakemakes_at_once_the_second_says_why_it_waits_for_nobody(tiny_dag, copied):
@@ -130,10 +130,10 @@ def test_of_two_snakemakes_at_once_the_second_says_why_it_waits_for_nobody(tiny_
     os.kill(first.pid, signal.SIGSTOP)
     second = subprocess.run(line, capture_output=True, text=True)
     os.kill(first.pid, signal.SIGCONT)
-    told = second.stdout + second.stderr
+    output = second.stdout + second.stderr
     assert second.returncode == 1
-    assert "Directory cannot be locked" in told
-    assert "Traceback" not in told
+    assert "Directory cannot be locked" in output
+    assert "Traceback" not in output
     assert first.wait() == 0
     assert copied.whole(stage)
 

@@ -60,10 +60,10 @@ def test_snakemake_on_a_read_only_results_folder_is_a_line(tiny_dag, tmp_path):
     line[line.index("--directory") + 1] = str(tmp_path)
     with mounted(tmp_path / "results", "size=1m", "ro"):
         done = subprocess.run(line, capture_output=True, text=True)
-    told = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert done.returncode == 1
-    assert "Traceback" not in told
-    assert "Read-only file system: 'results/" in told  # whichever job is first
+    assert "Traceback" not in output
+    assert "Read-only file system: 'results/" in output  # whichever job is first
 
 
 def test_no_cache_and_no_home_are_no_fault(copied, undisturbed):
@@ -80,10 +80,10 @@ def test_a_clock_that_went_back_reruns_nothing(tiny_dag, tmp_path, planned):
     shutil.copytree(tiny_dag.folder, tmp_path / "copy")
     copied = Copy(tmp_path / "copy", planned, tiny_dag.folder)
     stage = copied.named("bm25", "bm25.test")
-    told = (copied.folder / stage.manifest).stat()
+    stat = (copied.folder / stage.manifest).stat()
     hour = 3600_000_000_000
     # what was made before the clock was put back is newer than what was made from it
-    os.utime(copied.folder / stage.manifest, ns=(told.st_atime_ns + hour, told.st_mtime_ns + hour))
+    os.utime(copied.folder / stage.manifest, ns=(stat.st_atime_ns + hour, stat.st_mtime_ns + hour))
     line = tiny_dag.line("-n", copied.named("score", "bm25.test").manifest)
     line[line.index("--directory") + 1] = str(copied.folder)
     done = subprocess.run(line, capture_output=True, text=True)

@@ -69,9 +69,11 @@ def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
 def test_java_s_heap_counts_and_shards_are_stages(words, gib, refused):
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (gib * faults.GIB, before[1]))
-    told = pytest.raises(UserError, match=rf"is {gib}\.0 GiB \(ulimit -v\), at least \d+\.\d are mapped at the start")
+    refusal = pytest.raises(
+        UserError, match=rf"is {gib}\.0 GiB \(ulimit -v\), at least \d+\.\d are mapped at the start"
+    )
     try:
-        with told if refused else nullcontext():
+        with refusal if refused else nullcontext():
             faults.require_address_space(shlex.split(words))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)

@@ -55,11 +55,11 @@ def below(process: int) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parents[folder.name] = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-    found, last = [], {str(process)}
+    processes, last = [], {str(process)}
     while last:
-        last = {one for one, parent in parents.items() if parent in last}
-        found += last
-    return found
+        last = {child for child, parent in parents.items() if parent in last}
+        processes += last
+    return processes
 
 
 def kind_of(process: str) -> str:
@@ -90,8 +90,8 @@ def flat(name: str, seen: list[tuple[float, int]]) -> None:
     third = len(seen) // 3
     memory, files = map(max, zip(*seen[:third], strict=True))
     late, late_files = map(max, zip(*seen[-third:], strict=True))
-    told = f"{memory:.0f} MiB and {files} files at first, {late:.0f} and {late_files} at the end"
-    print(f"{name}: {len(seen)} times, {told}")
+    message = f"{memory:.0f} MiB and {files} files at first, {late:.0f} and {late_files} at the end"
+    print(f"{name}: {len(seen)} times, {message}")
     assert late - memory < 16, seen
     assert late_files - files < 4, seen
 
@@ -106,8 +106,8 @@ def test_thirty_sweeps_run_by_one_snakemake_keep_memory_and_open_files_flat(tiny
     more.write_text(yaml.safe_dump({"bm25": {"engine": "bm25s"}, "sweeps": sweeps}))
     line = tiny_dag.line("sweeps", "--keep-going")
     line[line.index("--directory") + 1], line[line.index("--cores") + 1] = str(copied.folder), "1"
-    with (copied.folder / "said.txt").open("w") as said:
-        process = subprocess.Popen([*line, str(more)], stdout=said, stderr=subprocess.STDOUT)
+    with (copied.folder / "said.txt").open("w") as log:
+        process = subprocess.Popen([*line, str(more)], stdout=log, stderr=subprocess.STDOUT)
         seen, kinds = watched(process)
     assert process.returncode == 0, (copied.folder / "said.txt").read_text()[-3000:]
     for name in sweeps:

@@ -51,7 +51,7 @@ def family_folder(tmp_path_factory, documents):
     import torch
     import transformers
 
-    made = {}
+    folders = {}
 
     def tokenizer_of(name):
         texts = [f"{title} {text}" for _, title, text in documents] + ["what does the lynx eat"]
@@ -65,17 +65,17 @@ def family_folder(tmp_path_factory, documents):
         )
 
     def make(family):
-        if family in made:
-            return made[family]
-        config, tokenizer, told = FAMILIES[family]
+        if family in folders:
+            return folders[family]
+        config, tokenizer, options = FAMILIES[family]
         folder, words = tmp_path_factory.mktemp(family), tokenizer_of(tokenizer)
         ids = {f"{name}_token_id": getattr(words, f"{name}_token_id") for name in ("pad", "bos", "eos", "cls", "sep")}
-        made_config = getattr(transformers, config)(vocab_size=len(words), **SIZE, **ids, **told)
+        made_config = getattr(transformers, config)(vocab_size=len(words), **SIZE, **ids, **options)
         with torch.random.fork_rng():
             torch.manual_seed(11)
             transformers.AutoModel.from_config(made_config).save_pretrained(folder)
         words.save_pretrained(folder)
-        made[family] = folder
+        folders[family] = folder
         return folder
 
     return make

@@ -58,8 +58,8 @@ def test_micro_batches_of_the_least_cost():
         return sum(sizes) + OVERHEAD * len(parts) if max(sizes) <= 500 else 10**9
 
     every = [cuts for size in range(11) for cuts in combinations(range(1, 11), size)]
-    found = np.cumsum([len(rows) for rows in micro_batches(lengths, 500, 1, None)])[:-1]
-    assert cost(tuple(found)) == min(cost(cuts) for cuts in every)
+    chosen = np.cumsum([len(rows) for rows in micro_batches(lengths, 500, 1, None)])[:-1]
+    assert cost(tuple(chosen)) == min(cost(cuts) for cuts in every)
 
 
 def test_smaller_micro_batches_where_they_save_more_than_they_cost():
@@ -76,8 +76,8 @@ def test_smaller_micro_batches_where_they_save_more_than_they_cost():
 
 def lognormal(rng, mean, deviation, shortest, longest, shape):
     """Lengths with this mean and deviation before they are cut."""
-    spread = np.log(1 + (deviation / mean) ** 2)
-    drawn = rng.lognormal(np.log(mean) - spread / 2, spread**0.5, shape)
+    variance = np.log(1 + (deviation / mean) ** 2)
+    drawn = rng.lognormal(np.log(mean) - variance / 2, variance**0.5, shape)
     return np.clip(np.rint(drawn), shortest, longest).astype(np.int64)
 
 
@@ -103,17 +103,17 @@ def padding(lengths, budget):
 @pytest.mark.parametrize("queries", [8, 96])
 @pytest.mark.parametrize("budget", [2048, 4096, 8192, 16384])
 def test_padding_of_a_step_of_lists_of_128_is_below_a_twentieth(msmarco, queries, budget):
-    asked, passages = msmarco(queries, 128)
-    pairs = padding((asked[:, None] + passages + 3).ravel(), budget)
-    texts = np.add(padding(asked + 2, budget), padding(passages.ravel() + 2, budget))
-    for computed, wanted in (pairs, texts):
-        assert wanted >= 0.95 * computed
+    query_lengths, passages = msmarco(queries, 128)
+    pairs = padding((query_lengths[:, None] + passages + 3).ravel(), budget)
+    texts = np.add(padding(query_lengths + 2, budget), padding(passages.ravel() + 2, budget))
+    for computed, needed in (pairs, texts):
+        assert needed >= 0.95 * computed
 
 
 @pytest.mark.parametrize("budget", [2048, 16384])
 def test_packed_rows_are_nearly_full(msmarco, budget):
-    asked, passages = msmarco(96, 128)
-    lengths = (asked[:, None] + passages + 3).ravel()
+    query_lengths, passages = msmarco(96, 128)
+    lengths = (query_lengths[:, None] + passages + 3).ravel()
     rows = [row_length(int(lengths[batch].sum()), budget) for batch in micro_batches(lengths, 0, 1, budget)]
     assert max(rows) == budget
     assert lengths.sum() >= 0.95 * sum(rows)

@@ -93,14 +93,18 @@ def stanford(vocabulary, tmp_path):
     """`stanford(**metadata)`: a checkpoint of Stanford's layout."""
 
     def make(**metadata):
-        made = Checkpoint(tmp_path / "stanford", vocabulary, ["[unused0]", "[unused1]"])
-        weights = {f"bert.{name}": value.contiguous() for name, value in made.model.state_dict().items()}
-        save_file(weights | {"linear.weight": made.weight}, made.folder / "model.safetensors", {"format": "pt"})
-        made.model.config.architectures = ["HF_ColBERT"]
-        made.model.config.save_pretrained(made.folder)
-        made.tokenizer.save_pretrained(made.folder)
-        made.write("artifact.metadata", {key: value for key, value in (METADATA | metadata).items() if value != "gone"})
-        return made
+        checkpoint = Checkpoint(tmp_path / "stanford", vocabulary, ["[unused0]", "[unused1]"])
+        weights = {f"bert.{name}": value.contiguous() for name, value in checkpoint.model.state_dict().items()}
+        save_file(
+            weights | {"linear.weight": checkpoint.weight}, checkpoint.folder / "model.safetensors", {"format": "pt"}
+        )
+        checkpoint.model.config.architectures = ["HF_ColBERT"]
+        checkpoint.model.config.save_pretrained(checkpoint.folder)
+        checkpoint.tokenizer.save_pretrained(checkpoint.folder)
+        checkpoint.write(
+            "artifact.metadata", {key: value for key, value in (METADATA | metadata).items() if value != "gone"}
+        )
+        return checkpoint
 
     return make
 
@@ -110,18 +114,20 @@ def pylate(vocabulary, tmp_path):
     """`pylate(**library)`: a checkpoint as PyLate saves it."""
 
     def make(**library):
-        made = Checkpoint(tmp_path / "pylate", vocabulary, [])
-        made.tokenizer.add_tokens(["[Q] ", "[D] "])
-        made.model.save_pretrained(made.folder)
-        made.tokenizer.save_pretrained(made.folder)
+        checkpoint = Checkpoint(tmp_path / "pylate", vocabulary, [])
+        checkpoint.tokenizer.add_tokens(["[Q] ", "[D] "])
+        checkpoint.model.save_pretrained(checkpoint.folder)
+        checkpoint.tokenizer.save_pretrained(checkpoint.folder)
         types = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
         rows = enumerate(types.items())
-        made.write("modules.json", [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in rows])
-        made.write("sentence_bert_config.json", {"max_seq_length": 39, "do_lower_case": False})
-        made.write("1_Dense/config.json", DENSE)
-        save_file({"linear.weight": made.weight}, made.folder / "1_Dense/model.safetensors")
-        made.write("config_sentence_transformers.json", LIBRARY | library)
-        return made
+        checkpoint.write(
+            "modules.json", [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in rows]
+        )
+        checkpoint.write("sentence_bert_config.json", {"max_seq_length": 39, "do_lower_case": False})
+        checkpoint.write("1_Dense/config.json", DENSE)
+        save_file({"linear.weight": checkpoint.weight}, checkpoint.folder / "1_Dense/model.safetensors")
+        checkpoint.write("config_sentence_transformers.json", LIBRARY | library)
+        return checkpoint
 
     return make
 
@@ -157,12 +163,12 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-4}
 
 @pytest.mark.parametrize("metadata", [{}, {"mask_punctuation": True, "attend_to_mask_tokens": True}])
 def test_stanford_s_scores(stanford, ours, metadata):
-    made = stanford(**metadata)
-    markers = made.tokenizer.convert_tokens_to_ids(["[unused0]", "[unused1]"])
-    expected = made.scores(markers, attend=metadata.get("attend_to_mask_tokens", False))
-    torch.testing.assert_close(ours(made.folder), expected, **CLOSE)
-    torch.testing.assert_close(theirs(made.folder), expected, **CLOSE)
-    assert longest_input(made.folder) == 40
+    checkpoint = stanford(**metadata)
+    markers = checkpoint.tokenizer.convert_tokens_to_ids(["[unused0]", "[unused1]"])
+    expected = checkpoint.scores(markers, attend=metadata.get("attend_to_mask_tokens", False))
+    torch.testing.assert_close(ours(checkpoint.folder), expected, **CLOSE)
+    torch.testing.assert_close(theirs(checkpoint.folder), expected, **CLOSE)
+    assert longest_input(checkpoint.folder) == 40
 
 
 @pytest.mark.parametrize(
@@ -175,16 +181,18 @@ def test_stanford_s_scores(stanford, ours, metadata):
     ],
 )
 def test_pylate_s_scores(pylate, ours, library):
-    made = pylate(**library)
-    markers = made.tokenizer.convert_tokens_to_ids(["[Q] ", "[D] "]) if library.get("query_prefix") is None else [0, 0]
+    checkpoint = pylate(**library)
+    markers = (
+        checkpoint.tokenizer.convert_tokens_to_ids(["[Q] ", "[D] "]) if library.get("query_prefix") is None else [0, 0]
+    )
     how = {
         "filled": library.get("do_query_expansion", True),
         "attend": library.get("attend_to_expansion_tokens", False),
     }
-    expected = made.scores(markers, **how)
-    torch.testing.assert_close(ours(made.folder), expected, **CLOSE)
-    torch.testing.assert_close(theirs(made.folder), expected, **CLOSE)
-    assert longest_input(made.folder) == 40
+    expected = checkpoint.scores(markers, **how)
+    torch.testing.assert_close(ours(checkpoint.folder), expected, **CLOSE)
+    torch.testing.assert_close(theirs(checkpoint.folder), expected, **CLOSE)
+    assert longest_input(checkpoint.folder) == 40
 
 
 @pytest.mark.parametrize(

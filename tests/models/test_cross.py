@@ -44,8 +44,8 @@ def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs
     tokenizer, theirs = load_tokenizer(folder), AutoModel.from_pretrained(folder).eval()
     head = load_file(folder / "2_Dense/model.safetensors")
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
-    asked = list(Collection(dataset).queries("test").values())
-    first = [asked[q - 40] for q, _ in pairs[2]]
+    queries = list(Collection(dataset).queries("test").values())
+    first = [queries[q - 40] for q, _ in pairs[2]]
     second = [
         tokenizer.decode(
             tokenizer(contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)["input_ids"][:24]
@@ -122,14 +122,14 @@ def test_a_saved_folder_loads_as_a_sentence_transformers_cross_encoder(
     assert cross.pooling == pooling
 
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
-    asked = list(Collection(dataset).queries("test").values())
+    queries = list(Collection(dataset).queries("test").values())
     short = [(q, p) for q, p in pairs[2] if p % 3 == 0]  # passages that are not cut
     theirs = Theirs(str(model.folder / "cross"), device="cpu", local_files_only=True)
-    texts = [(asked[q - 40], contents(rows[p]["title"], rows[p]["text"])) for q, p in short]
+    texts = [(queries[q - 40], contents(rows[p]["title"], rows[p]["text"])) for q, p in short]
     expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
-    kept = [i for i, (_, p) in enumerate(pairs[2]) if p % 3 == 0]
-    made = cross.score([pairs[0][i] for i in kept], [pairs[1][i] for i in kept], template, "fp32", BUDGET)
-    assert np.allclose(made, expected, atol=1e-5)
+    selected = [i for i, (_, p) in enumerate(pairs[2]) if p % 3 == 0]
+    scores = cross.score([pairs[0][i] for i in selected], [pairs[1][i] for i in selected], template, "fp32", BUDGET)
+    assert np.allclose(scores, expected, atol=1e-5)
 
 
 def test_a_new_head_follows_the_seed(encoder):
@@ -177,6 +177,6 @@ def test_segments_of_packed_rows_score_and_learn_as_padded_ones(segments, pairs,
     assert torch.allclose(*results, atol=1e-4)
     for scores in results:
         scores.square().sum().backward()
-    for (name, one), other in zip(padded.named_parameters(), packed.parameters(), strict=True):
-        if one.grad is not None:
-            assert torch.allclose(one.grad, other.grad, rtol=1e-3, atol=1e-3), name
+    for (name, parameter), other in zip(padded.named_parameters(), packed.parameters(), strict=True):
+        if parameter.grad is not None:
+            assert torch.allclose(parameter.grad, other.grad, rtol=1e-3, atol=1e-3), name

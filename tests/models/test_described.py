@@ -49,16 +49,16 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "module", "told"),
+    ("pooling", "module", "message"),
     [
         (MEAN, "WordWeights", "modules.json: describes the module WordWeights, which is not computed here"),
         (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean [+] max"),
         ({"pooling_mode": "mean_sqrt_len_tokens"}, "Normalize", "describes the pooling mean_sqrt_len_tokens"),
     ],
 )
-def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, told):
+def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, message):
     describe(tmp_path, pooling, module)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         described_towers(tmp_path)
 
 

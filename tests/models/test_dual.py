@@ -62,11 +62,11 @@ def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
     ]
     for tower in ("query", "passage"):
         with torch.inference_mode():
-            made = ours.encode(tower, [opened.passages[i] for i in range(60)], opened.template, "fp32")
+            vectors = ours.encode(tower, [opened.passages[i] for i in range(60)], opened.template, "fp32")
         folder = model.folder / "dual" / ("shared" if shared else tower)
         theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         theirs.max_seq_length = 24 + 2
-        assert np.abs(theirs.encode(texts, show_progress_bar=False) - made.numpy()).max() < 1e-5
+        assert np.abs(theirs.encode(texts, show_progress_bar=False) - vectors.numpy()).max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -87,26 +87,26 @@ def test_two_towers_load_as_one_model_of_sentence_transformers(
     theirs.max_seq_length = 24 + 2
     with torch.inference_mode():
         queries = ours.encode("query", [opened.queries[i] for i in range(20)], opened.template, "fp32")
-        made = ours.encode("passage", [opened.passages[i] for i in range(60)], opened.template, "fp32")
-    found = [
+        encoded = ours.encode("passage", [opened.passages[i] for i in range(60)], opened.template, "fp32")
+    vectors = [
         theirs.encode_query(texts, show_progress_bar=False),
         theirs.encode_document(passages, show_progress_bar=False),
     ]
-    assert np.abs(found[0] - queries.numpy()).max() < 1e-5
-    assert np.abs(found[1] - made.numpy()).max() < 1e-5
+    assert np.abs(vectors[0] - queries.numpy()).max() < 1e-5
+    assert np.abs(vectors[1] - encoded.numpy()).max() < 1e-5
     assert np.abs(theirs.encode_document(texts, show_progress_bar=False) - queries.numpy()).max() > 1e-3
-    expected = dot_scores(queries, made, 1.0)
-    assert torch.allclose(theirs.similarity(*found), expected, atol=1e-5 * float(expected.abs().max()))
+    expected = dot_scores(queries, encoded, 1.0)
+    assert torch.allclose(theirs.similarity(*vectors), expected, atol=1e-5 * float(expected.abs().max()))
     assert len(list((model.folder / "dual").rglob("*.safetensors"))) == 2  # no weight is stored twice
 
 
 def test_towers_start_alike_and_are_separate_or_one(encoder):
     params = {"pooling": "cls", "normalize": False, "temperature": 1.0}
     two = DualEncoder.start(encoder.folder / "hf", **params, shared=False)
-    one = DualEncoder.start(encoder.folder / "hf", **params, shared=True)
+    single = DualEncoder.start(encoder.folder / "hf", **params, shared=True)
     assert not two.shared
-    assert one.shared
-    assert sum(p.numel() for p in two.parameters()) == 2 * sum(p.numel() for p in one.parameters())
+    assert single.shared
+    assert sum(p.numel() for p in two.parameters()) == 2 * sum(p.numel() for p in single.parameters())
     for a, b in zip(two.towers["query"].parameters(), two.towers["passage"].parameters(), strict=True):
         assert torch.equal(a, b)
     assert two.dimension == 32

@@ -66,13 +66,13 @@ def sharded(encoder_folder, tmp_path):
 def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path, layers):
     params = {"source": "folder", "sha256": weights_digest(sharded), "layers": layers}
     run(make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)}))
-    made = open_artifact(tmp_path / "e-0123456789")
+    artifact = open_artifact(tmp_path / "e-0123456789")
     inputs = {"input_ids": torch.tensor([[5, 6, 7]])}
-    states = [load_encoder(folder).eval()(**inputs).last_hidden_state for folder in (made.folder / "hf", sharded)]
+    states = [load_encoder(folder).eval()(**inputs).last_hidden_state for folder in (artifact.folder / "hf", sharded)]
     assert torch.equal(*states) == (layers is None)
     whole = load_encoder(encoder_folder, layers).eval()(**inputs).last_hidden_state
     assert torch.equal(states[0], whole)
-    assert len(weight_files(made.folder / "hf")) == (1 if layers else len(weight_files(sharded)))
+    assert len(weight_files(artifact.folder / "hf")) == (1 if layers else len(weight_files(sharded)))
 
 
 def test_the_digest_of_shards_is_that_of_sha256sums_lines(make_job, sharded, tmp_path):

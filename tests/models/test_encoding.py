@@ -24,11 +24,11 @@ def test_each_text_gets_its_own_vector(model, tokens, budget, attention):
         alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32") for i in range(60)]
     accelerate(model, Execution(attention=attention), budget, "fp32", training=False)
     texts = opened.passages.take(np.arange(60))
-    made = encode_all(
+    vectors = encode_all(
         model, "passage", texts, opened.template, "fp32", budget, on_batch=lambda part: counted.extend(part)
     )
-    assert made.shape == (60, 32)
-    assert torch.allclose(made, torch.cat(alone), atol=1e-5 * float(made.abs().max()))
+    assert vectors.shape == (60, 32)
+    assert torch.allclose(vectors, torch.cat(alone), atol=1e-5 * float(vectors.abs().max()))
     assert sum(counted) == len(texts.ids) + 60 * 2
     assert len(counted) == 60
 
@@ -38,8 +38,8 @@ def test_what_does_not_fit_is_refused_whatever_its_place(model, tokens):
     texts = opened.passages.take(np.arange(60))
     how = model, "passage", texts, opened.template, "fp32", 64
     assert encode_all(*how, torch.float16).dtype == torch.float16
-    for value, told in ((1e6, r"[\d.e+]+"), (float("nan"), "nan")):
+    for value, pattern in ((1e6, r"[\d.e+]+"), (float("nan"), "nan")):
         with torch.no_grad():
             model.towers["passage"].encoder.layer[1].output.LayerNorm.weight[3] = value
-        with pytest.raises(UserError, match=f"a vector holds {told}, float16 ends at 65504"):
+        with pytest.raises(UserError, match=f"a vector holds {pattern}, float16 ends at 65504"):
             encode_all(*how, torch.float16)

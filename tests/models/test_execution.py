@@ -1,4 +1,4 @@
-"""What is chosen for whom, and that compiled layers compute the same."""
+"""Which attention and packing an encoder gets, and that compiled layers compute the same."""
 
 import numpy as np
 import pytest
@@ -24,14 +24,14 @@ def model(encoder):
     towers = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = {"dual": DualEncoder.start(folder, **towers), "cross": CrossEncoder.start(folder, "cls")}
-    return nn.ModuleDict(made)
+        parts = {"dual": DualEncoder.start(folder, **towers), "cross": CrossEncoder.start(folder, "cls")}
+    return nn.ModuleDict(parts)
 
 
 def chosen(model):
     """Attention and packing of both parts."""
     encoders = {"dual": model["dual"].towers["query"], "cross": model["cross"].encoder}
-    return {part: (one.config._attn_implementation, model[part].packed) for part, one in encoders.items()}
+    return {part: (encoder.config._attn_implementation, model[part].packed) for part, encoder in encoders.items()}
 
 
 @pytest.mark.skipif(device().type != "cpu", reason="what auto is on a CPU")
@@ -85,7 +85,7 @@ def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_te
         accelerate(model, Execution(attention="packed"), 128, "fp32", training=True)
     model.eval()
     dual = model["dual"]
-    names, found = list(dual.state_dict()), []
+    names, results = list(dual.state_dict()), []
     # with their special tokens 77, 96, 82 and 73: rows of 128
     batches = [texts([9] * 7), texts([6] * 12), texts([20, 1, 53]), texts([71])]
     for _ in ("eager", "compiled"):
@@ -93,10 +93,10 @@ def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_te
             dual.zero_grad()
             vectors = dual.encode("query", batch, TEMPLATE, "fp32")
             vectors.square().sum().backward()
-            found.append([vectors.detach(), *(p.grad.clone() for p in dual.parameters() if p.grad is not None)])
+            results.append([vectors.detach(), *(p.grad.clone() for p in dual.parameters() if p.grad is not None)])
         compile_layers(dual, packed=True)
-    for one, other in zip(found[: len(batches)], found[len(batches) :], strict=True):
-        for a, b in zip(one, other, strict=True):
+    for eager, compiled in zip(results[: len(batches)], results[len(batches) :], strict=True):
+        for a, b in zip(eager, compiled, strict=True):
             assert torch.allclose(a, b, atol=1e-4, rtol=1e-4)
     # two layers and four batches: one code, without breaks
     assert traced["stats"]["unique_graphs"] == 1
@@ -108,15 +108,15 @@ def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, trace
     """As cached gradients need it: first without a graph, then with one."""
     accelerate(model, Execution(attention="packed", compile="always"), 128, "fp32", training=True)
     model.train()
-    made = []
+    vectors = []
     for learning in (False, True):
         torch.manual_seed(5)
         with torch.set_grad_enabled(learning):
-            made.append(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32").detach())
+            vectors.append(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32").detach())
     assert traced["stats"]["unique_graphs"] == 2
-    assert torch.equal(*made)
+    assert torch.equal(*vectors)
     torch.manual_seed(6)
-    assert not torch.equal(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), made[0])
+    assert not torch.equal(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), vectors[0])
 
 
 def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys):
@@ -125,8 +125,8 @@ def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys
     can_compile.cache_clear()
     try:
         assert [can_compile(), can_compile()] == [False, False]
-        said = capsys.readouterr().err
-        assert said.count("none of the C compilers gcc-of-nobody, gcc, clang is on the path") == 1
+        output = capsys.readouterr().err
+        assert output.count("none of the C compilers gcc-of-nobody, gcc, clang is on the path") == 1
         (tmp_path / "clang").write_text("#!/bin/sh")
         (tmp_path / "clang").chmod(0o755)
         can_compile.cache_clear()
@@ -142,6 +142,6 @@ def test_without_training_encoders_are_frozen_and_not_compiled(model, traced):
     plain = {name for name, module in model.named_modules() if type(module) is nn.Linear}
     assert not plain
     with torch.inference_mode():
-        made = model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32")
-    assert torch.allclose(made, before, atol=1e-5 * float(before.abs().max()))
+        vectors = model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32")
+    assert torch.allclose(vectors, before, atol=1e-5 * float(before.abs().max()))
     assert not traced["stats"]["unique_graphs"]

@@ -157,8 +157,8 @@ def test_no_place_keeps_its_own_dropout(family, folder, ids, tokenizer, monkeypa
 
 def test_dropout_that_the_configuration_left_out_can_be_set(family_folder, tmp_path):
     folder = shutil.copytree(family_folder("modernbert"), tmp_path / "without")
-    told = json.loads((folder / "config.json").read_text()) | {"attention_dropout": 0.0}
-    (folder / "config.json").write_text(json.dumps(told))
+    config = json.loads((folder / "config.json").read_text()) | {"attention_dropout": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
     model = DualEncoder.start(folder, **TOWERS)
     assert isinstance(model.towers["query"].layers[0].attn.out_drop, torch.nn.Identity)
     set_dropout(model, 0.2)
@@ -175,8 +175,8 @@ def test_the_first_layers_are_a_prefix(family, folder, ids, tokenizer, make_job,
         expected = whole(**inputs, output_hidden_states=True).hidden_states[2]
         if family == "modernbert":  # its last layer is followed by a norm
             expected = whole.final_norm(expected)
-        made = short(**inputs).last_hidden_state
-    assert torch.allclose(made, expected, atol=1e-6)
+        states = short(**inputs).last_hidden_state
+    assert torch.allclose(states, expected, atol=1e-6)
 
 
 def test_more_layers_than_there_are_are_refused(family_folder, make_job, tmp_path):
@@ -224,17 +224,17 @@ def test_ernie_reads_every_text_as_task_0(family_folder):
     model = load_encoder(family_folder("ernie")).eval()
     inputs = {"input_ids": torch.arange(5, 12)[None], "attention_mask": torch.ones(1, 7, dtype=torch.int64)}
     with torch.inference_mode():
-        plain, zero, one = (
-            model(**inputs, **told).last_hidden_state
-            for told in ({}, *({"task_type_ids": torch.full((1, 7), task)} for task in (0, 1)))
+        plain, task_0, task_1 = (
+            model(**inputs, **extra).last_hidden_state
+            for extra in ({}, *({"task_type_ids": torch.full((1, 7), task)} for task in (0, 1)))
         )
-    assert torch.equal(plain, zero)
-    assert not torch.allclose(plain, one, atol=1e-3)
+    assert torch.equal(plain, task_0)
+    assert not torch.allclose(plain, task_1, atol=1e-3)
 
 
 def test_an_encoders_folder_says_what_was_kept(family_folder, make_job, tmp_path):
     params = {"source": "folder", "layers": 1}
     job = make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(family_folder("modernbert"))})
     run(job)
-    told = json.loads(open_artifact(job.out).path("hf/config.json").read_text())
-    assert told["num_hidden_layers"] == len(told["layer_types"]) == 1
+    config = json.loads(open_artifact(job.out).path("hf/config.json").read_text())
+    assert config["num_hidden_layers"] == len(config["layer_types"]) == 1

@@ -26,8 +26,8 @@ def test_a_layer_by_hand():
     with torch.no_grad():
         plain.weight.copy_(torch.tensor([[1.0, 2.0], [-3.0, 0.5]]))
         plain.bias.copy_(torch.tensor([0.25, -1.0]))
-    made = FrozenLinear(plain, torch.float32, rows=64, gelu=False)(torch.tensor([[[1.0, 1.0], [2.0, -4.0]]]))
-    assert made.tolist() == [[[3.25, -3.5], [-5.75, -9.0]]]
+    outputs = FrozenLinear(plain, torch.float32, rows=64, gelu=False)(torch.tensor([[[1.0, 1.0], [2.0, -4.0]]]))
+    assert outputs.tolist() == [[[3.25, -3.5], [-5.75, -9.0]]]
     # x Φ(x) at 3.25 and -3.5: 3.25 · 0.99942297, -3.5 · 0.00023263
     gelu = FrozenLinear(plain, torch.float32, rows=64, gelu=True)(torch.tensor([[1.0, 1.0]]))
     assert gelu.flatten().tolist() == pytest.approx([3.2481247, -0.0008142], abs=1e-6)
@@ -43,10 +43,10 @@ def test_any_number_of_rows(dtype, error, bias):
     for rows in (1, 7, 64, 1000):
         inputs = torch.randn(rows, 3, 384)
         with torch.inference_mode():
-            made, expected = frozen(inputs), plain(inputs)
-        assert made.dtype == dtype
-        assert made.shape == expected.shape
-        assert float((made - expected).abs().max()) < error
+            outputs, expected = frozen(inputs), plain(inputs)
+        assert outputs.dtype == dtype
+        assert outputs.shape == expected.shape
+        assert float((outputs - expected).abs().max()) < error
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -59,21 +59,21 @@ def test_every_family_gives_the_same_vectors(family, family_folder):
         with torch.inference_mode():
             expected = model.encode("passage", ids, template, "fp32", 8)
             accelerate(model, Execution(), 64, mode, training=False)
-            made = model.encode("passage", ids, template, mode, 8)
-        assert float((made - expected).abs().max() / expected.abs().max()) < error
+            vectors = model.encode("passage", ids, template, mode, 8)
+        assert float((vectors - expected).abs().max() / expected.abs().max()) < error
         assert not any(type(module) is nn.Linear and by_onednn() for module in model.modules())
 
 
 @onednn
 def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_folder):
-    def activations(**told):
+    def activations(**options):
         model = DualEncoder.start(family_folder("bert"), **TOWERS).towers["query"]
         for layer in model.encoder.layer:
-            layer.intermediate.intermediate_act_fn = told.get("act", layer.intermediate.intermediate_act_fn)
+            layer.intermediate.intermediate_act_fn = options.get("act", layer.intermediate.intermediate_act_fn)
         freeze(model, "fp32", 64)
         return {
-            (type(one.intermediate.intermediate_act_fn), one.intermediate.dense.activation[0])
-            for one in model.encoder.layer
+            (type(block.intermediate.intermediate_act_fn), block.intermediate.dense.activation[0])
+            for block in model.encoder.layer
         }
 
     assert activations() == {(nn.Identity, "gelu")}
@@ -96,17 +96,17 @@ def test_the_number_of_rows_changes_no_bit(dtype, inner, outer):
 @onednn
 @pytest.mark.parametrize("mode", ["fp32", "bf16"])
 def test_threads_change_no_bit(mode):
-    before, made = torch.get_num_threads(), set()
+    before, results = torch.get_num_threads(), set()
     torch.manual_seed(0)
     plain, inputs = nn.Linear(1536, 384), torch.randn(3, 88, 1536)
     dtype = torch.bfloat16 if mode == "bf16" else torch.float32
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            made.add(FrozenLinear(plain, dtype, 4096, gelu=True)(inputs).float().numpy().tobytes())
+            results.add(FrozenLinear(plain, dtype, 4096, gelu=True)(inputs).float().numpy().tobytes())
     finally:
         torch.set_num_threads(before)
-    assert len(made) == 1
+    assert len(results) == 1
 
 
 def test_without_onednn_weights_are_cast_alone(family_folder):

@@ -18,15 +18,15 @@ def loop(rows, template, multiple):
     """Tensors of rows of (ids, segment) parts, one token after the other."""
     lists = [[(int(token), segment) for part, segment in row for token in part] for row in rows]
     width = -(-max(map(len, lists), default=0) // multiple) * multiple
-    made = {"input_ids": [], "attention_mask": [], "token_type_ids": []}
+    inputs = {"input_ids": [], "attention_mask": [], "token_type_ids": []}
     for row in lists:
         filler = [0] * (width - len(row))
-        made["input_ids"].append([token for token, _ in row] + [template.pad] * len(filler))
-        made["attention_mask"].append([1] * len(row) + filler)
-        made["token_type_ids"].append([segment for _, segment in row] + filler)
+        inputs["input_ids"].append([token for token, _ in row] + [template.pad] * len(filler))
+        inputs["attention_mask"].append([1] * len(row) + filler)
+        inputs["token_type_ids"].append([segment for _, segment in row] + filler)
     if template.types is None:
-        del made["token_type_ids"]
-    return made
+        del inputs["token_type_ids"]
+    return inputs
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -39,18 +39,18 @@ def test_padded_inputs_equal_a_plain_loop(template, multiple):
     before, after = template.single
     expected = loop([((before, 0), (text, 0), (after, 0)) for text in first], template, multiple)
     for texts in (first, Ragged.of(first)):
-        made = template.singles(texts, multiple)
-        assert {name: tensor.tolist() for name, tensor in made.items()} == expected
-        assert {tensor.dtype for tensor in made.values()} == {torch.int64}
+        inputs = template.singles(texts, multiple)
+        assert {name: tensor.tolist() for name, tensor in inputs.items()} == expected
+        assert {tensor.dtype for tensor in inputs.values()} == {torch.int64}
     before, between, after = template.pair
     types = template.types or (0, 0, 0, 0, 0)
     rows = [tuple(zip((before, a, between, b, after), types, strict=True)) for a, b in zip(first, second, strict=True)]
-    made = template.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
-    assert {name: tensor.tolist() for name, tensor in made.items()} == loop(rows, template, multiple)
+    inputs = template.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
+    assert {name: tensor.tolist() for name, tensor in inputs.items()} == loop(rows, template, multiple)
 
 
 def test_more_rows_are_one_padding_id_each():
-    made = TEMPLATES[1].single_inputs(Ragged.of([np.array([10, 11])])).filled(3).padded(8)
-    assert made["input_ids"].tolist() == [[5, 6, 10, 11, 9, 9, 9, 9], [9] * 8, [9] * 8]
-    assert made["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0, 0, 0], [1] + [0] * 7, [1] + [0] * 7]
-    assert made["token_type_ids"].sum() == 0
+    inputs = TEMPLATES[1].single_inputs(Ragged.of([np.array([10, 11])])).filled(3).padded(8)
+    assert inputs["input_ids"].tolist() == [[5, 6, 10, 11, 9, 9, 9, 9], [9] * 8, [9] * 8]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0, 0, 0], [1] + [0] * 7, [1] + [0] * 7]
+    assert inputs["token_type_ids"].sum() == 0

@@ -25,21 +25,21 @@ def by_hand():
 def test_a_layer_and_its_gradients_by_hand():
     layer = LearningLinear(by_hand(), rows=4)
     inputs = torch.tensor([[[1.0, 1.0], [2.0, -4.0]]], requires_grad=True)
-    made = layer(inputs)
-    assert made.tolist() == [[[3.25, -3.5], [-5.75, -9.0]]]
-    made.backward(torch.tensor([[[1.0, 0.0], [2.0, -1.0]]]))
+    outputs = layer(inputs)
+    assert outputs.tolist() == [[[3.25, -3.5], [-5.75, -9.0]]]
+    outputs.backward(torch.tensor([[[1.0, 0.0], [2.0, -1.0]]]))
     assert inputs.grad.tolist() == [[[1.0, 2.0], [5.0, 3.5]]]  # dy W
     assert layer.weight.grad.tolist() == [[5.0, -7.0], [-2.0, 4.0]]  # dyᵀ x
     assert layer.bias.grad.tolist() == [3.0, -1.0]  # Σ dy
 
 
-def gradients(layer, inputs, made):
+def gradients(layer, inputs, gradient):
     layer.zero_grad()
-    told = inputs.clone().requires_grad_()
-    values = layer(told)
-    values.backward(made)
+    leaf = inputs.clone().requires_grad_()
+    values = layer(leaf)
+    values.backward(gradient)
     of_bias = [] if layer.bias is None else [layer.bias.grad.clone()]
-    return [values.detach(), told.grad, layer.weight.grad.clone(), *of_bias]
+    return [values.detach(), leaf.grad, layer.weight.grad.clone(), *of_bias]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -47,20 +47,20 @@ def gradients(layer, inputs, made):
 def test_any_shape_gives_what_the_plain_layer_gives_and_threads_change_no_bit(rows, bias):
     torch.manual_seed(0)
     plain = nn.Linear(96, 200, bias=bias)
-    inputs, made = torch.randn(3, rows, 96), torch.randn(3, rows, 200)
-    expected = gradients(plain.double(), inputs.double(), made.double())
+    inputs, gradient = torch.randn(3, rows, 96), torch.randn(3, rows, 200)
+    expected = gradients(plain.double(), inputs.double(), gradient.double())
     plain.float()
-    before, found = torch.get_num_threads(), []
+    before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(gradients(LearningLinear(plain, rows=512), inputs, made))
+            results.append(gradients(LearningLinear(plain, rows=512), inputs, gradient))
     finally:
         torch.set_num_threads(before)
-    for one, true in zip(found[0], expected, strict=True):
-        assert float((one - true).abs().max()) <= 2e-6 * float(true.abs().max())
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+    for value, true in zip(results[0], expected, strict=True):
+        assert float((value - true).abs().max()) <= 2e-6 * float(true.abs().max())
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 def test_a_step_of_the_optimizer_is_seen_by_the_next_product():
@@ -68,9 +68,9 @@ def test_a_step_of_the_optimizer_is_seen_by_the_next_product():
     layer, inputs = LearningLinear(nn.Linear(32, 48), rows=64), torch.randn(10, 32)
     optimizer = make_optimizer(layer, TRAIN)
     for _ in range(3):
-        made = gradients(layer, inputs, torch.ones(10, 48))
-        assert torch.allclose(made[0], inputs @ layer.weight.T + layer.bias, atol=1e-5)
-        assert torch.allclose(made[1], torch.ones(10, 48) @ layer.weight, atol=1e-5)
+        results = gradients(layer, inputs, torch.ones(10, 48))
+        assert torch.allclose(results[0], inputs @ layer.weight.T + layer.bias, atol=1e-5)
+        assert torch.allclose(results[1], torch.ones(10, 48) @ layer.weight, atol=1e-5)
         optimizer.step()
 
 
@@ -112,7 +112,7 @@ def test_an_encoder_keeps_its_parameters_and_their_names():
     tower = nn.Sequential(Tower(), Tower())
     before = dict(tower.named_parameters())
     make_ready(tower, rows=64)
-    assert sum(isinstance(one, LearningLinear) for one in tower.modules()) == 2
+    assert sum(isinstance(module, LearningLinear) for module in tower.modules()) == 2
     after = dict(tower.named_parameters())
     assert before.keys() == after.keys()
     assert all(before[name] is after[name] for name in before)

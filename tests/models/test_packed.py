@@ -31,19 +31,19 @@ def family(request):
 @pytest.fixture
 def encoder(family):
     """A random encoder of a family in float64, without dropout, and its template."""
-    told = OTHER_SIZES.get(family, SIZES | {"type_vocab_size": 2})
-    config = AutoConfig.for_model(family, vocab_size=90, max_position_embeddings=48, pad_token_id=0, **told)
+    sizes = OTHER_SIZES.get(family, SIZES | {"type_vocab_size": 2})
+    config = AutoConfig.for_model(family, vocab_size=90, max_position_embeddings=48, pad_token_id=0, **sizes)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        made = AutoModel.from_config(config).double().eval()
+        model = AutoModel.from_config(config).double().eval()
     types = None if family == "distilbert" else (0, 0, 0, 1, 1)
-    return made, Template(((2,), (3,)), ((2,), (3, 3), (3,)), types, 0)
+    return model, Template(((2,), (3,)), ((2,), (3, 3), (3,)), types, 0)
 
 
 def both(model, compute):
     """Values and gradients of every parameter, padded and packed."""
     attention.register()
-    found = []
+    results = []
     for name, packed in (("sdpa", None), (attention.PACKED, BUDGET)):
         for module in model.modules():
             if hasattr(module, "set_attn_implementation"):
@@ -52,8 +52,10 @@ def both(model, compute):
         model.zero_grad()
         values = compute(model)
         (values * torch.linspace(-1, 2, values.numel(), dtype=values.dtype).view_as(values)).sum().backward()
-        found.append((values.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}))
-    return found
+        results.append(
+            (values.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        )
+    return results
 
 
 def assert_equal(padded, packed, atol):
@@ -116,17 +118,17 @@ def test_a_row_by_hand():
     """Texts of 3 and 2 tokens in a row of 8: three tokens of filler, in one text of padding."""
     inputs = Inputs(np.array([2, 7, 3, 2, 3]), np.array([0, 0, 0, 1, 1]), np.array([3, 2]), pad=0)
     config = AutoConfig.for_model("bert", pad_token_id=0)
-    made = pack(inputs, 8, config)
-    assert made["input_ids"].tolist() == [[2, 7, 3, 2, 3, 0, 0, 0]]
-    assert made["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0]]
-    assert made["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 1, 2]]
-    assert made["cu_seq_lens_q"].tolist() == [0, 3, 5, 8]
-    assert made["cu_seq_lens_q"].dtype == torch.int32
-    assert made["max_length_q"] == 128
+    row = pack(inputs, 8, config)
+    assert row["input_ids"].tolist() == [[2, 7, 3, 2, 3, 0, 0, 0]]
+    assert row["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0]]
+    assert row["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 1, 2]]
+    assert row["cu_seq_lens_q"].tolist() == [0, 3, 5, 8]
+    assert row["cu_seq_lens_q"].dtype == torch.int32
+    assert row["max_length_q"] == 128
     # positions behind the padding's; filler of four tokens in texts of at most three
-    made = pack(inputs, 9, AutoConfig.for_model("roberta", pad_token_id=1))
-    assert made["position_ids"].tolist() == [[2, 3, 4, 2, 3, 2, 3, 4, 2]]
-    assert made["cu_seq_lens_q"].tolist() == [0, 3, 5, 8, 9]
+    row = pack(inputs, 9, AutoConfig.for_model("roberta", pad_token_id=1))
+    assert row["position_ids"].tolist() == [[2, 3, 4, 2, 3, 2, 3, 4, 2]]
+    assert row["cu_seq_lens_q"].tolist() == [0, 3, 5, 8, 9]
     # a full row has no filler
     assert pack(inputs, 5, config)["cu_seq_lens_q"].tolist() == [0, 3, 5]
 
@@ -141,15 +143,15 @@ def test_rows_have_few_lengths():
 def test_dropped_attention_is_right_on_average_and_follows_the_seed():
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 12, 2, 4)
-    told = (torch.tensor([0, 5, 12], dtype=torch.int32), 8, 0.5)
-    exact = attention.by_padding(query, key, value, *told, 0.0)
-    drawn = torch.stack([attention.by_padding(query, key, value, *told, 0.4) for _ in range(2000)])
+    settings = (torch.tensor([0, 5, 12], dtype=torch.int32), 8, 0.5)
+    exact = attention.by_padding(query, key, value, *settings, 0.0)
+    drawn = torch.stack([attention.by_padding(query, key, value, *settings, 0.4) for _ in range(2000)])
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.allclose(drawn.mean(0), exact, atol=5 * float(drawn.std(0).max()) / 2000**0.5)
     torch.manual_seed(1)
-    once = attention.by_padding(query, key, value, *told, 0.4)
+    once = attention.by_padding(query, key, value, *settings, 0.4)
     torch.manual_seed(1)
-    assert torch.equal(attention.by_padding(query, key, value, *told, 0.4), once)
+    assert torch.equal(attention.by_padding(query, key, value, *settings, 0.4), once)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -157,9 +159,9 @@ def test_the_kernel_is_called_as_pytorch_declares_it(dropout):
     """Shapes alone, on the device `meta`: the operation and its derivative exist and take what they are given."""
     q, k, v = (torch.empty(24, 4, 32, device="meta", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     bounds = torch.empty(5, dtype=torch.int32, device="meta")
-    made = attention.by_kernel(q, k, v, bounds, 128, 0.2, dropout)
-    made.sum().backward()
-    assert made.shape == q.grad.shape == (24, 4, 32)
+    output = attention.by_kernel(q, k, v, bounds, 128, 0.2, dropout)
+    output.sum().backward()
+    assert output.shape == q.grad.shape == (24, 4, 32)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel needs CUDA")
@@ -168,12 +170,12 @@ def test_the_kernel_gives_what_padding_gives(dropout):
     torch.manual_seed(0)
     parts = torch.randn(3, 24, 4, 32, device="cuda", dtype=torch.bfloat16)
     bounds = torch.tensor([0, 3, 20, 24], dtype=torch.int32, device="cuda")
-    found = []
+    results = []
     for compute in (attention.by_padding, attention.by_kernel):
         q, k, v = (part.clone().requires_grad_() for part in parts)
         draws = [compute(q, k, v, bounds, 128, 0.2, dropout) for _ in range(1 if dropout == 0 else 4000)]
-        made = torch.stack(draws).float().mean(0)
-        made.square().sum().backward()
-        found.append((made.detach(), q.grad, k.grad, v.grad))
-    for one, other in zip(*found, strict=True):
-        assert torch.allclose(one.float(), other.float(), atol=0.05, rtol=0.05)
+        mean = torch.stack(draws).float().mean(0)
+        mean.square().sum().backward()
+        results.append((mean.detach(), q.grad, k.grad, v.grad))
+    for expected, actual in zip(*results, strict=True):
+        assert torch.allclose(expected.float(), actual.float(), atol=0.05, rtol=0.05)

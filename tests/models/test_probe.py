@@ -1,4 +1,4 @@
-"""Encoders that cannot be pooled as was said, and tokenizers that leave their special tokens out."""
+"""Encoders that cannot be pooled as configured, and tokenizers that leave their special tokens out."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def test_a_pooling_by_which_all_texts_get_one_vector_is_refused(family_folder, t
         DualEncoder.start(causal, True, pooling="cls", **TOWERS)
     DualEncoder.start(causal, True, pooling="lasttoken", **TOWERS)
     bag = with_tokenizer(words, tmp_path / "bag", "Bert", num_hidden_layers=0)
-    for pooling in ("cls", "lasttoken"):  # [CLS] and [SEP], which no layer has told anything
+    for pooling in ("cls", "lasttoken"):  # [CLS] and [SEP], which see no text without layers
         with pytest.raises(UserError, match=f"pooling is {pooling}, but .* of bert sees nothing of the text; say"):
             DualEncoder.start(bag, True, pooling=pooling, **TOWERS)
     DualEncoder.start(bag, True, pooling="mean", **TOWERS)
@@ -40,8 +40,8 @@ def test_a_pooling_by_which_all_texts_get_one_vector_is_refused(family_folder, t
 
 def test_missing_special_tokens_are_refused(family_folder, make_job, tmp_path):
     folder = shutil.copytree(family_folder("bert"), tmp_path / "without")
-    told = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps(told | {"post_processor": None}))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "cls_token": "[CLS]", "sep_token": "[SEP]"})
     )

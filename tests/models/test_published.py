@@ -76,11 +76,11 @@ def assert_equal_vectors(ours, tokens, theirs, dataset, **options):
         theirs.max_seq_length = length + tokens.template.extra[0]
         encode = theirs.encode_query if side == "query" else theirs.encode_document
         with torch.inference_mode():
-            made = ours.encode(side, [rows[side][i] for i in range(len(texts))], tokens.template, "fp32", 8).numpy()
+            vectors = ours.encode(side, [rows[side][i] for i in range(len(texts))], tokens.template, "fp32", 8).numpy()
         expected = encode(texts, show_progress_bar=False, **options)
-        assert made.shape == expected.shape
-        assert np.ptp(made, axis=0).max() > 0.05  # texts have different vectors
-        assert np.abs(made - expected).max() < 1e-5
+        assert vectors.shape == expected.shape
+        assert np.ptp(vectors, axis=0).max() > 0.05  # texts have different vectors
+        assert np.abs(vectors - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_the_stage_writes_them_in_one_piece_or_two(
         run_shard("embeddings-shard", command(job, f"shards/{number}.json"))
     assert len(list(out.glob("blocks/*.npy"))) == (4 if shards > 1 else 0)
     encode(make_job("embeddings", out, params, inputs, execution))
-    made = np.concatenate([np.load(path) for path in sorted(out.glob("blocks/*.npy"))])
+    vectors = np.concatenate([np.load(path) for path in sorted(out.glob("blocks/*.npy"))])
     theirs = SentenceTransformer(str(folder), device="cpu")
     theirs.max_seq_length = 24 + tokens.template.extra[0]
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
     expected = theirs.encode_document([contents(row["title"], row["text"]) for row in rows], show_progress_bar=False)
-    assert made.shape == expected.shape
-    assert np.abs(made - expected).max() < 1e-5
+    assert vectors.shape == expected.shape
+    assert np.abs(vectors - expected).max() < 1e-5
 
 
 def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):

@@ -40,9 +40,9 @@ def test_taken_rows_are_the_rows_one_by_one(tmp_path):
     rows = [rng.integers(0, 60000, length).tolist() for length in rng.integers(0, 9, 50)]
     write_ragged(tmp_path, "x", [rows[:20], rows[20:]], "uint16")
     ragged = Ragged.open(tmp_path, "x", "uint16")
-    for wanted in (np.array([3, 49, 3, 0]), np.arange(50), np.empty(0, np.int64)):
-        taken = ragged.take(wanted)
-        assert [taken[i].tolist() for i in range(len(taken))] == [rows[i] for i in wanted]
+    for indices in (np.array([3, 49, 3, 0]), np.arange(50), np.empty(0, np.int64)):
+        taken = ragged.take(indices)
+        assert [taken[i].tolist() for i in range(len(taken))] == [rows[i] for i in indices]
         assert taken.ids.dtype == np.uint16
     again = Ragged.of([ragged[i] for i in range(50)])
     assert again.ids.tolist() == ragged.ids.tolist()

@@ -90,8 +90,8 @@ def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(tmp_path,
         theirs.encode_query(queries, show_progress_bar=False),
         theirs.encode_document(passages, show_progress_bar=False),
     )
-    for made, vectors in zip((left, right), expected, strict=True):
-        assert torch.allclose(made, vectors.to_dense(), atol=1e-5)
+    for own, vectors in zip((left, right), expected, strict=True):
+        assert torch.allclose(own, vectors.to_dense(), atol=1e-5)
     assert (right > 0).float().mean() < 0.6
     assert torch.allclose(dot_scores(left, right, 1.0), theirs.similarity(*expected).to_dense(), atol=1e-4)
 
@@ -109,9 +109,9 @@ def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):
     assert described["prompts"] == {"query": "ask: "}
     opened, ours = Tokens.open(tokens), start(tmp_path, top=50).eval()
     with torch.inference_mode():
-        made = ours.encode("passage", [opened.passages[1]], opened.template, "fp32")
+        vectors = ours.encode("passage", [opened.passages[1]], opened.template, "fp32")
     text = AutoTokenizer.from_pretrained(folder).decode(opened.passages[1])
-    assert torch.allclose(made, theirs.encode([text], show_progress_bar=False).to_dense(), atol=1e-5)
+    assert torch.allclose(vectors, theirs.encode([text], show_progress_bar=False).to_dense(), atol=1e-5)
 
 
 def test_texts_in_batches_give_the_weights_of_each_alone(folder, tokens, monkeypatch):

@@ -19,17 +19,17 @@ def tokenizer(request, encoder_folder):
     """The tiny BERT tokenizer, and variants whose special tokens stand as in other families."""
     from tokenizers.processors import TemplateProcessing
 
-    made = load_tokenizer(encoder_folder)
-    cls, sep = made.cls_token_id, made.sep_token_id
+    variant = load_tokenizer(encoder_folder)
+    cls, sep = variant.cls_token_id, variant.sep_token_id
     if request.param == "roberta-like":
-        made.backend_tokenizer.post_processor = TemplateProcessing(
+        variant.backend_tokenizer.post_processor = TemplateProcessing(
             single="[CLS] $A [SEP]",
             pair="[CLS] $A [SEP] [SEP] $B [SEP]",
             special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
         )
     if request.param == "without segments":
-        made.model_input_names = ["input_ids", "attention_mask"]
-    return made
+        variant.model_input_names = ["input_ids", "attention_mask"]
+    return variant
 
 
 def ids(tokenizer, texts):
@@ -37,20 +37,22 @@ def ids(tokenizer, texts):
 
 
 def test_single_texts_equal_the_tokenizers_own_output(tokenizer):
-    made = Template.of(tokenizer).singles(ids(tokenizer, TEXTS))
+    inputs = Template.of(tokenizer).singles(ids(tokenizer, TEXTS))
     expected = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    assert made.keys() == expected.keys()
+    assert inputs.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert made[name].tolist() == tensor.tolist(), name
+        assert inputs[name].tolist() == tensor.tolist(), name
 
 
 def test_pairs_equal_the_tokenizers_own_output(tokenizer):
     first, second = TEXTS, TEXTS[::-1]
-    made = Template.of(tokenizer).pair_inputs(*(Ragged.of(ids(tokenizer, texts)) for texts in (first, second))).padded()
+    inputs = (
+        Template.of(tokenizer).pair_inputs(*(Ragged.of(ids(tokenizer, texts)) for texts in (first, second))).padded()
+    )
     expected = tokenizer(first, second, padding=True, return_tensors="pt")
-    assert made.keys() == expected.keys()
+    assert inputs.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert made[name].tolist() == tensor.tolist(), name
+        assert inputs[name].tolist() == tensor.tolist(), name
 
 
 def test_template_survives_json(tokenizer):

@@ -41,8 +41,8 @@ def popped(first, second, limit):
 def test_the_longer_of_two_texts_loses_tokens_first():
     pairs = np.array([(a, b) for a in range(12) for b in range(12)])
     for limit in (1, 4, 7, 30):
-        made = np.stack(longest_first(pairs[:, 0], pairs[:, 1], limit), 1)
-        assert made.tolist() == [list(popped(int(a), int(b), limit)) for a, b in pairs]
+        lengths = np.stack(longest_first(pairs[:, 0], pairs[:, 1], limit), 1)
+        assert lengths.tolist() == [list(popped(int(a), int(b), limit)) for a, b in pairs]
 
 
 def test_title_and_text_are_the_tokenizer_s_pair(titled, rows, encoder):

@@ -18,8 +18,8 @@ def test_stored_ids_are_the_tokenizers_own(tokens, dataset, encoder):
         whole = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert opened.passages[i].tolist() == whole[:24]
     assert int(opened.passages.lengths(np.arange(60)).max()) == 24  # some passage was cut
-    asked = list(Collection(dataset).queries("dev").values())
-    assert opened.queries[20].tolist() == tokenizer(asked[0], add_special_tokens=False)["input_ids"]
+    queries = list(Collection(dataset).queries("dev").values())
+    assert opened.queries[20].tolist() == tokenizer(queries[0], add_special_tokens=False)["input_ids"]
     ids = tokenizer([contents(row["title"], row["text"]) for row in rows], add_special_tokens=False)["input_ids"]
     cut = sum(len(own) > 24 for own in ids)
     assert tokens.manifest.facts["truncated"] == {"passages": cut, "queries": 0}

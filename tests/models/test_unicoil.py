@@ -43,7 +43,7 @@ def test_weights_equal_a_loop_over_transformers_states(folder, tokens):
     for side, texts in (("query", opened.queries), ("passage", opened.passages)):
         layer, theirs = model.layers(side)[0].linear, AutoModel.from_pretrained(folder / side).eval()
         with torch.inference_mode():
-            made = model.encode(side, texts.take(np.arange(4)), opened.template, "fp32")
+            vectors = model.encode(side, texts.take(np.arange(4)), opened.template, "fp32")
         for row in range(4):
             ids = torch.tensor([*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]])
             with torch.inference_mode():
@@ -52,8 +52,8 @@ def test_weights_equal_a_loop_over_transformers_states(folder, tokens):
             expected = torch.zeros(model.dimension)
             for token, weight in zip(texts[row].tolist(), weights, strict=True):
                 expected[token] = max(expected[token], weight)
-            assert torch.allclose(made[row], expected, atol=1e-5)
-    assert made.count_nonzero() > 4
+            assert torch.allclose(vectors[row], expected, atol=1e-5)
+    assert vectors.count_nonzero() > 4
 
 
 def test_only_a_texts_own_tokens_have_weights(folder, tokens):
@@ -71,12 +71,12 @@ def test_no_model_reads_a_query_of_tokens(folder, tokens, encoder_folder, tmp_pa
     opened, model, other = Tokens.open(tokens), load_dual(tmp_path).eval(), load_dual(folder).eval()
     with torch.inference_mode():
         bag = model.encode("query", [np.array([7, 9, 7])], opened.template, "fp32")
-        made, expected = (
+        vectors, expected = (
             m.encode("passage", opened.passages.take(np.arange(4)), opened.template, "fp32") for m in (model, other)
         )
     assert bag.nonzero().tolist() == [[0, 7], [0, 9]]
     assert bag.max() == 1
-    assert torch.equal(made, expected)
+    assert torch.equal(vectors, expected)
     assert read_shape(tmp_path).representation == {"type": "unicoil", "queries": "tokens"}
 
 

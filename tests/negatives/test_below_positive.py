@@ -23,61 +23,61 @@ def pool(positives, scores=COSINES, **options):
     return make_pool(9, np.array(positives), (ROWS, scores), (1, 6), None, TEXTS, **options)
 
 
-def kept(made, below, judged=False):
-    keep_below(made, below, judged)
-    return undenoised(made, None, np.random.default_rng(0)).rows[len(made.positives) :].tolist()
+def draw(candidates, below, judged=False):
+    keep_below(candidates, below, judged)
+    return undenoised(candidates, None, np.random.default_rng(0)).rows[len(candidates.positives) :].tolist()
 
 
 def test_a_share_of_the_positives_score():
     # 2 is the positive: 0.95 · 0.8 = 0.76, and 0.76 as float32 lies just below it
-    made = pool([2])
-    assert kept(made, SHARE) == [4, 5, 6]
-    assert made.dropped["too near a positive"] == 2  # 1 and 3
+    candidates = pool([2])
+    assert draw(candidates, SHARE) == [4, 5, 6]
+    assert candidates.dropped["too near a positive"] == 2  # 1 and 3
 
 
 def test_a_margin_under_the_positives_score():
     # 0.8 - 0.05 = 0.75
-    assert kept(pool([2]), MARGIN) == [5, 6]
-    assert kept(pool([2]), Below(margin=0.0)) == [3, 4, 5, 6]
+    assert draw(pool([2]), MARGIN) == [5, 6]
+    assert draw(pool([2]), Below(margin=0.0)) == [3, 4, 5, 6]
 
 
 def test_a_share_of_a_score_below_zero_lies_below_it():
     # the positive has -0.4: 0.9 of it would be -0.36, above it; the limit is -0.4 - 0.1 · 0.4 = -0.44
     scores = np.array([0.3, -0.1, -0.4, -0.42, -0.45, -0.9], np.float32)
-    assert kept(pool([3], scores), Below(share=0.9)) == [5, 6]
+    assert draw(pool([3], scores), Below(share=0.9)) == [5, 6]
 
 
 def test_of_several_positives_the_lowest_that_has_a_score_counts():
-    assert kept(pool([1, 5]), SHARE) == [6]  # 0.95 · 0.5
-    assert kept(pool([1, 77]), SHARE) == [2, 3, 4, 5, 6]  # 77 was not retrieved: 0.95 · 0.9 = 0.855
+    assert draw(pool([1, 5]), SHARE) == [6]  # 0.95 · 0.5
+    assert draw(pool([1, 77]), SHARE) == [2, 3, 4, 5, 6]  # 77 was not retrieved: 0.95 · 0.9 = 0.855
 
 
 def test_a_positive_that_was_not_retrieved_leaves_no_negative():
-    made = pool([77])
-    assert kept(made, MARGIN) == []
-    assert made.dropped["no positive has a score"] == 6
+    candidates = pool([77])
+    assert draw(candidates, MARGIN) == []
+    assert candidates.dropped["no positive has a score"] == 6
     reranked = pool([5], scored=4)  # below rank 4 the numbers are no scores
-    assert kept(reranked, MARGIN) == []
+    assert draw(reranked, MARGIN) == []
 
 
 def test_the_backfill_keeps_its_distance_too():
-    made = make_pool(9, np.array([2]), (ROWS, COSINES), (1, 2), (3, 6), TEXTS)
-    made.judged, made.judged_positives = np.array([0.5], np.float32), np.array([0.9], np.float32)
-    keep_below(made, SHARE, judged=False)
+    candidates = make_pool(9, np.array([2]), (ROWS, COSINES), (1, 2), (3, 6), TEXTS)
+    candidates.judged, candidates.judged_positives = np.array([0.5], np.float32), np.array([0.9], np.float32)
+    keep_below(candidates, SHARE, judged=False)
     backfill = Denoising(positive_above=None, backfill={"first_rank": 3, "depth": 6})
-    assert denoised(made, 9, backfill, np.random.default_rng(0)).rows.tolist() == [2, 4, 5, 6]
+    assert denoised(candidates, 9, backfill, np.random.default_rng(0)).rows.tolist() == [2, 4, 5, 6]
 
 
 def test_a_judge_compares_and_may_still_accept_a_positive():
-    made = pool([2])  # the window is 1, 3, 4, 5, 6
-    made.judged = np.array([0.95, 0.05, 0.79, 0.04, 0.01], np.float32)
-    made.judged_positives = np.array([0.05], np.float32)  # a positive that the judge does not believe in
-    keep_below(made, Below(share=0.5), judged=True)
-    lists = denoised(made, None, Denoising(negative_below=0.1, positive_above=0.9), np.random.default_rng(0))
+    candidates = pool([2])  # the window is 1, 3, 4, 5, 6
+    candidates.judged = np.array([0.95, 0.05, 0.79, 0.04, 0.01], np.float32)
+    candidates.judged_positives = np.array([0.05], np.float32)  # a positive that the judge does not believe in
+    keep_below(candidates, Below(share=0.5), judged=True)
+    lists = denoised(candidates, None, Denoising(negative_below=0.1, positive_above=0.9), np.random.default_rng(0))
     assert lists.rows.tolist() == [2, 1, 6]  # 0.025: of 3, 5 and 6, which denoising keeps, 6 alone lies below
     assert lists.labels.tolist() == [1, 1, 0]
     reasons = {"accepted as positive": 1, "too near a positive": 3, "not surely negative": 0}  # each of 4 once
-    assert reasons.items() <= made.dropped.items()
+    assert reasons.items() <= candidates.dropped.items()
 
 
 @pytest.fixture
@@ -147,6 +147,6 @@ def test_the_same_negatives_as_sentence_transformers_mines(encoder_folder, docum
     for own, (query, rows) in zip(scores, positives.items(), strict=True):
         order = np.argsort(-own)
         run_of_query = (order, own[order])
-        made = make_pool(9, np.array(rows), run_of_query, (1, len(texts)), None, TEXTS)
-        assert set(kept(made, below)) == theirs[query]
+        candidates = make_pool(9, np.array(rows), run_of_query, (1, len(texts)), None, TEXTS)
+        assert set(draw(candidates, below)) == theirs[query]
         assert 0 < len(theirs[query]) < len(texts) - len(rows)

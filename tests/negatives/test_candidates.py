@@ -33,30 +33,30 @@ def rng():
 
 
 def test_positives_and_their_duplicates_are_no_negatives():
-    made = pool()
-    assert made.rows.tolist() == [2, 4, 5]  # 1 is the positive, 3 says the same as it
-    assert made.ranks.tolist() == [1, 4, 5]
-    assert made.dropped == {"known positive": 1, "duplicate of a positive": 1}
+    candidates = pool()
+    assert candidates.rows.tolist() == [2, 4, 5]  # 1 is the positive, 3 says the same as it
+    assert candidates.ranks.tolist() == [1, 4, 5]
+    assert candidates.dropped == {"known positive": 1, "duplicate of a positive": 1}
 
 
 def test_literal_matches_are_neither_positives_nor_negatives():
-    made = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS, np.array([4, 1]))
-    assert made.rows.tolist() == [2, 5]
-    assert made.positives.tolist() == [1]
-    assert made.dropped == {"known positive": 1, "duplicate of a positive": 1, "literal match": 1}
+    candidates = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS, np.array([4, 1]))
+    assert candidates.rows.tolist() == [2, 5]
+    assert candidates.positives.tolist() == [1]
+    assert candidates.dropped == {"known positive": 1, "duplicate of a positive": 1, "literal match": 1}
 
 
 def test_near_duplicates_of_a_positive_are_no_negatives():
     texts = Ragged.of(list(map(np.array, ([], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 3], [5, 4, 3, 2, 1]))))
     run = (np.array([2, 3, 4]), np.array([3, 2, 1], np.float32))
 
-    def kept(similarity):
+    def remaining(similarity):
         return make_pool(9, np.array([1]), run, (1, 3), None, texts, None, similarity).rows.tolist()
 
     # trigrams of 1: 123 234 345. Of 2: 123 234 346, so 2 of 4 are shared; of 3: 123, 1 of 3; of 4: none.
-    assert kept(0.5) == [3, 4]
-    assert kept(0.51) == [2, 3, 4]
-    assert kept(0.3) == [4]
+    assert remaining(0.5) == [3, 4]
+    assert remaining(0.51) == [2, 3, 4]
+    assert remaining(0.3) == [4]
 
 
 def test_the_window_counts_ranks_of_the_run():
@@ -65,27 +65,27 @@ def test_the_window_counts_ranks_of_the_run():
 
 
 def test_an_undenoised_list():
-    made = undenoised(pool(), 2, rng())
-    assert made.rows[0] == 1
-    assert made.labels.tolist() == [1, 0, 0]
-    assert made.ranks[0] == 0
-    assert np.isnan(made.scores[0])
-    assert set(made.rows[1:]) < {2, 4, 5}
-    assert made.sources == ["qrels", "run", "run"]
+    lists = undenoised(pool(), 2, rng())
+    assert lists.rows[0] == 1
+    assert lists.labels.tolist() == [1, 0, 0]
+    assert lists.ranks[0] == 0
+    assert np.isnan(lists.scores[0])
+    assert set(lists.rows[1:]) < {2, 4, 5}
+    assert lists.sources == ["qrels", "run", "run"]
     assert undenoised(pool(), None, rng()).rows.tolist() == [1, 2, 4, 5]
 
 
-def judged(made, probabilities):
-    made.judged, made.judged_positives = np.array(probabilities, np.float32), np.array([0.8], np.float32)
-    return made
+def judged(candidates, probabilities):
+    candidates.judged, candidates.judged_positives = np.array(probabilities, np.float32), np.array([0.8], np.float32)
+    return candidates
 
 
 def test_a_denoised_list_keeps_only_what_the_judge_is_sure_of():
-    made = denoised(judged(pool(), [0.95, 0.05, 0.5]), None, DENOISE, rng())
-    assert made.rows.tolist() == [1, 2, 4]  # 2 is accepted as positive, 5 is neither
-    assert made.labels.tolist() == [1, 1, 0]
-    assert made.sources == ["qrels", "judge", "run"]
-    np.testing.assert_allclose(made.judged, [0.8, 0.95, 0.05])
+    lists = denoised(judged(pool(), [0.95, 0.05, 0.5]), None, DENOISE, rng())
+    assert lists.rows.tolist() == [1, 2, 4]  # 2 is accepted as positive, 5 is neither
+    assert lists.labels.tolist() == [1, 1, 0]
+    assert lists.sources == ["qrels", "judge", "run"]
+    np.testing.assert_allclose(lists.judged, [0.8, 0.95, 0.05])
 
 
 def test_thresholds_are_strict_and_accepting_can_be_off():
@@ -98,12 +98,12 @@ def test_thresholds_are_strict_and_accepting_can_be_off():
 
 
 def test_backfill_is_unjudged_and_counted():
-    made = pool(backfill=(6, 7))
-    made = judged(made, [0.5, 0.05, 0.5])
-    told = denoised(made, 3, DENOISE, rng())
-    assert told.rows.tolist() == [1, 4, 6, 7]
-    assert np.isnan(told.judged[2:]).all()
-    assert made.dropped["backfilled (negative)"] == -2
+    candidates = pool(backfill=(6, 7))
+    candidates = judged(candidates, [0.5, 0.05, 0.5])
+    lists = denoised(candidates, 3, DENOISE, rng())
+    assert lists.rows.tolist() == [1, 4, 6, 7]
+    assert np.isnan(lists.judged[2:]).all()
+    assert candidates.dropped["backfilled (negative)"] == -2
     enough = pool(backfill=(6, 7))
     assert denoised(judged(enough, [0.5, 0.05, 0.5]), 1, DENOISE, rng()).rows.tolist() == [1, 4]
 
@@ -116,19 +116,19 @@ def test_a_subset_of_queries_does_not_depend_on_their_order():
 
 
 def stage(make_job, out, inputs, **params):
-    told = {"first_rank": 1, "depth": 9, "negatives": 4, "queries": None, "split": "train", "seed": 1} | params
-    run(make_job("candidates", out, told, inputs))
+    values = {"first_rank": 1, "depth": 9, "negatives": 4, "queries": None, "split": "train", "seed": 1} | params
+    run(make_job("candidates", out, values, inputs))
     return open_artifact(out), json.loads((out / "report.json").read_text())
 
 
 def test_the_stage_draws_the_same_bytes_twice(make_job, dataset, tokens, train_run, tmp_path):
     inputs = {"dataset": dataset, "run": train_run, "tokens": tokens}
-    made, report = stage(make_job, tmp_path / "a-0123456789", inputs)
+    first, report = stage(make_job, tmp_path / "a-0123456789", inputs)
     again, _ = stage(make_job, tmp_path / "b-0123456789", inputs)
     other, _ = stage(make_job, tmp_path / "c-0123456789", inputs, seed=2)
-    sums = [sha256(one.path("candidates.parquet")) for one in (made, again, other)]
+    sums = [sha256(artifact.path("candidates.parquet")) for artifact in (first, again, other)]
     assert sums[0] == sums[1] != sums[2]
-    rows = listed_rows(made)
+    rows = listed_rows(first)
     assert len(rows) == 20 * 5
     # train queries ask for the third passage of their subject: rank 3 of the run
     assert {r["doc_id"] for r in rows if r["query_id"] == "train-owl" and r["label"]} == {"owl-3"}
@@ -142,15 +142,15 @@ def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cro
     inputs |= {"judge.0": cross_model, "judge_tokens.0": tokens}
     denoise = {"negative_below": 0.5, "positive_above": None, "hybrid": True, "backfill": None}
     params = {"denoise": denoise, "precision": "fp32", "batch_tokens": 256, "negatives": None, "queries": 7}
-    made, report = stage(make_job, tmp_path / "d-0123456789", inputs, **params)
-    rows = listed_rows(made)
+    artifact, report = stage(make_job, tmp_path / "d-0123456789", inputs, **params)
+    rows = listed_rows(artifact)
     for row in rows:
         assert 0 < row["judge"] < 1
         if row["list"] == "denoised" and not row["label"]:
             assert row["judge"] < 0.5
-    kept = sum(r["list"] == "denoised" and not r["label"] for r in rows)
+    negatives = sum(r["list"] == "denoised" and not r["label"] for r in rows)
     assert report["queries"] == 7
-    assert kept == 7 * 8 - report["dropped"]["not surely negative"]
+    assert negatives == 7 * 8 - report["dropped"]["not surely negative"]
     assert report["percentiles"]["positives"]["p50"] > 0
     assert 0 <= report["known_positives_below"]["0.5"] <= 1
 
@@ -189,9 +189,9 @@ def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance(
 def test_the_share_of_known_positives_below_each_threshold():
     report = Report(None, DENOISE)  # 0.1 and 0.9
     for positive in (0.05, 0.5, 0.95, 0.99):
-        made = judged(pool(), [0.04, 0.03, 0.02])
-        made.judged_positives = np.array([positive], np.float32)
-        report.add_pool(made)
+        candidates = judged(pool(), [0.04, 0.03, 0.02])
+        candidates.judged_positives = np.array([positive], np.float32)
+        report.add_pool(candidates)
     assert report.finish()["known_positives_below"] == {"0.1": 0.25, "0.9": 0.5}
     (line,) = judge_warnings([], report)
     assert line.startswith(

@@ -39,11 +39,11 @@ def rng():
 
 def pool(positives, judged=None, window=(1, 5), backfill=(6, 8), barred=None):
     barred = None if barred is None else np.array(barred)
-    made = make_pool(9, np.array(positives, np.int64), (ROWS, SCORES), window, backfill, TEXTS, barred)
+    candidates = make_pool(9, np.array(positives, np.int64), (ROWS, SCORES), window, backfill, TEXTS, barred)
     if judged is not None:
-        made.judged = np.array(judged, np.float32)
-        made.judged_positives = np.full(len(positives), 0.8, np.float32)
-    return made
+        candidates.judged = np.array(judged, np.float32)
+        candidates.judged_positives = np.full(len(positives), 0.8, np.float32)
+    return candidates
 
 
 def test_the_first_negatives_are_those_ranked_highest():
@@ -53,49 +53,49 @@ def test_the_first_negatives_are_those_ranked_highest():
 
 
 def test_negatives_are_counted_for_every_positive():
-    made = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS))
+    per_positive = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS))
     # two negatives for each of two positives: 1, 3 and 5 of the window, and one of ranks 6 to 8
-    assert made.rows[:5].tolist() == [2, 4, 1, 3, 5]
-    assert made.labels.tolist() == [1, 1, 0, 0, 0, 0]
-    assert made.rows[5] in (6, 7, 8)
-    assert np.isnan(made.judged[5])  # nobody has looked at it
-    one = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS.model_copy(update={"negatives_per": "query"})))
-    assert one.rows.tolist() == [2, 4, 1, 3]
+    assert per_positive.rows[:5].tolist() == [2, 4, 1, 3, 5]
+    assert per_positive.labels.tolist() == [1, 1, 0, 0, 0, 0]
+    assert per_positive.rows[5] in (6, 7, 8)
+    assert np.isnan(per_positive.judged[5])  # it was not judged
+    per_query = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS.model_copy(update={"negatives_per": "query"})))
+    assert per_query.rows.tolist() == [2, 4, 1, 3]
 
 
 def test_what_is_barred_is_not_filled_up_with_either():
-    made = next(draw_lists(pool([2], [0.9, 0.9, 0.9], barred=[3, 6, 8]), PARAMS.model_copy(update={"negatives": 3})))
-    assert made.rows.tolist() == [2, 7]
+    lists = next(draw_lists(pool([2], [0.9, 0.9, 0.9], barred=[3, 6, 8]), PARAMS.model_copy(update={"negatives": 3})))
+    assert lists.rows.tolist() == [2, 7]
 
 
 def test_a_judge_names_the_best_passage_and_sure_negatives():
-    told = Denoising(negative_below=0.1, positive_above=0.9)
-    made = judge_labelled(pool([], [0.92, 0.05, 0.97, 0.5, 0.01]), 1, told, rng(), first=True)
-    assert made.rows.tolist() == [3, 2]  # 1 is above the threshold too, but not the best
-    assert made.labels.tolist() == [1, 0]
-    assert made.sources == ["judge", "run"]
-    np.testing.assert_allclose(made.judged, [0.97, 0.05])
+    thresholds = Denoising(negative_below=0.1, positive_above=0.9)
+    lists = judge_labelled(pool([], [0.92, 0.05, 0.97, 0.5, 0.01]), 1, thresholds, rng(), first=True)
+    assert lists.rows.tolist() == [3, 2]  # 1 is above the threshold too, but not the best
+    assert lists.labels.tolist() == [1, 0]
+    assert lists.sources == ["judge", "run"]
+    np.testing.assert_allclose(lists.judged, [0.97, 0.05])
     assert (
         judge_labelled(
-            pool([], [0.5, 0.9, 0.05, 0.05, 0.05]), 1, told.model_copy(update={"positive_above": 0.95}), rng()
+            pool([], [0.5, 0.9, 0.05, 0.05, 0.05]), 1, thresholds.model_copy(update={"positive_above": 0.95}), rng()
         )
         is None
     )
-    nothing = judge_labelled(pool([], [], window=(9, 9)), 1, told, rng())
+    nothing = judge_labelled(pool([], [], window=(9, 9)), 1, thresholds, rng())
     assert nothing is None
 
 
 def test_the_threshold_of_a_pseudo_positive_is_strict_and_the_first_of_equals_wins():
-    told = Denoising(negative_below=0.1, positive_above=0.5)
-    assert judge_labelled(pool([], [0.5, 0.5, 0.0, 0.0, 0.0]), 1, told, rng()) is None
-    assert judge_labelled(pool([], [0.1, 0.75, 0.75, 0.0, 0.0]), None, told, rng()).rows.tolist() == [2, 4, 5]
+    thresholds = Denoising(negative_below=0.1, positive_above=0.5)
+    assert judge_labelled(pool([], [0.5, 0.5, 0.0, 0.0, 0.0]), 1, thresholds, rng()) is None
+    assert judge_labelled(pool([], [0.1, 0.75, 0.75, 0.0, 0.0]), None, thresholds, rng()).rows.tolist() == [2, 4, 5]
 
 
 def test_random_passages_are_distinct_and_follow_from_seed_and_query():
-    made = at_random(60, 8, 1, 5)
-    assert len(set(made.tolist())) == 8
-    assert made.tolist() == at_random(60, 8, 1, 5).tolist()
-    assert made.tolist() != at_random(60, 8, 1, 6).tolist()
+    rows = at_random(60, 8, 1, 5)
+    assert len(set(rows.tolist())) == 8
+    assert rows.tolist() == at_random(60, 8, 1, 5).tolist()
+    assert rows.tolist() != at_random(60, 8, 1, 6).tolist()
     assert sorted(at_random(3, 8, 1, 5).tolist()) == [0, 1, 2]
 
 
@@ -103,15 +103,15 @@ def test_random_passages_are_distinct_and_follow_from_seed_and_query():
 def draw(make_job, tmp_path_factory, dataset, tokens):
     """`draw(inputs, **params)`: the rows of candidates.parquet, its report and the artifact."""
 
-    def made(inputs, **params):
-        told = {"first_rank": 1, "depth": 9, "negatives": 2, "queries": None, "split": "train", "seed": 1} | params
+    def make(inputs, **params):
+        values = {"first_rank": 1, "depth": 9, "negatives": 2, "queries": None, "split": "train", "seed": 1} | params
         out = tmp_path_factory.mktemp("drawn") / "c-0123456789"
-        run(make_job("candidates", out, told, {"dataset": dataset, "tokens": tokens} | inputs))
+        run(make_job("candidates", out, values, {"dataset": dataset, "tokens": tokens} | inputs))
         artifact = open_artifact(out)
         rows = listed_rows(artifact)
         return rows, json.loads((out / "report.json").read_text()), artifact
 
-    return made
+    return make
 
 
 def test_random_negatives_need_no_run(draw):
@@ -171,8 +171,8 @@ def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
 ):
     judge = {"run": train_run, "judge.0": cross_model, "judge_tokens.0": tokens}
     denoise = {"negative_below": 0.5, "positive_above": 0.5, "hybrid": False, "backfill": None}
-    told = {"denoise": denoise, "precision": "fp32", "batch_tokens": 256, "labels": "judge", "take": "first"}
-    rows, report, pseudo = draw(judge, **told)
+    params = {"denoise": denoise, "precision": "fp32", "batch_tokens": 256, "labels": "judge", "take": "first"}
+    rows, report, pseudo = draw(judge, **params)
     lists = {row["query_id"]: [r for r in rows if r["query_id"] == row["query_id"]] for row in rows}
     assert lists
     for own in lists.values():
@@ -207,21 +207,21 @@ def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, data
     collection, lists = Collection(dataset), read_lists(artifact.path("candidates.parquet"))
     docs, queries = doc_rows(collection), query_rows(collection)
     positives = known_positives(collection, docs, queries, lists)
-    asked, passages = np.array(sorted(accepted)).T
-    assert positives.known(asked, passages).diagonal().all()
+    accepted_queries, passages = np.array(sorted(accepted)).T
+    assert positives.known(accepted_queries, passages).diagonal().all()
     # A query is validated on its first list, the undenoised one, where what the judge accepts is no positive.
     _, held = set_apart(lists, positives, collection, docs, queries, most=20, seed=0)
-    asked = held.batch.queries.tolist()
-    graded = {(query, row) for query, grades in zip(asked, held.grades, strict=True) for row in grades}
-    expected = {(query, row) for query, row in accepted if query in asked}
+    validated = held.batch.queries.tolist()
+    graded = {(query, row) for query, grades in zip(validated, held.grades, strict=True) for row in grades}
+    expected = {(query, row) for query, row in accepted if query in validated}
     assert expected
     assert expected <= graded
 
 
 def test_joined_lists_stand_one_after_the_other(draw):
-    _, _, one = draw({}, depth=6)
-    _, _, two = draw({}, depth=6, queries=5, seed=2)
-    parts = [read_lists(artifact.path("candidates.parquet")) for artifact in (one, two)]
+    _, _, first = draw({}, depth=6)
+    _, _, second = draw({}, depth=6, queries=5, seed=2)
+    parts = [read_lists(artifact.path("candidates.parquet")) for artifact in (first, second)]
     both = joined(parts)
     assert len(both) == 25
     for index, (part, own) in enumerate([(parts[0], 19), (parts[1], 0), (parts[1], 4)]):
@@ -246,10 +246,10 @@ def test_low_grades_are_neither_positives_nor_negatives(make_job, make_dataset, 
 
     def labels(**params):
         values = CandidatesParams(seed=3, **params)
-        made = Labels(
+        source = Labels(
             make_job("candidates", tmp_path / "candidates" / "c-0123456789", values, {"dataset": dataset}), docs
         )
-        return [set(docs.ids(rows)) for rows in (made.positives("train-owl", []), made.barred("train-owl"))]
+        return [set(docs.ids(rows)) for rows in (source.positives("train-owl", []), source.barred("train-owl"))]
 
     assert labels() == [{"owl-1", "owl-2", "owl-3"}, set()]
     assert labels(least_grade=2) == [{"owl-2", "owl-3"}, {"owl-1"}]

@@ -18,7 +18,7 @@ SURE = {"by": "m_c", "negative_below": 0.6}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, encoder_folder, documents):
+def project(tmp_path_factory, encoder_folder, documents):
     """The folder where the recipe's last model has been trained, which takes all four steps."""
     folder = tmp_path_factory.mktemp("rocketqa")
     write_beir(folder / "beir", documents)
@@ -42,36 +42,36 @@ def made(tmp_path_factory, encoder_folder, documents):
     return folder
 
 
-def test_snakemake_has_the_same_stages_in_mind(made, snakemake_in):
-    config = gathered([made / "config.yaml"], ROOT)
+def test_snakemake_has_the_same_stages_in_mind(project, snakemake_in):
+    config = gathered([project / "config.yaml"], ROOT)
     model = FullPlan(config, ROOT).planner.model("m_d2", "test")
-    assert "Nothing to be done" in snakemake_in(made)(model.manifest, "-n")[1]
+    assert "Nothing to be done" in snakemake_in(project)(model.manifest, "-n")[1]
 
 
-def lists(made, source):
+def lists(project, source):
     """Rows of the candidates of a name, one list of rows a stage."""
-    return [listed_rows(open_artifact(path)) for path in made.glob(f"results/*/candidates/{source}-*")]
+    return [listed_rows(open_artifact(path)) for path in project.glob(f"results/*/candidates/{source}-*")]
 
 
-def test_the_steps_draw_from_where_the_paper_does(made):
-    (random,) = lists(made, "random")
+def test_the_steps_draw_from_where_the_paper_does(project):
+    (random,) = lists(project, "random")
     assert {row["source"] for row in random} == {"qrels", "random"}
-    queries = pq.read_table(next(made.glob("results/tiny-unlabelled/dataset/*/queries.parquet"))).to_pylist()
+    queries = pq.read_table(next(project.glob("results/tiny-unlabelled/dataset/*/queries.parquet"))).to_pylist()
     split = {row["query_id"]: row["split"] for row in queries}
     assert {split[row["query_id"]] for row in random} == {"train"}
-    (pseudo,) = lists(made, "m_d1")
+    (pseudo,) = lists(project, "m_d1")
     assert {split[row["query_id"]] for row in pseudo} == {"unlabelled"}
     assert {row["source"] for row in pseudo if row["label"]} == {"judge"}
-    denoised = next(rows for rows in lists(made, "m_d0") if rows[0]["list"] == "denoised")
+    denoised = next(rows for rows in lists(project, "m_d0") if rows[0]["list"] == "denoised")
     for row in denoised:  # of the window only what the judge is sure of, below it what nobody judged
         assert row["label"] or (row["judge"] < 0.6 if row["rank"] <= 10 else row["judge"] != row["judge"])
 
 
-def test_the_last_model_has_learned_from_both(made):
-    (told,) = made.glob("results/*/model/m_d2-*/stage.json")
-    manifest = json.loads(told.read_text())
+def test_the_last_model_has_learned_from_both(project):
+    (path,) = project.glob("results/*/model/m_d2-*/stage.json")
+    manifest = json.loads(path.read_text())
     drawn = {role for role in manifest["upstream"] if role.startswith("candidates")}
     assert drawn == {"candidates", "candidates.1"}
-    reports = [json.loads((Path(made) / folder / "report.json").read_text())
+    reports = [json.loads((Path(project) / folder / "report.json").read_text())
                for role, folder in manifest["upstream"].items() if role in drawn]  # fmt: skip
     assert manifest["facts"]["lists"] == sum(sum(report["lists"].values()) for report in reports)

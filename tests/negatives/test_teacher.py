@@ -45,7 +45,7 @@ def teach(make_job, dataset, lists, tmp_path):
 
     def make(params, **inputs):
         out = tmp_path / f"teacher{len(list(tmp_path.iterdir()))}-0123456789"
-        inputs = {role.replace("__", "."): one for role, one in inputs.items()}
+        inputs = {role.replace("__", "."): source for role, source in inputs.items()}
         teacher.run(make_job("teacher", out, params, {"dataset": dataset, "candidates": lists, **inputs}))
         artifact = open_artifact(out, "teacher")
         return np.load(artifact.path("scores.npy")), artifact.manifest
@@ -69,7 +69,7 @@ def rows_of(lists):
 
 
 def logits(model, tokens, rows):
-    """The cross-encoder asked about the lists' rows without a store."""
+    """The cross-encoder's scores of the lists' rows, computed without a store."""
     opened, cross = Tokens.open(tokens), CrossEncoder.load(model.folder / "cross")
     accelerate(cross, Execution(attention="padded"), SCORING["batch_tokens"], SCORING["precision"], training=False)
     texts = [opened.queries[r["query_row"]] for r in rows], [opened.passages[r["passage_row"]] for r in rows]
@@ -134,18 +134,18 @@ def test_what_one_teacher_did_not_score_has_no_score(teach, lists, release, cros
     assert manifest.facts["scored"] == sum(known)
 
 
-def told(row):
+def score_of(row):
     """A score that no two pairs share, exact as float32; None for a pair that the run lacks."""
     return None if (row["query_row"] + row["passage_row"]) % 5 == 0 else 64.0 * row["query_row"] + row["passage_row"]
 
 
 def ranked(rows):
-    """A run with the scores of `told`, queries and passages in another order than in the lists."""
+    """A run with the scores of `score_of`, queries and passages in another order than in the lists."""
     for query in sorted({row["query_id"] for row in rows}, reverse=True):
-        found = {row["doc_id"]: told(row) for row in rows if row["query_id"] == query}
-        found = {doc: score for doc, score in found.items() if score is not None}
+        scores = {row["doc_id"]: score_of(row) for row in rows if row["query_id"] == query}
+        scores = {doc: score for doc, score in scores.items() if score is not None}
         if query != "train-owl":
-            yield query, [*found, "lynx-1"], [*found.values(), -1.0]
+            yield query, [*scores, "lynx-1"], [*scores.values(), -1.0]
 
 
 @pytest.mark.parametrize("group", [1024, 3])
@@ -155,7 +155,7 @@ def test_a_run_teaches_its_scores_and_leaves_out_what_it_lacks(teach, lists, rel
     scores, manifest = teach({}, run=release(ranked(rows)))
     missing = positives = 0
     for row, score in zip(rows_of(lists), scores, strict=True):
-        expected = -1.0 if row["doc_id"] == "lynx-1" else told(row)
+        expected = -1.0 if row["doc_id"] == "lynx-1" else score_of(row)
         if row["query_id"] == "train-owl" or expected is None:
             assert np.isnan(score)
             missing, positives = missing + 1, positives + row["label"]

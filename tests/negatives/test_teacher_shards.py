@@ -41,18 +41,18 @@ def test_shards_change_no_byte(make_job, command, dataset, train_run, own_tokens
     draw = make_job("candidates", tmp_path / "tiny" / "candidates" / "c-0123456789", DRAW, inputs)
     candidates.run(draw)
     inputs = {"dataset": dataset, "candidates": open_artifact(draw.out), **judges}
-    made = make_job("teacher", tmp_path / "tiny" / "teacher" / "t-0123456789", SCORING, inputs)
-    teacher.run(made)
-    alone = files(made.out)
-    for folder in (made.out, tmp_path / "tiny" / "pairs"):
+    whole = make_job("teacher", tmp_path / "tiny" / "teacher" / "t-0123456789", SCORING, inputs)
+    teacher.run(whole)
+    alone = files(whole.out)
+    for folder in (whole.out, tmp_path / "tiny" / "pairs"):
         shutil.rmtree(folder)
     scored = []
     for shard in (1, 0):
-        job = make_job("teacher", made.out, plain(made.params), inputs, {"shard": shard, "shards": 2})
+        job = make_job("teacher", whole.out, plain(whole.params), inputs, {"shard": shard, "shards": 2})
         run_shard("teacher-shard", command(job, f"shards/{shard}-of-2.json"))
-        scored.append(json.loads((made.out / f"shards/{shard}-of-2.json").read_text())["scored"])
+        scored.append(json.loads((whole.out / f"shards/{shard}-of-2.json").read_text())["scored"])
     assert sum(scored) == kept_pairs(tmp_path)
     assert min(scored) > 0.35 * sum(scored)
-    teacher.run(made)
-    assert files(made.out) == alone
+    teacher.run(whole)
+    assert files(whole.out) == alone
     assert kept_pairs(tmp_path) == sum(scored)

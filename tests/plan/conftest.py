@@ -8,9 +8,9 @@ from tiny_project import put
 def overridden():
     """`overridden(config, {a/b/c: value, …})`: the configuration with these keys set; names may hold dots."""
 
-    def made(config: dict, keys: dict) -> dict:
+    def override(config: dict, keys: dict) -> dict:
         for path, value in keys.items():
             put(config, path.split("/"), value)
         return config
 
-    return made
+    return override

@@ -21,11 +21,11 @@ def default(configured):
 def plan(configured, overridden):
     """`plan({a/b/c: value, …})`: the default's plan with these keys."""
 
-    def made(keys):
+    def make(keys):
         config = configured()
         return FullPlan(overridden(config, keys), ROOT)
 
-    return made
+    return make
 
 
 def test_wrong_results_are_those_of_the_paper_s_best_system(default):
@@ -47,8 +47,8 @@ def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
 
 
 def test_every_checkpoint_is_looked_at(plan):
-    made = plan({"models/rocketqav2/train/checkpoints": 3, "depth/dev": 100})
-    stage = made.analyses.stage("distillation_dynamics")
+    changed = plan({"models/rocketqav2/train/checkpoints": 3, "depth/dev": 100})
+    stage = changed.analyses.stage("distillation_dynamics")
     assert [stage.upstream[f"point.{i}"].name for i in range(3)] == [f"rocketqav2.{n}" for n in (1, 2, 3)]
     assert stage.upstream["candidates"] is stage.upstream["point.0"].upstream["candidates"]
 
@@ -67,20 +67,20 @@ def test_negatives_of_three_models_judged_by_one(default, plan):
 
 
 def test_analyses_are_planned_only_when_they_are_asked_for(configured):
-    made = FullPlan(configured(), ROOT)
+    plan = FullPlan(configured(), ROOT)
     kinds = {"errors", "dynamics", "hardness"}
-    assert not kinds & {kind for kind, _ in made.stages}
-    assert made.analyses.files() == [
+    assert not kinds & {kind for kind, _ in plan.stages}
+    assert plan.analyses.files() == [
         f"results/notebooks/{name}-pydocs.ipynb" for name in ("error_analysis", "distillation_dynamics", "negatives")
     ]
-    assert kinds < {kind for kind, _ in made.stages}
+    assert kinds < {kind for kind, _ in plan.stages}
 
 
 def test_a_job_s_own_process_knows_them_by_their_key(configured):
-    told = configured("analysis.dynamics.model", "ce_deneg")  # a mistake in one hides no other
-    made = FullPlan(told, ROOT)
-    made.by_name()
-    kinds = {kind for kind, _ in made.stages}
+    config = configured("analysis.dynamics.model", "ce_deneg")  # a mistake in one hides no other
+    plan = FullPlan(config, ROOT)
+    plan.by_name()
+    kinds = {kind for kind, _ in plan.stages}
     assert {"errors", "hardness", "noise", "tradeoffs"} < kinds
     assert "dynamics" not in kinds
 
@@ -104,7 +104,7 @@ def test_mistakes(plan, notebook, keys, message):
 
 
 def test_a_sheet_that_is_not_there_is_one_line(default, plan, tmp_path):
-    made = plan({"analysis/errors/sheet": str(tmp_path / "none.csv")})
+    changed = plan({"analysis/errors/sheet": str(tmp_path / "none.csv")})
     with pytest.raises(UserError, match=r"analysis\.errors\.sheet is .*none\.csv; no such file"):
-        made.analyses.sheet()
+        changed.analyses.sheet()
     assert default.analyses.sheet() is None

@@ -64,8 +64,8 @@ def mistakes(config):
     ],
 )
 def test_a_mistake_is_one_line(configured, path, value, line):
-    found = mistakes(configured(path, value))
-    assert any(line in one for one in found), found
+    lines = mistakes(configured(path, value))
+    assert any(line in mistake for mistake in lines), lines
 
 
 def test_a_cycle_of_models_is_named(configured):

@@ -29,9 +29,9 @@ def new(base, configured):
     """`new(path, value)`: kind and name of the stages an override makes anew."""
 
     def of(path, value):
-        made = stages(configured(path, value))
+        changed = stages(configured(path, value))
         # A dataset without similar queries is made from a judge: what is trained on it follows that as well.
-        fresh = [made[f] for f in made.keys() - base.keys() if not made[f].dataset.endswith("-dissimilar")]
+        fresh = [changed[f] for f in changed.keys() - base.keys() if not changed[f].dataset.endswith("-dissimilar")]
         return {(stage.kind, stage.name) for stage in fresh}
 
     return of
@@ -46,11 +46,11 @@ def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(new):
 
 def test_a_joint_model_may_start_from_an_encoder(configured):
     config = configured("models.rocketqav2.init", {"retriever": "encoder", "reranker": "ce_deneg"})
-    made = next(
-        one for one in FullPlan(config, ROOT).stages.values() if (one.kind, one.name) == ("model", "rocketqav2")
+    model = next(
+        stage for stage in FullPlan(config, ROOT).stages.values() if (stage.kind, stage.name) == ("model", "rocketqav2")
     )
-    assert made.upstream["retriever"].kind == "encoder"
-    assert made.values["shared"]
+    assert model.upstream["retriever"].kind == "encoder"
+    assert model.values["shared"]
 
 
 def test_int8_renames_passages_and_what_follows_but_not_queries(new):
@@ -113,12 +113,12 @@ def test_how_it_runs_and_how_it_is_written_is_not(new, path, value):
 
 
 def test_devices_reach_trainings_alone(configured):
-    """Only the stages that several processes can do are told of them, and no rule asks for more GPUs than are used."""
+    """Only stages that several processes can run get these keys, and no rule asks for more GPUs than are used."""
     config = configured("execution", {"devices": 4, "shards": 3, "threads": 2})
     config["models"]["rocketqav2"]["candidates"]["denoise"] = {"by": "ce_deneg"}
     plan = FullPlan(config, ROOT)
-    told = {stage.kind for stage in plan.stages.values() if {"devices", "nodes"} & stage.execution.keys()}
-    assert told == {"model"}
+    kinds = {stage.kind for stage in plan.stages.values() if {"devices", "nodes"} & stage.execution.keys()}
+    assert kinds == {"model"}
     gpus, shards = {}, {}
     for stage in plan.stages.values():
         gpu = plan.hosted.gpus(stage.kind, stage.key)
@@ -144,10 +144,10 @@ def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
 def test_nodes_are_started_by_srun_with_their_devices_each(configured):
     plan = FullPlan(configured("execution", {"devices": 4, "nodes": 2}), ROOT)
     stage = next(stage for stage in plan.stages.values() if stage.kind == "model")
-    told = plan.hosted.training()
-    start = told.pop("start")(SimpleNamespace(kind="model", key=stage.key), 8)
+    settings = plan.hosted.training()
+    start = settings.pop("start")(SimpleNamespace(kind="model", key=stage.key), 8)
     assert start == "srun --nodes=2 --ntasks=2 --cpus-per-task=8 "
-    assert told == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "gres": "gpu:4"}
+    assert settings == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "gres": "gpu:4"}
 
 
 def test_a_default_of_ours_is_in_the_key():
@@ -175,10 +175,10 @@ def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(configured, tm
         config = configured("datasets", {"mine": {"source": "beir", "path": str(folder)}}) | {"dataset": "mine"}
         return next(s for s in stages(config).values() if s.kind == "dataset")
 
-    one, same, other = (dataset(tmp_path / name, text) for name, text in (("a", "x"), ("b", "x"), ("c", "y")))
-    assert one.folder == same.folder
-    assert one.execution != same.execution
-    assert one.folder != other.folder
+    first, same, other = (dataset(tmp_path / name, text) for name, text in (("a", "x"), ("b", "x"), ("c", "y")))
+    assert first.folder == same.folder
+    assert first.execution != same.execution
+    assert first.folder != other.folder
 
 
 def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):
@@ -226,6 +226,6 @@ def test_flags_are_sorted_quoted_and_read_back():
 
     words = shlex.split(stage.args)
     assert words[::2] == sorted(words[::2])
-    told = {w.removeprefix("--params."): parse_value(v) for w, v in zip(words[::2], words[1::2], strict=True)}
-    assert nest(told) == params
+    values = {w.removeprefix("--params."): parse_value(v) for w, v in zip(words[::2], words[1::2], strict=True)}
+    assert nest(values) == params
     assert flatten(params)["b.text"] == format_value(params["b"]["text"])

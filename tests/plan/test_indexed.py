@@ -29,38 +29,38 @@ def run(planner, system="de_bm25neg@hnsw"):
 
 
 def test_every_type_has_an_entry_that_works_as_it_is(planner):
-    made = planner()
-    of_vectors = {name for name, entry in made.settings.indexes.items() if isinstance(entry, Index)}
+    default = planner()
+    of_vectors = {name for name, entry in default.settings.indexes.items() if isinstance(entry, Index)}
     assert of_vectors - {"two_bits"} == set(TYPES) - {"factory"}  # named as their types
-    assert made.settings.indexes.keys() - of_vectors == TERM_INDEXES.keys()
+    assert default.settings.indexes.keys() - of_vectors == TERM_INDEXES.keys()
     for name in of_vectors:
-        stage = run(made, f"de_bm25neg@{name}")
+        stage = run(default, f"de_bm25neg@{name}")
         assert (stage.kind, stage.name) == ("ann", f"de_bm25neg@{name}.test")
         assert stage.upstream["index"].upstream["passages"] is stage.upstream["passages"]
 
 
 @pytest.mark.parametrize(
-    "told", [{"ef_search": 7}, {"rescore": False}, {"rescore_factor": 4}, {"recall_queries": 0}, {"ef_search": "7"}]
+    "options", [{"ef_search": 7}, {"rescore": False}, {"rescore_factor": 4}, {"recall_queries": 0}, {"ef_search": "7"}]
 )
-def test_how_is_searched_makes_another_run_of_the_same_index(planner, told):
-    usual, other = run(planner()), run(planner(hnsw=told))
+def test_how_is_searched_makes_another_run_of_the_same_index(planner, options):
+    usual, other = run(planner()), run(planner(hnsw=options))
     assert other.digest != usual.digest
     assert other.upstream["index"].digest == usual.upstream["index"].digest
 
 
-@pytest.mark.parametrize("told", [{"m": 16}, {"ef_construction": 40}, {"part": 1000}])
-def test_how_is_built_makes_another_index(planner, told):
-    assert run(planner(hnsw=told)).upstream["index"].digest != run(planner()).upstream["index"].digest
+@pytest.mark.parametrize("options", [{"m": 16}, {"ef_construction": 40}, {"part": 1000}])
+def test_how_is_built_makes_another_index(planner, options):
+    assert run(planner(hnsw=options)).upstream["index"].digest != run(planner()).upstream["index"].digest
 
 
 def test_equal_indexes_of_two_names_are_built_once(planner):
-    made = planner(twin={"type": "hnsw", "ef_search": 9})
-    assert run(made, "de_bm25neg@twin").upstream["index"] is run(made).upstream["index"]
+    changed = planner(twin={"type": "hnsw", "ef_search": 9})
+    assert run(changed, "de_bm25neg@twin").upstream["index"] is run(changed).upstream["index"]
 
 
 def test_an_entry_of_ones_own_type_replaces_that_of_the_catalogue(planner):
-    made = planner(hnsw={"factory": "IVF16,Flat", "nprobe": 3})
-    assert run(made).upstream["index"].params == IndexParams(type="factory", factory="IVF16,Flat", seed=42)
+    changed = planner(hnsw={"factory": "IVF16,Flat", "nprobe": 3})
+    assert run(changed).upstream["index"].params == IndexParams(type="factory", factory="IVF16,Flat", seed=42)
 
 
 def test_a_run_of_an_index_stands_wherever_a_run_does(configured):
@@ -87,7 +87,7 @@ def test_gpus_and_shards_change_no_key(configured):
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("entry", "line"),
     [
         ({"type": "hnws"}, "indexes.x.type is 'hnws'; did you mean hnsw?"),
         ({"type": ["hnsw"]}, "indexes.x.type is ['hnsw']; did you mean hnsw?"),
@@ -100,9 +100,9 @@ def test_gpus_and_shards_change_no_key(configured):
         ({"type": "pq", "bits": 10, "train_sample": 800}, "indexes.x.bits is 10: 1024 centroids cannot be learned"),
     ],
 )
-def test_a_mistake_is_one_line(planner, told, line):
+def test_a_mistake_is_one_line(planner, entry, line):
     with pytest.raises(UserError, match=r"^indexes\.x.*$") as error:
-        planner(x=told)
+        planner(x=entry)
     assert line in str(error.value)
 
 
@@ -114,20 +114,20 @@ def test_an_index_has_a_name_that_a_run_can_say(planner, name):
 
 
 def test_what_a_run_names_must_be_there(planner):
-    made = planner()
+    default = planner()
     with pytest.raises(UserError, match="here: de_bm25neg@hnws: hnws is no index; did you mean hnsw"):
-        run(made, "de_bm25neg@hnws")
+        run(default, "de_bm25neg@hnws")
     with pytest.raises(UserError, match="here: ce_bm25neg is a cross model, needed is dual"):
-        run(made, "ce_bm25neg@hnsw")
+        run(default, "ce_bm25neg@hnsw")
     with pytest.raises(UserError, match="here: bm25 is no model"):
-        run(made, "bm25@hnsw")
+        run(default, "bm25@hnsw")
 
 
 def test_codes_that_do_not_fit_the_encoder_are_refused_before_anything_is_trained(planner):
-    made = planner(codes={"type": "ivf_pq", "m": 50}, fit={"type": "ivf_pq", "m": 48})
+    changed = planner(codes={"type": "ivf_pq", "m": 50}, fit={"type": "ivf_pq", "m": 48})
     with pytest.raises(UserError, match=r"indexes.codes.m is 50, which does not divide the vectors' 384 dimensions"):
-        run(made, "de_bm25neg@codes")
-    assert run(made, "de_bm25neg@fit").upstream["index"].values["m"] == 48
+        run(changed, "de_bm25neg@codes")
+    assert run(changed, "de_bm25neg@fit").upstream["index"].values["m"] == 48
 
 
 def test_lists_that_a_known_corpus_cannot_fill_are_refused(configured):

@@ -31,16 +31,16 @@ def test_without_the_key_nothing_changes(drawn):
 @pytest.mark.parametrize("source", ["bm25", "encoder", "bm25.krovetz"])
 def test_a_share_of_scores_with_a_zero(drawn, source):
     stage = drawn(**{"from": source})
-    made = drawn(**{"from": source, "below_positive": {"share": 0.95}})
-    assert made.values["below_positive"] == {"share": 0.95, "margin": None, "judged": False}
-    assert made.upstream.keys() == stage.upstream.keys()
+    mined = drawn(**{"from": source, "below_positive": {"share": 0.95}})
+    assert mined.values["below_positive"] == {"share": 0.95, "margin": None, "judged": False}
+    assert mined.upstream.keys() == stage.upstream.keys()
 
 
 def test_a_judge_is_an_input_with_or_without_denoising(drawn):
     below = {"margin": 0.1, "by": "ce_bm25neg"}
-    made = drawn(below_positive=below)
-    assert made.upstream["judge.0"].name == "ce_bm25neg"
-    assert made.values["below_positive"] == {"share": None, "margin": 0.1, "judged": True}
+    stage = drawn(below_positive=below)
+    assert stage.upstream["judge.0"].name == "ce_bm25neg"
+    assert stage.values["below_positive"] == {"share": None, "margin": 0.1, "judged": True}
     both = drawn(below_positive=below, denoise={"by": "ce_bm25neg"})
     assert both.upstream["judge.0"] is not None
     assert both.values["denoise"]["negative_below"] == 0.1
@@ -48,9 +48,9 @@ def test_a_judge_is_an_input_with_or_without_denoising(drawn):
 
 def test_a_calibrated_judge_has_dev_s_run_as_an_input(drawn):
     plain = drawn(denoise={"by": "ce_bm25neg"})
-    made = drawn(denoise={"by": "ce_bm25neg", "calibrate": "dev"})
-    assert made.upstream["calibration"].name == "bm25.dev"
-    assert made.values["denoise"] == plain.values["denoise"] | {"calibrate": "dev"}
+    calibrated = drawn(denoise={"by": "ce_bm25neg", "calibrate": "dev"})
+    assert calibrated.upstream["calibration"].name == "bm25.dev"
+    assert calibrated.values["denoise"] == plain.values["denoise"] | {"calibrate": "dev"}
     assert "calibration" not in plain.upstream
     with pytest.raises(UserError, match=r"candidates.denoise.calibrate needs a run `from` and labels: qrels"):
         drawn(**{"from": "random", "denoise": {"by": "ce_bm25neg", "calibrate": "dev"}})

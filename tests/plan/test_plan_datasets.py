@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path):
     """`folder(name, splits)`: a BEIR folder with qrels of some splits."""
 
-    def made(name, splits):
+    def make(name, splits):
         at = tmp_path / name
         (at / "qrels").mkdir(parents=True)
         for file in ("corpus.jsonl", "queries.jsonl"):
@@ -30,40 +30,40 @@ def folder(tmp_path):
             (at / "qrels" / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
         return str(at)
 
-    return made
+    return make
 
 
 @pytest.fixture
 def plan(configured):
     """`plan(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
 
-    def made(datasets, dataset, **more):
+    def make(datasets, dataset, **more):
         return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
 
-    return made
+    return make
 
 
 @pytest.fixture
 def described_folder(encoder_folder, tmp_path):
     """`described_folder(name)`: the tiny encoder in a folder that says how its vectors are made."""
 
-    def made(name):
+    def make(name):
         folder = shutil.copytree(encoder_folder, tmp_path / name)
         describe_encoder(folder, 32, DualShape(True, "mean", True, 0.05))
         return folder
 
-    return made
+    return make
 
 
-def score(made, system="bm25"):
-    return made.planner.score(system, "here")
+def score(planned, system="bm25"):
+    return planned.planner.score(system, "here")
 
 
 def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
     members = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("a", "b")}
-    made = score(plan(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
-    assert made.values["members"] == ["b", "a"]
-    assert [(role, stage.dataset, stage.kind) for role, stage in made.upstream.items()] == [
+    scored = score(plan(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
+    assert scored.values["members"] == ["b", "a"]
+    assert [(role, stage.dataset, stage.kind) for role, stage in scored.upstream.items()] == [
         ("member.0", "b", "score"), ("member.1", "a", "score")
     ]  # fmt: skip
 
@@ -80,16 +80,16 @@ def test_datasets_that_nothing_uses_are_named(folder, plan):
 
 def test_counts_of_an_entry_tell_its_splits(plan):
     entry = {"source": "cmedqa2", "access": "licence", "counts": {"passages": 9, "test": 3, "test_qrels": 4}}
-    made = plan({"mine": entry}, "pydocs")
-    assert splits(made.planner.ctx, "mine") == {"test"}
+    planned = plan({"mine": entry}, "pydocs")
+    assert splits(planned.planner.ctx, "mine") == {"test"}
 
 
 def test_a_group_has_no_passages_to_train_on(folder, plan):
     members = {"a": {"source": "beir", "path": folder("a", ["train", "test"])}, "g": {"source": "group", "of": ["a"]}}
-    made = plan(members, "g")
-    assert "results/tables/summary.csv" in made.tables.files()
-    assert any("g is a group: it has scores, but no passages; name one of" in line for line in made.check("all"))
-    assert made.tables.files("baseline")
+    planned = plan(members, "g")
+    assert "results/tables/summary.csv" in planned.tables.files()
+    assert any("g is a group: it has scores, but no passages; name one of" in line for line in planned.check("all"))
+    assert planned.tables.files("baseline")
 
 
 def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
@@ -108,53 +108,53 @@ def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):
 
 def test_answers_are_matched_before_they_are_scored(folder, plan):
     entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers", "match": "regex"}
-    made = score(plan({"qa": entry}, "qa"))
-    match = made.upstream["match"]
-    assert (match.kind, match.values["match"], match.upstream["run"]) == ("match", "regex", made.upstream["run"])
+    scored = score(plan({"qa": entry}, "qa"))
+    match = scored.upstream["match"]
+    assert (match.kind, match.values["match"], match.upstream["run"]) == ("match", "regex", scored.upstream["run"])
     # R@k and nDCG@k need to know all relevant passages, which answers do not tell
-    assert made.values["measures"] == ["RR@10", "Success@1", "Success@50"]
+    assert scored.values["measures"] == ["RR@10", "Success@1", "Success@50"]
 
 
 def test_a_datasets_own_measures_and_split_are_reported(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
-    made = score(plan({"d": entry}, "d"))
-    assert (made.params, made.name) == (ScoreParams(measures=("RR@10",), split="dev"), "bm25.dev")
+    scored = score(plan({"d": entry}, "d"))
+    assert (scored.params, scored.name) == (ScoreParams(measures=("RR@10",), split="dev"), "bm25.dev")
     over = plan({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
     assert score(over).values["measures"] == ["AP"]
 
 
 def test_dev_is_reported_where_there_is_no_test_set(folder, plan):
-    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "dev"])}}, "d")
-    assert (made.split, score(made).name) == ("dev", "bm25.dev")
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "dev"])}}, "d")
+    assert (planned.split, score(planned).name) == ("dev", "bm25.dev")
     # as deep as a test set's run
-    assert score(made).upstream["run"].values["depth"] == 1000
+    assert score(planned).upstream["run"].values["depth"] == 1000
 
 
 def test_usual_measures_deeper_than_the_runs_are_left_out(folder, plan):
-    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
-    assert score(made).values["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
+    assert score(planned).values["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
 
 
 def test_identical_ids_are_dropped_only_where_asked(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["test"])}
     plain, ignoring = (plan({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
-    assert [score(made).values["ignore_identical_ids"] for made in (plain, ignoring)] == [False, True]
+    assert [score(planned).values["ignore_identical_ids"] for planned in (plain, ignoring)] == [False, True]
     # the run itself is the same
     assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
 
 
 def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_the_rest_is_named(folder, plan):
-    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
-    assert "results/tables/summary.csv" in made.tables.files()
-    assert [row.system for row, _ in made.tables["summary"]] == ["BM25", "Encoder, untrained"]
-    lines = [line for line in made.check("all") if line.startswith("summary lacks ")]
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+    assert "results/tables/summary.csv" in planned.tables.files()
+    assert [row.system for row, _ in planned.tables["summary"]] == ["BM25", "Encoder, untrained"]
+    lines = [line for line in planned.check("all") if line.startswith("summary lacks ")]
     assert len(lines) == 4  # models whose own training has no queries
     assert all("is trained on split train, but dataset d has test; name another" in line for line in lines)
-    assert made.tables.files("baseline") == ["results/tables/baseline.csv"]
-    assert [stage.kind for _, stage in made.tables["baseline"]] == ["score"]
+    assert planned.tables.files("baseline") == ["results/tables/baseline.csv"]
+    assert [stage.kind for _, stage in planned.tables["baseline"]] == ["score"]
     # nothing to compare with, nobody to judge: the audits make do with BM25
-    assert [Path(part).parts[2] for part in made.audits()] == ["noise", "false_negatives", "score"]
-    audit = made.planner.false_negatives("d")
+    assert [Path(part).parts[2] for part in planned.audits()] == ["noise", "false_negatives", "score"]
+    audit = planned.planner.false_negatives("d")
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
@@ -164,14 +164,14 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, de
     published = {"encoders": {"tiny": {"source": "folder", "path": str(tiny)}}}
     published |= {"rerankers": {"mini": {"source": "hub", "name": "org/mini", "revision": "0" * 40}}}
     systems = ["bm25", "tiny", "tiny@binary", other, "bm25+mini", "de_bm25neg"]
-    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", systems=systems, **published)
-    rows = {row.system: stage for row, stage in made.tables["baseline"]}
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", systems=systems, **published)
+    rows = {row.system: stage for row, stage in planned.tables["baseline"]}
     assert list(rows) == ["BM25", "tiny", "tiny@binary", other, "mini"]
     assert [stage.upstream["run"].kind for stage in rows.values()] == ["bm25", "retrieve", "ann", "retrieve", "rerank"]
-    summary = [row.system for row, _ in made.tables["summary"]]
+    summary = [row.system for row, _ in planned.tables["summary"]]
     assert summary[-4:] == ["tiny", "tiny@binary", other, "mini"]  # the trained one is there by the table's own name
     assert summary.count("DE w/ BM25 Neg") == 1
-    assert {row.id: row.baseline for row in made.tables._read["baseline"].rows} == {
+    assert {row.id: row.baseline for row in planned.tables._read["baseline"].rows} == {
         ("BM25", ""): None,
         ("tiny", ""): ("BM25", ""),
         ("tiny@binary", ""): ("BM25", ""),
@@ -181,27 +181,27 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, de
 
 
 def test_models_of_another_dataset_serve_one_without_training_queries(folder, plan):
-    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
-    run = score(made, "de_bm25neg").upstream["run"]
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
+    run = score(planned, "de_bm25neg").upstream["run"]
     assert run.dataset == "d"
     assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
-    assert "judge.0" in made.planner.false_negatives("d").upstream
+    assert "judge.0" in planned.planner.false_negatives("d").upstream
 
 
 def test_similar_queries_may_have_judges_of_their_own(folder, plan):
     matcher = {"audits": {"similar_queries": {"judges": ["quora-matcher"]}}}
-    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", **matcher)
-    judge = made.planner.similar_queries("d").upstream["judge.0"]
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", **matcher)
+    judge = planned.planner.similar_queries("d").upstream["judge.0"]
     assert (judge.kind, judge.upstream["encoder"].values["name"]) == ("reranker", "cross-encoder/quora-roberta-base")
-    assert made.planner.false_negatives("d").upstream["judge.0"].kind == "model"
+    assert planned.planner.false_negatives("d").upstream["judge.0"].kind == "model"
 
 
 def test_audits_with_training_queries(folder, plan):
-    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
-    similar = made.planner.similar_queries("d")
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    similar = planned.planner.similar_queries("d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
     assert similar.values["splits"] == ["test"]
-    rows = {row.system: stage for row, stage in made.tables["dureader_retrieval/table6"]}
+    rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/table6"]}
     assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
     without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
     assert (without.dataset, without.values["source"]) == ("d-dissimilar", "dissimilar")
@@ -209,8 +209,8 @@ def test_audits_with_training_queries(folder, plan):
 
 
 def test_corrected_labels_reuse_the_runs(folder, plan):
-    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
-    rows = {row.system: stage for row, stage in made.tables["dureader_retrieval/figure2"]}
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/figure2"]}
     assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 
@@ -236,20 +236,20 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     file.write_text("d\td\t1\n")
     entry = {"d": {"source": "beir", "path": folder("d", ["test"])}}
     runs = {"theirs": {"format": "ranks", "paths": {"test": str(file)}}}
-    made = plan(entry, "d", runs=runs)
-    run = score(made, "theirs").upstream["run"]
+    planned = plan(entry, "d", runs=runs)
+    run = score(planned, "theirs").upstream["run"]
     assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
     with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
-        imported(made.planner.ctx, "theirs", "dev", "d")
+        imported(planned.planner.ctx, "theirs", "dev", "d")
 
 
 def test_another_analyzer_is_another_system(folder, plan):
-    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
-    words = score(made, "bm25.jieba").upstream["run"]
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+    words = score(planned, "bm25.jieba").upstream["run"]
     assert (words.name, words.upstream["lucene"].values["analyzer"]) == ("bm25.jieba.test", "jieba")
-    assert score(made, "bm25.default").upstream["run"] is score(made, "bm25").upstream["run"]
+    assert score(planned, "bm25.default").upstream["run"] is score(planned, "bm25").upstream["run"]
     with pytest.raises(UserError, match=r"here: bm25.jeiba has an unknown analyzer; did you mean jieba\?"):
-        score(made, "bm25.jeiba")
+        score(planned, "bm25.jeiba")
 
 
 def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(folder, plan):

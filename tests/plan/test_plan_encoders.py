@@ -29,7 +29,7 @@ def stage(configured):
 
 def test_layers_make_another_encoder_and_other_models_of_it(stage):
     whole, six = stage(), stage(layers=6)
-    assert [made.digest for made in stage(layers=None)] == [made.digest for made in whole]
+    assert [part.digest for part in stage(layers=None)] == [part.digest for part in whole]
     assert six[0].values["layers"] == 6
     assert six[0].digest != whole[0].digest
     assert six[1].digest != whole[1].digest
@@ -49,23 +49,23 @@ def test_lora_is_part_of_the_key_and_its_absence_is_not(configured):
 
     plain = FullPlan(configured(), ROOT).planner.model("de_bm25neg", "here")
     assert model(None).digest == plain.digest
-    made = model({"rank": "4"})
-    assert made.values["lora"] == {"rank": 4, "alpha": 16.0, "dropout": 0.0, "targets": None}
-    assert len({made.digest, plain.digest, model({"rank": 4, "targets": ["query"]}).digest}) == 3
+    adapted = model({"rank": "4"})
+    assert adapted.values["lora"] == {"rank": 4, "alpha": 16.0, "dropout": 0.0, "targets": None}
+    assert len({adapted.digest, plain.digest, model({"rank": 4, "targets": ["query"]}).digest}) == 3
     with pytest.raises(UserError, match=unknown_key("models.de_bm25neg.lora.ranks", "rank")):
         model({"ranks": 4})
 
 
 def test_the_catalogue_is_pinned_or_says_main():
-    """Whose commit is not known here is taken at `main`, and the stage `encoder` warns of it."""
-    found = {}
+    """An entry without a known commit is taken at `main`; the stage `encoder` warns of it."""
+    catalogue = {}
     for path in sorted((ROOT / "config/encoders").glob("*.yaml")):
         ((name, entry),) = yaml.safe_load(path.read_text()).items()
         assert name == path.stem
-        found[name] = entry
+        catalogue[name] = entry
         pinned = entry["revision"] if entry["source"] == "hub" else entry["sha256"]
         assert pinned == "main" or re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", pinned), name
-    assert found["bert-base-uncased"]["revision"] != "main"
+    assert catalogue["bert-base-uncased"]["revision"] != "main"
 
 
 @pytest.fixture

@@ -48,8 +48,8 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
     plan = FullPlan({**configured(), "models": models, "ensembles": {"both": {"of": MEMBERS}}}, ROOT)
     for case in named:
         for kind in ("denoised", "taught"):
-            one, other = (plan.planner.model(f"{kind}_{case}_{way}", "here") for way in ("by_name", "by_list"))
-            assert one is other
+            by_name, by_list = (plan.planner.model(f"{kind}_{case}_{way}", "here") for way in ("by_name", "by_list"))
+            assert by_name is by_list
     teacher = plan.planner.model("taught_both_by_name", "here").upstream["teacher"]
     assert teacher.name == "both"
     assert [teacher.upstream[f"judge.{at}"].name for at in range(2)] == MEMBERS
@@ -81,8 +81,8 @@ def test_the_default_keeps_its_keys_beside_an_ensemble(planned, configured):
 def test_a_wrong_ensemble_is_one_line(planned, members, line):
     with pytest.raises(UserError) as error:
         planned(members=members)
-    (found,) = str(error.value).splitlines()
-    assert line in found
+    (message,) = str(error.value).splitlines()
+    assert line in message
 
 
 def test_an_ensemble_has_a_name_of_its_own(configured):

@@ -32,7 +32,7 @@ def planned(configured):
 
 @pytest.fixture(scope="module")
 def laid(configured):
-    """`laid(fusions)`: the settings of the default with fusions, planned by nobody yet."""
+    """`laid(fusions)`: the settings of the default with fusions, not planned yet."""
     return lambda fusions: load_settings({**configured(), "fusions": fusions}, ROOT)
 
 
@@ -85,8 +85,8 @@ def test_a_constant_is_tuned_where_it_is_null(fused):
     ],
 )
 def test_settings_are_in_the_key_as_far_as_they_are_looked_at(fused, changed, same):
-    there, made = fused({"of": BOTH}, "dev"), fused({"of": BOTH} | changed, "dev")
-    assert (made.digest == there.digest) is same
+    there, other = fused({"of": BOTH}, "dev"), fused({"of": BOTH} | changed, "dev")
+    assert (other.digest == there.digest) is same
 
 
 def test_fusions_stand_wherever_a_run_does(planned, tmp_path):
@@ -150,8 +150,8 @@ def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
 def test_a_wrong_fusion_is_one_line(laid, spec, line):
     with pytest.raises(UserError) as error:
         check_all(laid({"both": spec}))
-    (found,) = str(error.value).splitlines()
-    assert line in found
+    (message,) = str(error.value).splitlines()
+    assert line in message
 
 
 def test_unknown_keys_and_values_are_one_line_each(planned):
@@ -194,13 +194,13 @@ def test_a_fusion_has_a_name_of_its_own(laid, name):
 
 def test_a_fusion_is_not_looked_at_below_its_depth(planned, configured):
     short = {"both": {"of": BOTH, "depth": 20}}
-    told = {"score": {"measures": ["RR@10"]}, "tables": ["baseline"]}
-    plan = planned(short, **told, rerank={"depth": 30})
+    keys = {"score": {"measures": ["RR@10"]}, "tables": ["baseline"]}
+    plan = planned(short, **keys, rerank={"depth": 30})
     with pytest.raises(UserError, match=r"rerank.depth is 30, but both goes only 20 deep; raise fusions.both.depth"):
         plan.planner.run("both+ce_bm25neg", "test", "here")
     pupil = {"like": "de_bm25neg", "candidates": {"from": "both", "depth": 40}}
     with pytest.raises(UserError, match=r"models.pupil.candidates.depth is 40, but both goes only 20 deep"):
-        planned(short, **told, models={**configured()["models"], "pupil": pupil})
+        planned(short, **keys, models={**configured()["models"], "pupil": pupil})
 
 
 def test_a_fusion_of_released_runs_needs_them_on_one_split_alone(planned, tmp_path):
@@ -224,14 +224,14 @@ def test_where_nothing_can_be_tuned_the_table_says_so(planned, tmp_path):
     assert plan.tables.missing["t"] == "fusions.both.tune.split: searches on split dev, but dataset mine has test"
     assert planned({"both": {**spec, "weights": [1, 2]}}, **mine, recipes=[], tables=[str(layout)]).tables["t"]
     answers = {**mine["datasets"]["mine"], "relevance": "answers"}
-    asked = planned({"both": spec}, **{**mine, "datasets": {"mine": answers}}, recipes=[], tables=[str(layout)])
+    by_answers = planned({"both": spec}, **{**mine, "datasets": {"mine": answers}}, recipes=[], tables=[str(layout)])
     why = "fusions.both.weights is null: to be tuned, but dataset mine has answers and no qrels"
-    assert why in asked.tables.missing["t"]
+    assert why in by_answers.tables.missing["t"]
 
 
 def test_the_tracked_example_is_planned():
-    told = merged(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/fusion.yaml"))
-    plan = FullPlan(told, ROOT)
+    config = merged(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/fusion.yaml"))
+    plan = FullPlan(config, ROOT)
     assert plan.tables.files() == ["results/tables/fusion.csv"]
     kinds = [stage.upstream["run"].kind for _, stage in plan.tables["fusion"]]
     assert kinds == ["bm25", "retrieve", "fuse", "fuse", "fuse", "rerank", "rerank", "rerank"]

@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[2]
 def planned(configured):
     """`planned(sparse, **bm25)`: the default's plan with variants, and with other keys of `bm25`."""
 
-    def made(sparse, **bm25):
+    def make(sparse, **bm25):
         return FullPlan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
 
-    return made
+    return make
 
 
 def run(plan, system, split="test"):
@@ -103,7 +103,7 @@ def test_a_variant_stands_wherever_a_run_does(configured):
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "message"),
+    ("name", "entry", "message"),
     [
         ("ce_deneg", {}, "sparse.ce_deneg has the name of another run"),
         ("my bm25", {}, "sparse.my bm25: a name is letters, digits, '_', '-' and '.'"),
@@ -127,9 +127,9 @@ def test_a_variant_stands_wherever_a_run_does(configured):
         ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),
     ],
 )
-def test_what_is_wrong_with_a_variant_is_one_line(planned, name, told, message):
+def test_what_is_wrong_with_a_variant_is_one_line(planned, name, entry, message):
     with pytest.raises(UserError, match=message) as error:
-        planned({name: told})
+        planned({name: entry})
     assert "\n" not in str(error.value)
 
 

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 def student(configured):
     """`student(from, **distil)`: the stage of a dual encoder that is taught; `models` adds models or changes them."""
 
-    def plan(told, models=None, **distil):
-        config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": told, **distil}}})
+    def plan(source, models=None, **distil):
+        config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": source, **distil}}})
         for name, spec in (models or {}).items():
             config["models"][name] = {**config["models"].get(name, {}), **spec}
         return FullPlan(config, ROOT).planner.model("pupil", "here")
@@ -26,20 +26,20 @@ def student(configured):
 
 
 def test_a_cross_encoder_teaches_the_lists_that_the_student_learns_from(student):
-    made = student("ce_bm25neg", loss="reference", weight=2)
-    teacher = made.upstream["teacher"]
+    stage = student("ce_bm25neg", loss="reference", weight=2)
+    teacher = stage.upstream["teacher"]
     assert (teacher.kind, teacher.name) == ("teacher", "ce_bm25neg")
     assert teacher.upstream.keys() == {"dataset", "candidates", "judge.0", "judge_tokens.0"}
-    assert teacher.upstream["candidates"] is made.upstream["candidates"]
+    assert teacher.upstream["candidates"] is stage.upstream["candidates"]
     assert teacher.upstream["judge.0"].name == "ce_bm25neg"
     assert teacher.values == {"precision": "auto", "batch_tokens": 4096}
-    distil = made.values["train"]["distil"]
+    distil = stage.values["train"]["distil"]
     assert (distil["loss"], distil["weight"], distil["supervision"]) == ("reference", 2.0, 1.0)
     assert "from" not in distil
 
 
 @pytest.mark.parametrize(
-    ("told", "kind", "name"),
+    ("source", "kind", "name"),
     [
         ("bm25", "bm25", "bm25.train"),
         ("bm25.krovetz", "bm25", "bm25.krovetz.train"),
@@ -49,8 +49,8 @@ def test_a_cross_encoder_teaches_the_lists_that_the_student_learns_from(student)
         ("bm25+ce_bm25neg", "rerank", "bm25+ce_bm25neg.train"),
     ],
 )
-def test_any_run_teaches(student, told, kind, name):
-    teacher = student(told).upstream["teacher"]
+def test_any_run_teaches(student, source, kind, name):
+    teacher = student(source).upstream["teacher"]
     assert teacher.upstream.keys() == {"dataset", "candidates", "run"}
     assert (teacher.upstream["run"].kind, teacher.upstream["run"].name) == (kind, name)
     assert teacher.params == TeacherParams()
@@ -100,13 +100,13 @@ def test_an_ensembles_members_share_its_weight(configured):
 
 
 def test_a_teachers_name_is_in_no_key_but_its_training_is(student):
-    one = student("ce_bm25neg")
+    original = student("ce_bm25neg")
     renamed = student("other", models={"other": {"like": "ce_bm25neg"}})
-    assert renamed.digest == one.digest
+    assert renamed.digest == original.digest
     changed = student("ce_bm25neg", models={"ce_bm25neg": {"train": {"lr": 1e-3}}})
-    assert changed.digest != one.digest
-    assert student("ce_bm25neg", loss="reference").digest != one.digest
-    assert student("ce_bm25neg", loss="reference").upstream["teacher"].digest == one.upstream["teacher"].digest
+    assert changed.digest != original.digest
+    assert student("ce_bm25neg", loss="reference").digest != original.digest
+    assert student("ce_bm25neg", loss="reference").upstream["teacher"].digest == original.upstream["teacher"].digest
 
 
 def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
@@ -118,7 +118,7 @@ def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("source", "line"),
     [
         ("ce_bm25", "models.pupil.train.distil.from: ce_bm25 is neither a model nor a run; did you mean ce_bm25neg?"),
         ("givn", "models.pupil.train.distil.from: givn is neither a model nor a run; did you mean given?"),
@@ -132,11 +132,11 @@ def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
         ("pupil", "models form a cycle: pupil -> pupil"),
     ],
 )
-def test_a_wrong_teacher_is_one_line(student, told, line):
+def test_a_wrong_teacher_is_one_line(student, source, line):
     with pytest.raises(UserError) as error:
-        student(told)
-    (found,) = str(error.value).splitlines()
-    assert line in found
+        student(source)
+    (message,) = str(error.value).splitlines()
+    assert line in message
 
 
 def test_a_teacher_that_descends_from_its_student_is_a_cycle(student):
@@ -145,12 +145,12 @@ def test_a_teacher_that_descends_from_its_student_is_a_cycle(student):
 
 
 def test_a_dual_encoder_teaches_in_batch_beside_the_lists_teacher(student):
-    made = student("ce_bm25neg", in_batch={"from": "rocketqav2.retriever", "loss": "kl"})
-    assert made.upstream["teacher"].name == "ce_bm25neg"
-    assert made.upstream["in_batch_teacher"].name == "rocketqav2"
-    assert made.upstream["in_batch_tokens"].kind == "tokens"
-    assert "from" not in made.values["train"]["distil"]["in_batch"]
-    assert made.digest != student("ce_bm25neg").digest
+    stage = student("ce_bm25neg", in_batch={"from": "rocketqav2.retriever", "loss": "kl"})
+    assert stage.upstream["teacher"].name == "ce_bm25neg"
+    assert stage.upstream["in_batch_teacher"].name == "rocketqav2"
+    assert stage.upstream["in_batch_tokens"].kind == "tokens"
+    assert "from" not in stage.values["train"]["distil"]["in_batch"]
+    assert stage.digest != student("ce_bm25neg").digest
 
 
 @pytest.mark.parametrize(
@@ -173,14 +173,14 @@ def test_a_wrong_teacher_in_batch_is_one_line(configured, train, line):
     config = configured("models.pupil", {"like": "de_bm25neg", "train": train})
     with pytest.raises(UserError) as error:
         FullPlan(config, ROOT).planner.model("pupil", "here")
-    (found,) = str(error.value).splitlines()
-    assert line in found
+    (message,) = str(error.value).splitlines()
+    assert line in message
 
 
 def test_the_recipe_teaches_by_stored_scores(configured):
     config = configured()
     config["recipes"].append("margin_mse")
-    made = FullPlan(config, ROOT).planner.model("de_margin_mse", "here")
-    assert made.upstream["teacher"].upstream["judge.0"].name == "ce_bm25neg"
-    assert made.values["train"]["distil"]["loss"] == "margin_mse"
-    assert made.values["train"]["distil"]["supervision"] == 0
+    model = FullPlan(config, ROOT).planner.model("de_margin_mse", "here")
+    assert model.upstream["teacher"].upstream["judge.0"].name == "ce_bm25neg"
+    assert model.values["train"]["distil"]["loss"] == "margin_mse"
+    assert model.values["train"]["distil"]["supervision"] == 0

@@ -1,4 +1,4 @@
-"""Encoders that the DAG makes: their stages, who shares what, and what is refused."""
+"""Encoders trained in the DAG: their stages, what they share, and what is refused."""
 
 from pathlib import Path
 
@@ -29,40 +29,40 @@ def of(plan, kind, dataset="pydocs"):
 
 def test_from_the_beginning(planned):
     plan = planned(mine={"objective": "crop", "layers": 0})
-    (vocabulary,), (made,), (tokens,) = (of(plan, kind) for kind in ("vocabulary", "pretrain", "tokens"))
+    (vocabulary,), (pretraining,), (tokens,) = (of(plan, kind) for kind in ("vocabulary", "pretrain", "tokens"))
     assert list(vocabulary.upstream) == ["dataset"]
     assert vocabulary.values["layers"] == 0
-    assert made.upstream == {"start": vocabulary, "tokens": tokens}
+    assert pretraining.upstream == {"start": vocabulary, "tokens": tokens}
     assert tokens.upstream["encoder"] is vocabulary
-    assert {key: made.values[key] for key in ("pooling", "normalize", "temperature")} == {
+    assert {key: pretraining.values[key] for key in ("pooling", "normalize", "temperature")} == {
         "pooling": "mean", "normalize": True, "temperature": 0.05,
     }  # fmt: skip
-    assert made.values["train"]["seed"] == 42
+    assert pretraining.values["train"]["seed"] == 42
     assert not [stage for stage in plan.stages.values() if stage.kind == "encoder"]
     models = {stage.name: stage for stage in of(plan, "model")}
-    assert models["de_bm25neg"].upstream["start"] is made
+    assert models["de_bm25neg"].upstream["start"] is pretraining
     assert models["de_bm25neg"].upstream["tokens"] is tokens
     assert models["de_bm25neg"].values["temperature"] == 0.05
 
 
 def test_a_given_encoder_learns_further_with_its_own_tokenizer(planned):
     plan = planned(mine={"objective": "retromae", "start": "minilm"})
-    (made,), (tokens,) = of(plan, "pretrain"), of(plan, "tokens")
+    (pretraining,), (tokens,) = of(plan, "pretrain"), of(plan, "tokens")
     (minilm,) = of(plan, "encoder", "shared")
-    assert made.upstream == {"start": minilm, "tokens": tokens}
+    assert pretraining.upstream == {"start": minilm, "tokens": tokens}
     assert tokens.upstream["encoder"] is minilm
-    assert made.values["pooling"] == "mean"  # minilm's, not RetroMAE's
+    assert pretraining.values["pooling"] == "mean"  # minilm's, not RetroMAE's
     assert not of(plan, "vocabulary")
 
 
 def test_one_after_the_other_shares_the_tokenizer(planned):
     first = {"objective": "mlm", "layers": 1, "normalize": True}
     plan = planned(base=first, mine={"objective": "crop", "start": "base", "pooling": "cls", "temperature": None})
-    made = {stage.name: stage for stage in of(plan, "pretrain")}
-    assert made["mine"].upstream["start"] is made["base"]
+    pretrainings = {stage.name: stage for stage in of(plan, "pretrain")}
+    assert pretrainings["mine"].upstream["start"] is pretrainings["base"]
     assert len(of(plan, "tokens")) == len(of(plan, "vocabulary")) == 1
-    # crop's own temperature: base tells none
-    assert [made["mine"].values[key] for key in ("pooling", "normalize", "temperature")] == ["cls", True, 0.05]
+    # crop's own temperature: base sets none
+    assert [pretrainings["mine"].values[key] for key in ("pooling", "normalize", "temperature")] == ["cls", True, 0.05]
 
 
 def test_what_it_learns_is_in_the_key_and_how_it_runs_is_not(configured):
@@ -89,10 +89,10 @@ def test_the_passages_may_be_another_datasets(configured):
     config["datasets"]["others"] = {"source": "pydocs", "test_queries": 10}
     config["encoders"] = {"mine": {"source": "pretrain", "objective": "mlm", "dataset": "others"}}
     plan = FullPlan(config, ROOT)
-    (made,) = of(plan, "pretrain", "others")
-    assert made.upstream["tokens"].upstream["dataset"].name == "others"
+    (pretraining,) = of(plan, "pretrain", "others")
+    assert pretraining.upstream["tokens"].upstream["dataset"].name == "others"
     (searched,) = of(plan, "tokens")
-    assert searched.upstream["encoder"] is made.upstream["start"]  # the tokenizer was learned from the others
+    assert searched.upstream["encoder"] is pretraining.upstream["start"]  # the tokenizer was learned from the others
 
 
 MISTAKES = [
@@ -114,9 +114,9 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("entry", "message"), MISTAKES, ids=[message[:60] for _, message in MISTAKES])
 def test_a_mistake_is_one_line(planned, entry, message):
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         planned(mine=entry)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_chain_of_encoders_is_looked_through(planned):

@@ -22,10 +22,10 @@ SYSTEMS = [
 
 def planned(*names, **more):
     """The plan of files of config/, laid upon the default one after the other, and further keys."""
-    told = read_yaml(ROOT / "config/config.yaml")
-    for one in (*(read_yaml(ROOT / f"config/{name}.yaml") for name in names), more):
-        told = merged(told, one)
-    return FullPlan(told, ROOT)
+    config = read_yaml(ROOT / "config/config.yaml")
+    for layer in (*(read_yaml(ROOT / f"config/{name}.yaml") for name in names), more):
+        config = merged(config, layer)
+    return FullPlan(config, ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +147,8 @@ def test_fine_tuned_models_go_on_from_the_zero_shot_ones_elsewhere():
 
 def test_the_transferred_model_goes_on_from_the_zero_shot_one():
     plan = planned("small/cross_lingual")
-    pair, one = "xquad-zh-en-halves", "xquad-en-halves"
-    assert [model(plan, f"de_{name}").dataset for name in ("bm25neg", "supervised", "transferred")] == [one, pair, pair]
+    pair, en = "xquad-zh-en-halves", "xquad-en-halves"
+    assert [model(plan, f"de_{name}").dataset for name in ("bm25neg", "supervised", "transferred")] == [en, pair, pair]
     assert model(plan, "de_transferred").upstream["start"] is model(plan, "de_bm25neg")
     assert model(plan, "de_supervised").upstream["start"].kind == "pretrain"
     assert "run" not in drawn(plan, "de_supervised").upstream
@@ -179,8 +179,8 @@ def test_a_collection_has_all_of_the_papers_tables(collection, folder, encoder_f
 
 def models_of(stage):
     """The trained models that a stage descends from."""
-    found = [stage] if stage.kind == "model" else []
-    return found + [one for upstream in stage.upstream.values() for one in models_of(upstream)]
+    models = [stage] if stage.kind == "model" else []
+    return models + [ancestor for upstream in stage.upstream.values() for ancestor in models_of(upstream)]
 
 
 def test_the_fourth_step_needs_queries_without_labels():
@@ -193,7 +193,7 @@ def test_the_fourth_step_needs_queries_without_labels():
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("candidates", "line"),
     [
         ({"from": "random", "labels": "judge", "denoise": {"by": "ce_bm25neg"}}, "from is random, which finds no"),
         ({"labels": "judge"}, "candidates.labels is judge, which needs denoise.positive_above"),
@@ -203,8 +203,8 @@ def test_the_fourth_step_needs_queries_without_labels():
         ({"split": "unlabelled"}, None),
     ],
 )  # fmt: skip
-def test_what_cannot_be_drawn_is_one_line(told, line):
-    own = {"de_bm25neg": {"candidates": told}}
+def test_what_cannot_be_drawn_is_one_line(candidates, line):
+    own = {"de_bm25neg": {"candidates": candidates}}
     if line is None:  # a split that is not there makes the table impossible, not the configuration wrong
         plan = planned(models=own, tables=["baseline"])
         with pytest.raises(Unavailable, match="candidates: draws lists on split unlabelled"):
@@ -298,7 +298,7 @@ def test_the_second_splade_learns_a_re_rankers_margins(surveyed):
     assert (first.upstream["start"].name, second.upstream["start"].name) == ("bert-base-uncased", "cocondenser-marco")
     assert second.upstream["teacher"].upstream["judge.0"].name == "ms-marco-minilm-l6"
     assert "teacher" not in first.upstream
-    assert [one.values["train"]["in_batch"] for one in (first, second)] == [True, False]
+    assert [stage.values["train"]["in_batch"] for stage in (first, second)] == [True, False]
 
 
 SMALL_SYSTEMS = ("small/rocketqa", "small/systems")
@@ -323,8 +323,8 @@ def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch)
 
 def test_trainings_of_one_content_are_shared_in_small():
     plan = planned(*SMALL_SYSTEMS)
-    for one, same in (("colbert", "tct_teacher"), ("prod_0", "de_bm25neg"), ("tfr_softmax", "ce_bm25neg")):
-        assert model(plan, one) is model(plan, same)
+    for name, same in (("colbert", "tct_teacher"), ("prod_0", "de_bm25neg"), ("tfr_softmax", "ce_bm25neg")):
+        assert model(plan, name) is model(plan, same)
     assert model(plan, "splade_distilled").upstream["teacher"] is model(plan, "cakd_de").upstream["teacher"]
 
 

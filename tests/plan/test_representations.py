@@ -25,40 +25,40 @@ def planner(configured):
 
 
 def test_a_name_alone_has_the_defaults_and_single_is_in_no_key(planner):
-    made = planner(spelled={"like": "colbert", "representation": {"type": "multi", "dim": 128}})
-    colbert = made.model("colbert", "here")
+    plan = planner(spelled={"like": "colbert", "representation": {"type": "multi", "dim": 128}})
+    colbert = plan.model("colbert", "here")
     assert colbert.params.representation == Multi()
     assert (colbert.params.normalize, colbert.params.temperature) == (True, 1.0)  # not those of the encoder's cosines
-    assert made.model("spelled", "here") is colbert
-    assert "representation" not in made.model("de_bm25neg", "here").values
+    assert plan.model("spelled", "here") is colbert
+    assert "representation" not in plan.model("de_bm25neg", "here").values
 
 
 def test_what_starts_from_it_is_of_its_representation(planner):
-    made = planner(further={"objective": "dual", "init": "colbert", "candidates": {"from": "bm25"}})
-    assert made.model("further", "here").params.representation == Multi()
+    plan = planner(further={"objective": "dual", "init": "colbert", "candidates": {"from": "bm25"}})
+    assert plan.model("further", "here").params.representation == Multi()
 
 
 def test_it_re_ranks_judges_and_teaches_pair_by_pair(planner):
     taught = {"like": "de_bm25neg", "train": {"distil": {"from": "colbert"}}}
     denoised = {"denoise": {"by": "colbert", "negative_below": 0.1}}
     judged = {"like": "de_bm25neg", "candidates": denoised}
-    made = planner(taught=taught, judged=judged)
-    colbert = made.model("colbert", "here")
-    ranked = made.run("bm25+colbert", "test", "here")
+    plan = planner(taught=taught, judged=judged)
+    colbert = plan.model("colbert", "here")
+    ranked = plan.run("bm25+colbert", "test", "here")
     assert (ranked.kind, ranked.upstream["model"]) == ("rerank", colbert)
     assert ranked.upstream["tokens"] is colbert.upstream["tokens"]
-    assert made.model("taught", "here").upstream["teacher"].upstream["judge.0"] is colbert
-    assert made.model("judged", "here").upstream["candidates"].upstream["judge.0"] is colbert
+    assert plan.model("taught", "here").upstream["teacher"].upstream["judge.0"] is colbert
+    assert plan.model("judged", "here").upstream["candidates"].upstream["judge.0"] is colbert
 
 
 def test_end_to_end_its_search_is_found(planner):
-    made = planner()
-    run = made.run("colbert", "test", "here")
+    plan = planner()
+    run = plan.run("colbert", "test", "here")
     assert (run.kind, run.name) == ("maxsim", "colbert.test")
     assert [run.upstream[side].kind for side in ("passages", "queries")] == ["token_vectors"] * 2
-    found = made.run("colbert@ivf_flat", "test", "here")
-    assert found.upstream["index"].upstream["passages"] is run.upstream["passages"]
-    assert (found.params.nprobe, found.params.rescore_factor) == (32, 2)
+    indexed = plan.run("colbert@ivf_flat", "test", "here")
+    assert indexed.upstream["index"].upstream["passages"] is run.upstream["passages"]
+    assert (indexed.params.nprobe, indexed.params.rescore_factor) == (32, 2)
 
 
 def test_indexes_of_its_tokens_are_measured(configured):
@@ -70,25 +70,25 @@ def test_indexes_of_its_tokens_are_measured(configured):
 
 
 def test_fewer_vectors_are_an_option_that_is_in_no_other_key(planner):
-    made = planner(me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}})
-    assert made.model("me_bert", "here").values["representation"]["passage_vectors"] == 3
-    assert "passage_vectors" not in made.model("colbert", "here").values["representation"]
+    plan = planner(me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}})
+    assert plan.model("me_bert", "here").values["representation"]["passage_vectors"] == 3
+    assert "passage_vectors" not in plan.model("colbert", "here").values["representation"]
 
 
 def test_coil_re_ranks_and_searches_without_an_index(planner):
-    made = planner(coil={"like": "de_bm25neg", "representation": {"type": "coil", "cls_dim": None}})
-    assert made.run("bm25+coil", "test", "here").upstream["model"] is made.model("coil", "here")
-    assert made.run("coil", "test", "here").values["same_token"] is True
-    assert "same_token" not in made.run("colbert", "test", "here").values
+    plan = planner(coil={"like": "de_bm25neg", "representation": {"type": "coil", "cls_dim": None}})
+    assert plan.run("bm25+coil", "test", "here").upstream["model"] is plan.model("coil", "here")
+    assert plan.run("coil", "test", "here").values["same_token"] is True
+    assert "same_token" not in plan.run("colbert", "test", "here").values
     with pytest.raises(UserError, match="coil@ivf_flat: an index of vectors does not know .*; leave out @ivf_flat"):
-        made.run("coil@ivf_flat", "test", "here")
+        plan.run("coil@ivf_flat", "test", "here")
 
 
 def test_a_poly_encoder_re_ranks_and_searches_nothing(planner):
-    made = planner(poly={"like": "de_bm25neg", "representation": {"type": "poly", "codes": 16}})
-    assert made.run("bm25+poly", "test", "here").upstream["model"] is made.model("poly", "here")
+    plan = planner(poly={"like": "de_bm25neg", "representation": {"type": "poly", "codes": 16}})
+    assert plan.run("bm25+poly", "test", "here").upstream["model"] is plan.model("poly", "here")
     with pytest.raises(UserError, match="poly is a poly-encoder, which scores pairs .* as bm25[+]poly"):
-        made.run("poly", "test", "here")
+        plan.run("poly", "test", "here")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_mistakes(planner, keys, line):
 
 
 def test_what_needs_one_vector_a_text_says_so(planner):
-    made = planner()
-    made.model("colbert", "here")
+    plan = planner()
+    plan.model("colbert", "here")
     with pytest.raises(UserError, match="here: colbert is of representation multi; this needs single vectors"):
-        vectors(made.ctx, "colbert", "test", "here", "pydocs")
+        vectors(plan.ctx, "colbert", "test", "here", "pydocs")

@@ -21,7 +21,7 @@ OURS = {"msmarco", "natural-questions"}
 def plan(configured, tmp_path):
     """`plan(…)`: the default's plan with three small BEIR folders a, b and c, and with more keys."""
 
-    def made(**more):
+    def make(**more):
         datasets = {}
         for name in "abc":
             qrels = tmp_path / name / "qrels"
@@ -31,15 +31,15 @@ def plan(configured, tmp_path):
             for split in ("train", "dev", "test"):
                 (qrels / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
             datasets[name] = {"source": "beir", "path": str(tmp_path / name)}
-        told = configured()
-        told["datasets"] = {**told["datasets"], **datasets, **more.pop("datasets", {})}
-        return FullPlan(told | more, ROOT)
+        config = configured()
+        config["datasets"] = {**config["datasets"], **datasets, **more.pop("datasets", {})}
+        return FullPlan(config | more, ROOT)
 
-    return made
+    return make
 
 
-def rows(made, table):
-    return {(row.system, row.column, row.seed): (row, stage) for row, stage in made.tables[table]}
+def rows(plan, table):
+    return {(row.system, row.column, row.seed): (row, stage) for row, stage in plan.tables[table]}
 
 
 def trained_on(stage):
@@ -48,7 +48,7 @@ def trained_on(stage):
 
 
 @pytest.mark.parametrize(
-    ("stand_in", "configured", "found"),
+    ("stand_in", "configured", "expected"),
     [
         ("squad", "msmarco", "squad"),
         ({"msmarco": "squad"}, "pydocs", "squad"),
@@ -57,8 +57,8 @@ def trained_on(stage):
         (None, "pydocs", "pydocs"),
     ],
 )
-def test_what_is_searched_for_a_papers_dataset(stand_in, configured, found):
-    assert searched("msmarco", stand_in, configured, OURS) == found
+def test_what_is_searched_for_a_papers_dataset(stand_in, configured, expected):
+    assert searched("msmarco", stand_in, configured, OURS) == expected
 
 
 def test_queries_without_labels_make_no_other_collection():
@@ -73,22 +73,22 @@ def test_queries_without_labels_make_no_other_collection():
 
 
 def test_a_stand_in_is_searched_and_trained_on(plan):
-    made = plan(stand_in={"msmarco": "a"})
-    for row, stage in made.tables["rocketqav2/table4"]:
+    planned = plan(stand_in={"msmarco": "a"})
+    for row, stage in planned.tables["rocketqav2/table4"]:
         assert (row.dataset, stage.dataset, trained_on(stage)) == ("a", "a", "a")
-    assert {stage.dataset for _, stage in made.tables["dureader_retrieval/table4"]} == {"pydocs"}
+    assert {stage.dataset for _, stage in planned.tables["dureader_retrieval/table4"]} == {"pydocs"}
 
 
 def test_the_default_searches_the_configured_dataset_with_the_plans_own_stages(plan):
-    made = plan()
-    own = made.planner.run("rocketqav2_8.retriever", "test", "here")
-    assert rows(made, "rocketqav2/table4")["RocketQAv2 (retriever)", "", 42][1].upstream["run"] is own
+    planned = plan()
+    own = planned.planner.run("rocketqav2_8.retriever", "test", "here")
+    assert rows(planned, "rocketqav2/table4")["RocketQAv2 (retriever)", "", 42][1].upstream["run"] is own
 
 
 def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searched(plan):
-    made = plan(stand_in={"dureader-retrieval": "a", "cmedqa2": "b"})
-    found = rows(made, "dureader_retrieval/table7")
-    zero, tuned = (found[f"DE w/ BM25 Neg ({how})", "", 42] for how in ("zero-shot", "fine-tuned"))
+    planned = plan(stand_in={"dureader-retrieval": "a", "cmedqa2": "b"})
+    table = rows(planned, "dureader_retrieval/table7")
+    zero, tuned = (table[f"DE w/ BM25 Neg ({how})", "", 42] for how in ("zero-shot", "fine-tuned"))
     assert (zero[1].dataset, trained_on(zero[1])) == ("b", "a")
     assert zero[0].instead == "a for dureader-retrieval"
     model = tuned[1].upstream["run"].upstream["passages"].upstream["model"]
@@ -99,65 +99,66 @@ def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searc
 
 
 def test_columns_of_two_datasets_are_two_runs_of_a_row(plan):
-    made = plan(stand_in={"dureader-retrieval": "a", "dureader-retrieval-en": "b"})
-    found = rows(made, "dureader_retrieval/table9")
-    assert [(system, column, row.dataset) for (system, column, _), (row, _) in found.items()] == [
+    planned = plan(stand_in={"dureader-retrieval": "a", "dureader-retrieval-en": "b"})
+    table = rows(planned, "dureader_retrieval/table9")
+    assert [(system, column, row.dataset) for (system, column, _), (row, _) in table.items()] == [
         ("Supervised Model", "dureader-retrieval-en", "b"),
         ("Zero-shot Model", "dureader-retrieval", "a"),
         ("Zero-shot Model", "dureader-retrieval-en", "b"),
         ("Transferred Model", "dureader-retrieval-en", "b"),
     ]
-    assert {trained_on(found["Zero-shot Model", f"dureader-retrieval{at}", 42][1]) for at in ("", "-en")} == {"a"}
+    assert {trained_on(table["Zero-shot Model", f"dureader-retrieval{at}", 42][1]) for at in ("", "-en")} == {"a"}
 
 
 def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
-    made = plan(seeds=[42, 7])
-    found = rows(made, "dureader_retrieval/table4")
-    assert {seed for _, _, seed in found} == {42, 7}
-    assert found["BM25", "", 42][1] is found["BM25", "", 7][1]
+    planned = plan(seeds=[42, 7])
+    table = rows(planned, "dureader_retrieval/table4")
+    assert {seed for _, _, seed in table} == {42, 7}
+    assert table["BM25", "", 42][1] is table["BM25", "", 7][1]
     models = [
-        found["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"] for seed in (42, 7)
+        table["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"] for seed in (42, 7)
     ]
     assert [model.values["train"]["seed"] for model in models] == [42, 7]
-    assert {row["system"] for row in made.tables.systems()} == {"BM25", "DE w/ BM25 Neg", "RocketQAv2 (retriever)"} | {
-        "Encoder, untrained", "CE w/ BM25 Neg", "CE w/ DE Neg", "RocketQAv2 (re-ranker)"
+    assert {row["system"] for row in planned.tables.systems()} == {
+        "BM25", "DE w/ BM25 Neg", "RocketQAv2 (retriever)",
+        "Encoder, untrained", "CE w/ BM25 Neg", "CE w/ DE Neg", "RocketQAv2 (re-ranker)",
     }  # fmt: skip
 
 
 def test_what_a_dataset_lacks_is_only_printed(plan):
-    made = plan(depth={"train": 1000, "dev": 50, "test": 1000}, stand_in="a")
-    absent = [row for row in made.tables.rows("rocketqav2/table2") if row.absent]
+    planned = plan(depth={"train": 1000, "dev": 50, "test": 1000}, stand_in="a")
+    absent = [row for row in planned.tables.rows("rocketqav2/table2") if row.absent]
     assert [(row.system, row.column) for row in absent] == [
         ("RocketQA", "msmarco"), ("RocketQA", "natural-questions"), ("PAIR", "msmarco"), ("PAIR", "natural-questions")
     ]  # fmt: skip
     assert "unlabelled" in absent[0].absent
-    score = rows(made, "rocketqav2/table2")["BM25 (anserini)", "msmarco", 42][1]
+    score = rows(planned, "rocketqav2/table2")["BM25 (anserini)", "msmarco", 42][1]
     assert {"RR@10", "Success@50", "Success@1000", "Success@5"} <= set(score.values["measures"])
 
 
 def test_a_papers_target_is_all_that_can_be_made(plan):
-    made = plan()
-    files = made.of_paper("rocketqav2")
+    planned = plan()
+    files = planned.of_paper("rocketqav2")
     assert "results/tables/rocketqav2/table4.csv" in files
     assert "results/statistics/rocketqav2_table1.csv" in files
-    told = [line for line in made.check("rocketqav2") if " is not made: " in line]
-    assert [line.split(" ")[0] for line in told] == ["rocketqav2/table2", "rocketqav2/table3"]
-    assert all("\n" not in line and "raise depth.train" in line for line in told)
+    lines = [line for line in planned.check("rocketqav2") if " is not made: " in line]
+    assert [line.split(" ")[0] for line in lines] == ["rocketqav2/table2", "rocketqav2/table3"]
+    assert all("\n" not in line and "raise depth.train" in line for line in lines)
     with pytest.raises(UserError, match="rocketqav2/table2 cannot be made"):
-        made.tables.files("rocketqav2/table2")
-    assert "results/tables/dureader_retrieval/table10.csv" in made.of_paper("dureader_retrieval")
+        planned.tables.files("rocketqav2/table2")
+    assert "results/tables/dureader_retrieval/table10.csv" in planned.of_paper("dureader_retrieval")
     assert "results/tables/dureader_retrieval/table10.csv" not in files
 
 
 def test_a_variant_trains_without_the_similar_queries_and_is_searched_like_the_rest(plan):
-    found = rows(plan(dataset="a"), "dureader_retrieval/table6")
-    kept, without = (found[f"{how} similar queries", "", 42][1] for how in ("with", "without"))
-    models = [score.upstream["run"].upstream["model"] for score in (kept, without)]
+    table = rows(plan(dataset="a"), "dureader_retrieval/table6")
+    full, without = (table[f"{how} similar queries", "", 42][1] for how in ("with", "without"))
+    models = [score.upstream["run"].upstream["model"] for score in (full, without)]
     assert [model.upstream["dataset"].values["source"] for model in models] == ["beir", "dissimilar"]
-    assert models[1].upstream["dataset"].upstream["similar"] is kept.upstream["subset"] is without.upstream["subset"]
-    assert kept.dataset == without.dataset == "a"
+    assert models[1].upstream["dataset"].upstream["similar"] is full.upstream["subset"] is without.upstream["subset"]
+    assert full.dataset == without.dataset == "a"
     others = rows(plan(dataset="a"), "dureader_retrieval/table6_others")["with similar queries", "", 42][1]
     assert (others.upstream["others"].digest, others.upstream["run"].digest) == (
-        kept.upstream["subset"].digest,
-        kept.upstream["run"].digest,
+        full.upstream["subset"].digest,
+        full.upstream["run"].digest,
     )

@@ -1,4 +1,4 @@
-"""Sweeps as planned: their points, what is shared, and the line that each mistake makes."""
+"""Sweeps as planned: their points, what is shared, and the one-line error of each mistake."""
 
 import json
 from pathlib import Path
@@ -18,22 +18,22 @@ RUNS = ["rocketqav2.retriever", "bm25"]
 
 @pytest.fixture
 def planned(configured):
-    """`planned(**keys)`: the plan of the default configuration with one sweep, `mine`."""
+    """`planned(**options)`: the plan of the default configuration with one sweep, `mine`."""
 
-    def make(**told):
-        return FullPlan(configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS} | told}), ROOT)
+    def make(**options):
+        return FullPlan(configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS} | options}), ROOT)
 
     return make
 
 
 def keys(plan, kind):
     """The keys of a kind's stages that the sweep's scores are made of."""
-    found, left = set(), [one.stage for one in plan.swept["mine"].scored]
+    matches, left = set(), [score.stage for score in plan.swept["mine"].scored]
     while left:
         stage = left.pop()
-        found |= {stage.key} if stage.kind == kind else set()
+        matches |= {stage.key} if stage.kind == kind else set()
         left += stage.upstream.values()
-    return found
+    return matches
 
 
 def test_points_are_every_combination_and_share_what_they_agree_on(planned):
@@ -53,17 +53,17 @@ def test_points_are_every_combination_and_share_what_they_agree_on(planned):
 def test_a_point_that_is_the_default_is_the_tables_own_run(planned, configured):
     plan = planned()
     there = {stage.folder for rows in plan.tables.values() for _, stage in rows}
-    (eight,) = {one.stage.folder for one in plan.swept["mine"].scored if one.point == {LIST_SIZE: 8}} & {
-        one.stage.folder for one in plan.swept["mine"].scored if one.system == RUNS[0]
+    (eight,) = {score.stage.folder for score in plan.swept["mine"].scored if score.point == {LIST_SIZE: 8}} & {
+        score.stage.folder for score in plan.swept["mine"].scored if score.system == RUNS[0]
     }
     assert eight in there
 
 
 def test_seeds_are_the_configurations_unless_told(planned, configured):
-    assert {one.seed for one in planned().swept["mine"].scored} == {42}
-    assert {one.seed for one in planned(seeds=[3, 4]).swept["mine"].scored} == {3, 4}
+    assert {score.seed for score in planned().swept["mine"].scored} == {42}
+    assert {score.seed for score in planned(seeds=[3, 4]).swept["mine"].scored} == {3, 4}
     config = configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}}) | {"seeds": [1, 2]}
-    assert {one.seed for one in FullPlan(config, ROOT).swept["mine"].scored} == {1, 2}
+    assert {score.seed for score in FullPlan(config, ROOT).swept["mine"].scored} == {1, 2}
 
 
 def test_seeds_of_one_model_leave_the_others_alone(planned):
@@ -75,14 +75,14 @@ def test_seeds_of_one_model_leave_the_others_alone(planned):
 
 def test_the_seed_may_be_on_the_grid(planned):
     sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).swept["mine"]
-    assert [one.seed for one in sweep.scored] == [42, 42, 42]
+    assert [score.seed for score in sweep.scored] == [42, 42, 42]
     assert len(sweep.scores) == 3
 
 
 def test_it_may_search_elsewhere(planned):
-    told = json.loads(planned(dataset="squad", split="dev").swept["mine"].to_json())
-    assert (told["dataset"], told["split"], told["stands_in_for"]) == ("squad", "dev", "")
-    assert all(row["scores"].startswith("results/squad/score/") for row in told["rows"])
+    sweep = json.loads(planned(dataset="squad", split="dev").swept["mine"].to_json())
+    assert (sweep["dataset"], sweep["split"], sweep["stands_in_for"]) == ("squad", "dev", "")
+    assert all(row["scores"].startswith("results/squad/score/") for row in sweep["rows"])
 
 
 def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(planned):
@@ -90,7 +90,7 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("options", "line"),
     [
         (
             {"grid": {"models.rocketqav2.train.list_siez": [1]}},
@@ -116,23 +116,23 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
         ),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_line_with_the_place(planned, told, line):
+def test_mistakes_are_one_line_with_the_place(planned, options, line):
     with pytest.raises(UserError) as error:
-        planned(**told)
+        planned(**options)
     assert str(error.value).startswith(f"sweeps.mine.{line}")
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("options", "line"),
     [
         ({"grid": {LIST_SIZE: [4, 400]}}, f"at {LIST_SIZE}=400: models.rocketqav2.train.list_size is 400, but"),
         ({"systems": ["nobody"]}, f"at {LIST_SIZE}=4: sweeps.mine.systems: nobody is no model"),
     ],
 )
-def test_what_cannot_be_had_at_a_point_names_it(planned, told, line):
+def test_what_cannot_be_had_at_a_point_names_it(planned, options, line):
     with pytest.raises(UserError) as error:
-        planned(**told)
+        planned(**options)
     assert str(error.value).startswith(f"sweeps.mine: {line}")
 
 

@@ -18,31 +18,31 @@ DE, DOTTED = "models/de_bm25neg/train", "models.de_bm25neg.train"
 def plan(configured, overridden):
     """`plan({a/b/c: value, …})`: the default's plan with these keys; dev runs are deep enough for the usual depth."""
 
-    def made(keys):
+    def make(keys):
         config = configured("depth.dev", 100)
         return FullPlan(overridden(config, keys), ROOT)
 
-    return made
+    return make
 
 
-def of_kind(made, kind):
+def of_kind(plan, kind):
     """The stages of a kind that the wanted tables need, in the order of their planning."""
-    waiting, needed = made.tables.wanted_scores(), set()
+    waiting, needed = plan.tables.wanted_scores(), set()
     while waiting:
         stage = waiting.pop()
         if id(stage) not in needed:
             needed.add(id(stage))
             waiting += stage.upstream.values()
-    return [stage for (k, _), stage in made.stages.items() if k == kind and id(stage) in needed]
+    return [stage for (k, _), stage in plan.stages.items() if k == kind and id(stage) in needed]
 
 
 def test_four_segments_and_the_start_are_validated_on_one_reduced_dataset(plan):
-    made = plan({f"{DE}/checkpoints": 4, f"{DE}/choose": "dev"})
-    chain = of_kind(made, "checkpoint")
+    planned = plan({f"{DE}/checkpoints": 4, f"{DE}/choose": "dev"})
+    chain = of_kind(planned, "checkpoint")
     assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in range(5)]
     assert [stage.values["until"] for stage in chain] == [[n, 4] for n in range(5)]
     assert [stage.upstream.get("after") for stage in chain] == [None, None, *chain[1:4]]
-    model = made.planner.ctx.models["de_bm25neg"]
+    model = planned.planner.ctx.models["de_bm25neg"]
     assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in range(5)]
     scores = [model.upstream[f"validation.{n}"] for n in range(5)]
     (reduced,) = {score.upstream["dataset"] for score in scores}
@@ -58,12 +58,12 @@ def test_four_segments_and_the_start_are_validated_on_one_reduced_dataset(plan):
 
 
 def test_the_last_checkpoint_waits_for_no_validation_but_the_report_shows_them(plan):
-    made = plan({f"{DE}/checkpoints": 2})
-    model = made.planner.ctx.models["de_bm25neg"]
+    planned = plan({f"{DE}/checkpoints": 2})
+    model = planned.planner.ctx.models["de_bm25neg"]
     assert list(model.upstream) == ["checkpoint.1", "checkpoint.2"]
-    rows = made.validations(full=False)
+    rows = planned.validations(full=False)
     assert [(row["model"], row["part"], row["full"]) for row in rows] == [("de_bm25neg", "dual", "")] * 2
-    assert [Path(row["checkpoint"]).name for row in rows] == [s.key for s in of_kind(made, "checkpoint")]
+    assert [Path(row["checkpoint"]).name for row in rows] == [s.key for s in of_kind(planned, "checkpoint")]
 
 
 def test_choosing_otherwise_trains_nothing_again(plan):
@@ -77,8 +77,8 @@ def test_choosing_otherwise_trains_nothing_again(plan):
 
 
 def test_no_checkpoints_is_as_before(plan, configured):
-    default, told = (FullPlan(config, ROOT) for config in (configured(), configured(f"{DOTTED}.checkpoints", None)))
-    assert default.stages.keys() == told.stages.keys()
+    default, explicit = (FullPlan(config, ROOT) for config in (configured(), configured(f"{DOTTED}.checkpoints", None)))
+    assert default.stages.keys() == explicit.stages.keys()
     assert not of_kind(default, "checkpoint")
     assert default.validations() == []
     with pytest.raises(UserError, match="fidelity: no model of the wanted tables has train.checkpoints"):
@@ -87,8 +87,8 @@ def test_no_checkpoints_is_as_before(plan, configured):
 
 def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_model_are_validated(plan):
     joint = {"models/rocketqav2/train/checkpoints": 2, "models/rocketqav2/train/choose": "dev"}
-    made = plan(joint | {"models/rocketqav2/validation": {"part": "cross", "queries": 50}})
-    rows = made.validations()
+    planned = plan(joint | {"models/rocketqav2/validation": {"part": "cross", "queries": 50}})
+    rows = planned.validations()
     assert [(row["part"], Path(row["reduced"]).name.rpartition("-")[0]) for row in rows] == [
         ("cross", "given+rocketqav2.0.dev"),
         ("cross", "given+rocketqav2.1.dev"),
@@ -97,40 +97,40 @@ def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_mode
         ("dual", "rocketqav2.1.dev"),
         ("dual", "rocketqav2.2.dev"),
     ]
-    model = made.planner.ctx.models["rocketqav2"]
+    model = planned.planner.ctx.models["rocketqav2"]
     assert model.upstream["validation.1"].folder == rows[1]["reduced"]
     run = model.upstream["validation.1"].upstream["run"]
     assert run.upstream["model"].name == "rocketqav2.1"
     assert (run.upstream["run"].kind, run.dataset) == ("given", "pydocs-reduced-de_bm25neg-100-queries50")
     # on the full corpus: the reference run itself, on the same fifty queries
-    whole = made.stages.find("score", Path(rows[1]["full"]).name)
+    whole = planned.stages.find("score", Path(rows[1]["full"]).name)
     assert (whole.dataset, whole.upstream["run"].upstream["run"].name) == ("pydocs", "de_bm25neg.dev")
     assert whole.upstream["subset"].values["dev_queries"] == 50
 
 
 def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
     keys = {f"{DE}/checkpoints": 2, f"{DE}/choose": "dev"}
-    made = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
-    model = made.planner.ctx.models["de_bm25neg"]
+    planned = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
+    model = planned.planner.ctx.models["de_bm25neg"]
     value = model.upstream["validation.2"]
     assert (value.kind, value.values, set(value.upstream)) == (
         "average_rank", {"split": "dev"}, {"dataset", "passages", "queries"}
     )  # fmt: skip
     assert value.dataset == "pydocs-reduced-bm25-30-others30"
-    assert not [stage for stage in of_kind(made, "retrieve") if stage.dataset == value.dataset]
+    assert not [stage for stage in of_kind(planned, "retrieve") if stage.dataset == value.dataset]
 
 
 def test_a_checkpoint_is_a_system_and_a_start(plan):
     keys = {f"{DE}/checkpoints": 3, "models/ce_bm25neg/init": "de_bm25neg.2"}
-    made = plan(keys | {"models/ce_deneg/candidates": {"from": "de_bm25neg.1", "depth": 50}})
-    chain = of_kind(made, "checkpoint")
-    first, second = (made.planner.ctx.models[name] for name in ("ce_bm25neg", "ce_deneg"))
+    planned = plan(keys | {"models/ce_deneg/candidates": {"from": "de_bm25neg.1", "depth": 50}})
+    chain = of_kind(planned, "checkpoint")
+    first, second = (planned.planner.ctx.models[name] for name in ("ce_bm25neg", "ce_deneg"))
     assert first.upstream["start"] is chain[1]
     assert second.upstream["candidates"].upstream["run"].upstream["passages"].upstream["model"] is chain[0]
-    score = made.planner.score("de_bm25neg.3", "here")
+    score = planned.planner.score("de_bm25neg.3", "here")
     assert (score.name, score.values["split"]) == ("de_bm25neg.3.test", "test")
     with pytest.raises(UserError, match=r"here: de_bm25neg.4 is no model"):
-        made.planner.score("de_bm25neg.4", "here")
+        planned.planner.score("de_bm25neg.4", "here")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
 def test_a_mistake_is_one_line(plan, keys, line):
     with pytest.raises(UserError) as error:
         plan(keys)
-    assert any(line in one for one in str(error.value).splitlines()), str(error.value)
+    assert any(line in text for text in str(error.value).splitlines()), str(error.value)
 
 
 def test_a_training_in_one_piece_validates_on_the_run_of_its_negatives(plan):
@@ -174,8 +174,8 @@ def test_a_training_in_one_piece_validates_on_the_run_of_its_negatives(plan):
     assert validation() is None  # the recipe's: the end counts
     assert validation(choose="dev").name == "bm25.dev"
     assert validation(validate_every=5).name == "bm25.dev"
-    made = plan({f"{DE}/choose": "dev", "models/de_bm25neg/candidates": {"from": "random", "depth": 50}})
-    assert made.planner.ctx.models["de_bm25neg"].upstream["validation"].name == "bm25.dev"
+    planned = plan({f"{DE}/choose": "dev", "models/de_bm25neg/candidates": {"from": "random", "depth": 50}})
+    assert planned.planner.ctx.models["de_bm25neg"].upstream["validation"].name == "bm25.dev"
     joint = plan({"models/rocketqav2/train/choose": "dev"}).planner.ctx.models["rocketqav2"]
     assert joint.upstream["validation"].name == "de_bm25neg.dev"
 

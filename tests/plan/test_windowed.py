@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 def config(configured, folder):
     """`config(aggregations, cut={…}, long={…}, **more)`: the default on documents `long` with windows `cut`."""
 
-    def made(aggregations, cut=None, long=None, **more):
+    def make(aggregations, cut=None, long=None, **more):
         datasets = {
             "long": {"source": "beir", "path": folder, **(long or {})},
             "cut": {"source": "windows", "of": "long", **(cut or {})},
@@ -40,49 +40,49 @@ def config(configured, folder):
         base = configured() | {"datasets": datasets | more.pop("datasets", {}), "dataset": "long"}
         return base | {"aggregations": aggregations, "depth": {"train": 50, "dev": 80, "test": 200}} | more
 
-    return made
+    return make
 
 
 @pytest.fixture
 def run(config):
     """`run(entry, split, …)`: the stage of an aggregated run called `x`."""
 
-    def made(entry, split="test", **more):
+    def make(entry, split="test", **more):
         return FullPlan(config({"x": entry}, **more), ROOT).planner.run("x", split, "here")
 
-    return made
+    return make
 
 
 def test_a_dual_encoder_searches_the_windows_deeper_and_is_aggregated(run):
-    made = run(DE | {"method": "kmax", "k": 2}, cut={"factor": 4})
-    assert (made.kind, made.dataset, made.name) == ("aggregate", "long", "x.test")
-    assert made.values == {"method": "kmax", "k": 2, "depth": 200, "split": "test", "missing": "lowest"}
-    retrieve = made.upstream["run"]
+    aggregate = run(DE | {"method": "kmax", "k": 2}, cut={"factor": 4})
+    assert (aggregate.kind, aggregate.dataset, aggregate.name) == ("aggregate", "long", "x.test")
+    assert aggregate.values == {"method": "kmax", "k": 2, "depth": 200, "split": "test", "missing": "lowest"}
+    retrieve = aggregate.upstream["run"]
     assert (retrieve.kind, retrieve.dataset, retrieve.values["depth"]) == ("retrieve", "cut", 800)
     assert retrieve.upstream["passages"].upstream["tokens"].dataset == "cut"
     # the model was trained on documents, by runs over documents as deep as ever
     model = retrieve.upstream["passages"].upstream["model"]
     assert model.dataset == "long"
     assert model.upstream["candidates"].upstream["run"].values["depth"] == 50
-    assert made.upstream["windows"].upstream["of"] is made.upstream["dataset"]
+    assert aggregate.upstream["windows"].upstream["of"] is aggregate.upstream["dataset"]
     assert run(DE, "dev").upstream["run"].values["depth"] == 800
 
 
 def test_a_cross_encoder_scores_the_windows_of_the_documents_that_a_run_finds(run):
-    made = run(CE)
-    assert (made.kind, made.dataset, made.values["method"]) == ("rerank_windows", "long", "max")
-    assert (made.values["depth"], made.values["scores"]) == (10, "raw")
-    assert made.upstream["run"].dataset == "long"
-    assert made.upstream["judge.0"].name == "ce_bm25neg"
-    assert made.upstream["judge_tokens.0"].dataset == "cut"
+    aggregate = run(CE)
+    assert (aggregate.kind, aggregate.dataset, aggregate.values["method"]) == ("rerank_windows", "long", "max")
+    assert (aggregate.values["depth"], aggregate.values["scores"]) == (10, "raw")
+    assert aggregate.upstream["run"].dataset == "long"
+    assert aggregate.upstream["judge.0"].name == "ce_bm25neg"
+    assert aggregate.upstream["judge_tokens.0"].dataset == "cut"
     assert run(CE | {"method": "sum"}).values["scores"] == "probability"
     assert run(CE | {"method": "sum", "scores": "raw"}).values["scores"] == "raw"
 
 
 def test_several_cross_encoders_score_windows(run):
-    made = run(CE | {"by": "both"}, ensembles={"both": {"of": ["ce_bm25neg", "ce_deneg"]}})
-    assert [made.upstream[f"judge.{i}"].name for i in range(2)] == ["ce_bm25neg", "ce_deneg"]
-    assert made.upstream["judge_tokens.1"].dataset == "cut"
+    aggregate = run(CE | {"by": "both"}, ensembles={"both": {"of": ["ce_bm25neg", "ce_deneg"]}})
+    assert [aggregate.upstream[f"judge.{i}"].name for i in range(2)] == ["ce_bm25neg", "ce_deneg"]
+    assert aggregate.upstream["judge_tokens.1"].dataset == "cut"
 
 
 def test_only_what_means_something_to_the_method_is_in_the_key(run):
@@ -110,19 +110,19 @@ def test_an_aggregated_run_stands_wherever_a_run_may(config):
 
 def test_models_are_trained_on_windows(run, config):
     models = config({})["models"] | {"on_windows": {"like": "de_bm25neg", "dataset": "cut"}}
-    made = run(DE | {"of": "on_windows"}, models=models)
-    assert made.upstream["run"].upstream["passages"].upstream["model"].dataset == "cut"
+    aggregate = run(DE | {"of": "on_windows"}, models=models)
+    assert aggregate.upstream["run"].upstream["passages"].upstream["model"].dataset == "cut"
 
 
 @pytest.mark.parametrize(
-    ("told", "unit", "language"),
+    ("options", "unit", "language"),
     [({}, "words", "en"), ({"language": "zh"}, "characters", "zh"), ({"language": "ja"}, "characters", "ja")],
 )
-def test_language_and_unit_are_those_of_the_documents(config, told, unit, language):
-    spec = load_settings(config({}, long=told), ROOT).datasets["cut"]
+def test_language_and_unit_are_those_of_the_documents(config, options, unit, language):
+    spec = load_settings(config({}, long=options), ROOT).datasets["cut"]
     assert (spec.unit, spec.language, spec.analyzer, spec.relevance) == (unit, language, "default", "qrels")
     assert (spec.length, spec.stride) == (150, 75)
-    own = load_settings(config({}, long=told, cut={"unit": "words", "language": "de"}), ROOT).datasets["cut"]
+    own = load_settings(config({}, long=options, cut={"unit": "words", "language": "de"}), ROOT).datasets["cut"]
     assert (own.unit, own.language) == ("words", "de")
 
 
@@ -154,8 +154,8 @@ def test_how_deep_runs_go_is_no_part_of_the_windows(config):
 def test_a_wrong_entry_is_one_line(config, entry, line):
     with pytest.raises(UserError) as error:
         FullPlan(config({"x": entry}), ROOT)
-    (found,) = str(error.value).splitlines()
-    assert line in found
+    (message,) = str(error.value).splitlines()
+    assert line in message
 
 
 @pytest.mark.parametrize("name", ["de_bm25neg", "bm25.long", "given", "de_bm25neg.retriever"])
@@ -186,14 +186,14 @@ def test_a_name_is_a_name(config):
 def test_windows_that_cannot_be_cut_are_one_line(config, cut, line):
     with pytest.raises(UserError) as error:
         FullPlan(config({}, cut=cut), ROOT)
-    (found,) = str(error.value).splitlines()
-    assert line in found
+    (message,) = str(error.value).splitlines()
+    assert line in message
 
 
 def test_windows_of_other_documents_are_refused_where_they_are_asked_for(config):
-    made = FullPlan(config({"x": DE}, datasets={"other": {"source": "windows", "of": "cut"}}), ROOT)
+    plan = FullPlan(config({"x": DE}, datasets={"other": {"source": "windows", "of": "cut"}}), ROOT)
     with pytest.raises(UserError, match=r"here: x searches windows of long \(cut\), not of pydocs"):
-        made.planner.run("x", "test", "here", "pydocs")
+        plan.planner.run("x", "test", "here", "pydocs")
 
 
 def test_the_example_resolves_and_all_its_rows_share_two_encodings_of_the_passages(configured):

@@ -1,4 +1,4 @@
-"""Headless Chromium through its DevTools protocol: opens a file, presses keys, and notes what it says and asks for."""
+"""Headless Chromium through its DevTools protocol: opens a file, presses keys, records problems and requests."""
 
 import base64
 import json
@@ -31,11 +31,11 @@ class Tab:
         self.count += 1
         self.socket.send(json.dumps({"id": self.count, "method": method, "params": params}))
         while True:
-            told = json.loads(self.socket.recv(timeout=60))
-            if told.get("id") == self.count:
-                assert "error" not in told, (method, told["error"])
-                return told["result"]
-            self._note(told)
+            message = json.loads(self.socket.recv(timeout=60))
+            if message.get("id") == self.count:
+                assert "error" not in message, (method, message["error"])
+                return message["result"]
+            self._note(message)
 
     def _note(self, event):
         method, params = event["method"], event["params"]
@@ -49,16 +49,16 @@ class Tab:
             self.problems.append(params["entry"]["text"])
 
     def open(self, path):
-        told = self.call("Page.navigate", url=path.as_uri())
-        assert "errorText" not in told, told
+        answer = self.call("Page.navigate", url=path.as_uri())
+        assert "errorText" not in answer, answer
         self.until("document.readyState === 'complete'")
 
     def __call__(self, script):
         """The value of an expression in the page, promises awaited."""
         options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
-        told = self.call("Runtime.evaluate", expression=script, **options)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=script, **options)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def until(self, script, seconds=30):
         """Wait for an expression to hold."""
@@ -69,22 +69,22 @@ class Tab:
 
     def press(self, key, times=1):
         for _ in range(times):
-            told = {"key": key, "code": key, "windowsVirtualKeyCode": CODES[key]}
-            self.call("Input.dispatchKeyEvent", type="keyDown", text={"Enter": "\r", " ": " "}.get(key, ""), **told)
-            self.call("Input.dispatchKeyEvent", type="keyUp", **told)
+            event = {"key": key, "code": key, "windowsVirtualKeyCode": CODES[key]}
+            self.call("Input.dispatchKeyEvent", type="keyDown", text={"Enter": "\r", " ": " "}.get(key, ""), **event)
+            self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def media(self, **features):
         """What the system asks of pages: `prefers_color_scheme="dark"`; `media="print"` for paper."""
         kind = features.pop("media", "")
-        told = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
-        self.call("Emulation.setEmulatedMedia", media=kind, features=told)
+        emulated = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        self.call("Emulation.setEmulatedMedia", media=kind, features=emulated)
 
     def picture(self, path, height=None):
         """A PNG of the page from its top."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
-        told = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(told["data"]))
+        screenshot = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(screenshot["data"]))
 
 
 @contextmanager
@@ -93,12 +93,12 @@ def browser(profile):
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        told, end = profile / "DevToolsActivePort", time.monotonic() + 60
-        while not (told.exists() and told.read_text().count("\n")):
+        port_file, end = profile / "DevToolsActivePort", time.monotonic() + 60
+        while not (port_file.exists() and port_file.read_text().count("\n")):
             assert process.poll() is None, "chromium ended"
             assert time.monotonic() < end, "chromium does not answer"
             time.sleep(0.05)
-        port, path = told.read_text().split("\n")[:2]
+        port, path = port_file.read_text().split("\n")[:2]
         address = f"ws://127.0.0.1:{port}"
         with connect(f"{address}{path}", max_size=None, proxy=None) as main:
             main.send(json.dumps({"id": 1, "method": "Target.createTarget", "params": {"url": "about:blank"}}))

@@ -34,9 +34,9 @@ def dataset(world, queries, passages):
         pq.write_table(
             pa.table({"doc_id": docs, "title": ["title"] * passages, "text": texts}), draft.path("corpus.parquet")
         )
-        asked = [f"how to {text(generator, 4)}" for _ in positive]
-        asked[0] = f"what is {NASTY}"
-        columns = {"query_id": list(positive), "text": asked, "split": ["test"] * queries}
+        questions = [f"how to {text(generator, 4)}" for _ in positive]
+        questions[0] = f"what is {NASTY}"
+        columns = {"query_id": list(positive), "text": questions, "split": ["test"] * queries}
         pq.write_table(pa.table(columns), draft.path("queries.parquet"))
         relevance = pa.array([1] * queries, pa.int32())
         columns = {"query_id": list(positive), "doc_id": list(positive.values()), "relevance": relevance}
@@ -45,8 +45,8 @@ def dataset(world, queries, passages):
             draft.path("statistics.json"), {"passages": {"count": passages}, "splits": {"test": {"queries": queries}}}
         )
 
-    made = world.make("dataset", "toy", {"source": "made", "packages": ["numpy", "pandas"]}, files)
-    return made, docs, positive
+    artifact = world.make("dataset", "toy", {"source": "made", "packages": ["numpy", "pandas"]}, files)
+    return artifact, docs, positive
 
 
 def ranking(docs, positive, skill, seed):
@@ -122,8 +122,10 @@ def build(root: Path, queries=24, passages=80) -> World:
         passages = world.make(
             "embeddings", f"{name}.passages", {"side": "passages"}, dataset=data, model=of, tokens=tokens
         )
-        asked = world.make("embeddings", f"{name}.queries", {"side": "queries"}, dataset=data, model=of, tokens=tokens)
-        return ranked("retrieve", name, skill, seed, passages=passages, queries=asked)
+        query_vectors = world.make(
+            "embeddings", f"{name}.queries", {"side": "queries"}, dataset=data, model=of, tokens=tokens
+        )
+        return ranked("retrieve", name, skill, seed, passages=passages, queries=query_vectors)
 
     bm25 = ranked("bm25", "bm25", 0.25, 1, lucene=lucene)
     world.score("BM25", "", bm25, data)
@@ -179,13 +181,11 @@ def four_queries(empty_world):
     world = empty_world
 
     def files(draft):
-        asked = [f"q{n}" for n in range(4)]
+        ids = [f"q{n}" for n in range(4)]
         docs = ["a", "b", "c"]
         pq.write_table(pa.table({"doc_id": docs, "title": [""] * 3, "text": docs}), draft.path("corpus.parquet"))
-        pq.write_table(
-            pa.table({"query_id": asked, "text": asked, "split": ["test"] * 4}), draft.path("queries.parquet")
-        )
-        columns = {"query_id": asked, "doc_id": ["a"] * 4, "relevance": pa.array([1] * 4, pa.int32())}
+        pq.write_table(pa.table({"query_id": ids, "text": ids, "split": ["test"] * 4}), draft.path("queries.parquet"))
+        columns = {"query_id": ids, "doc_id": ["a"] * 4, "relevance": pa.array([1] * 4, pa.int32())}
         pq.write_table(pa.table({**columns, "split": ["test"] * 4}), draft.path("qrels.parquet"))
         write_json(draft.path("statistics.json"), {})
 
@@ -200,9 +200,9 @@ def four_queries(empty_world):
 @pytest.fixture
 def artifact_of(world):
     """The score artifact of a system."""
-    found = {(row["system"], row["first_stage"]): row for row in world.rows}
+    rows = {(row["system"], row["first_stage"]): row for row in world.rows}
 
     def find(system, first_stage="") -> Artifact:
-        return open_artifact(Path(found[system, first_stage]["scores"]))
+        return open_artifact(Path(rows[system, first_stage]["scores"]))
 
     return find

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("profile")) as made:
-        yield made
+    with browser(tmp_path_factory.mktemp("profile")) as new_tab:
+        yield new_tab
 
 
 def seen_on(tab, page, width, height, **media):
@@ -41,8 +41,8 @@ def test_axe_finds_nothing(tab, report, width, height, media):
     seen_on(tab, report, width, height, **named)
     tab("document.querySelectorAll('details').forEach((details) => (details.open = true))")
     tab(Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
-    found = tab("axe.run({resultTypes: ['violations']}).then((result) => result.violations)")
-    assert [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in found] == []
+    violations = tab("axe.run({resultTypes: ['violations']}).then((result) => result.violations)")
+    assert [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in violations] == []
 
 
 def test_labels_can_be_read_on_a_phone(tab, report):

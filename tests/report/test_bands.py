@@ -27,11 +27,11 @@ BAND = band(0.3, 1.0, "by hand")
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [(37.4, "match"), (37.1, "match"), (37.7, "match"), (37.71, "near"), (38.4, "near"), (36.39, "off")],
 )
-def test_how_far_from_what_is_printed(value, said):
-    assert verdict(value, 37.4, BAND, "") == said
+def test_how_far_from_what_is_printed(value, expected):
+    assert verdict(value, 37.4, BAND, "") == expected
 
 
 def test_a_wrong_number_is_no_measure_of_ours():
@@ -80,7 +80,7 @@ def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("- {tolerance: 1, near: 2}", "0.source is missing"),
         ("- {tolerance: 1, near: 2, source: s, colour: red}", unknown_key("0.colour", allowed="dataset")),
@@ -96,9 +96,9 @@ def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset
         ("- [", "not valid YAML"),
     ],
 )
-def test_mistakes_in_bands_are_one_line(tmp_path, text, told):
+def test_mistakes_in_bands_are_one_line(tmp_path, text, message):
     (tmp_path / "bands.yaml").write_text(text)
-    with pytest.raises(UserError, match=told) as error:
+    with pytest.raises(UserError, match=message) as error:
         read_bands(tmp_path / "bands.yaml")
     assert "\n" not in str(error.value)
 

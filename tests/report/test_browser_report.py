@@ -16,8 +16,8 @@ LIVE = "document.querySelectorAll('figure .vega-embed svg').length"
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("profile")) as made:
-        yield made
+    with browser(tmp_path_factory.mktemp("profile")) as new_tab:
+        yield new_tab
 
 
 @pytest.fixture
@@ -124,9 +124,9 @@ def test_two_systems_query_by_query(opened):
     opened(set_to.format("system-b", 1))
     opened(set_to.format("measure", 1))
     differences = [v[4][1] - v[1][1] for v in values]
-    told = [opened(f"document.getElementById('count-{name}').textContent") for name in ("win", "loss", "tie")]
+    counts = [opened(f"document.getElementById('count-{name}').textContent") for name in ("win", "loss", "tie")]
     expected = [sum(d > 0 for d in differences), sum(d < 0 for d in differences), sum(d == 0 for d in differences)]
-    assert list(map(int, told)) == expected
+    assert list(map(int, counts)) == expected
     assert expected[0] > 0
     assert expected[1] > 0
     opened.until("document.querySelector('#differences .plot').textContent.includes('nDCG@10, A − B')")
@@ -168,8 +168,8 @@ def test_ranks_move_from_one_system_to_the_other(opened):
     query = next(query for query in data["queries"] if query["id"] == shown)
     (now,), (before,) = query["ranks"][-1], query["ranks"][0]  # the page begins with the last system against the first
     assert now != before
-    told = f"{data['passages'][query['relevant'][0]][0]}: {now or 'none'} in A, {before or 'none'} in B"
-    assert opened("document.querySelector('#detail .plot').ariaLabel") == f"Ranks of relevant passages. {told}"
+    ranks = f"{data['passages'][query['relevant'][0]][0]}: {now or 'none'} in A, {before or 'none'} in B"
+    assert opened("document.querySelector('#detail .plot').ariaLabel") == f"Ranks of relevant passages. {ranks}"
     colour = "good" if (now or 99) < (before or 99) else "bad"
     assert opened(f"document.querySelectorAll('#detail .plot path[stroke=\"var(--{colour})\"]').length") == 1
     measures = opened("[...document.getElementById('measure').options].map((option) => option.textContent)")
@@ -263,10 +263,10 @@ def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path
         return Line(point, "<b>Retriever</b>", "RR@10", 2, value, 0.5, value - 2, value + 2, None, None, None, ["k-1"])
 
     path = "models.rocketqav2.train.list_size"
-    told = {"name": "sizes", "title": "Figure 4", "paths": [path], "x": path, "scale": "log", "baseline": {path: 8}}
-    told |= {"note": "", "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 24, "measures": ["RR@10"]}
-    made = Origin("s-1", "k-1", "k", dirty=False, finished="", machine="m", seconds=1.5)
-    result = Result(**told, lines=[line(8, 9.5), line(32, 37.4), line(128, 38.8)], runs={"k-1": made})
+    facts = {"name": "sizes", "title": "Figure 4", "paths": [path], "x": path, "scale": "log", "baseline": {path: 8}}
+    facts |= {"note": "", "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 24, "measures": ["RR@10"]}
+    origin = Origin("s-1", "k-1", "k", dirty=False, finished="", machine="m", seconds=1.5)
+    result = Result(**facts, lines=[line(8, 9.5), line(32, 37.4), line(128, 38.8)], runs={"k-1": origin})
     (tmp_path / "sizes.json").write_text(result.to_json())
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
     run(["report", *flags, "--sweeps", str(tmp_path / "sizes.json"), "--out", str(tmp_path / "report.html")])

@@ -47,9 +47,9 @@ def test_a_line_chart_by_hand():
     assert chart.startswith('<figure class="chart"><figcaption>&lt;loss&gt;</figcaption>')
     label = "&lt;loss&gt;. a&amp;b: from 1 at step 0 to 3 at step 2; one: 2 at step 1"
     assert f'role="img" aria-label="{label}"' in chart
-    told = spec(chart)
-    assert told["encoding"]["color"]["scale"] == {"domain": ["a&b", "one"], "range": ["var(--c0)", "var(--c1)"]}
-    assert told["encoding"]["x"]["scale"]["type"] == "linear"
+    vega = spec(chart)
+    assert vega["encoding"]["color"]["scale"] == {"domain": ["a&b", "one"], "range": ["var(--c0)", "var(--c1)"]}
+    assert vega["encoding"]["x"]["scale"]["type"] == "linear"
     picture = chart[chart.index("<svg") : chart.index("</svg>")]
     assert 'stroke="var(--c1)"' in picture  # the picture is there before any script
     assert re.findall(r"<td[^>]*>(.*?)</td>", chart) == ["0", "1", "–", "1", "–", "2", "2", "3", "–"]
@@ -101,9 +101,9 @@ def test_many_rows_are_chosen_evenly():
 
 
 def test_a_plot_is_the_same_whenever_it_is_drawn():
-    told = ("c", [Series("a", [1, 2], [3, 4])], "x", "y")
-    assert line_chart(*told) == line_chart(*told)
-    assert 'id="' not in line_chart(*told)  # two plots of a page would have the same
+    inputs = ("c", [Series("a", [1, 2], [3, 4])], "x", "y")
+    assert line_chart(*inputs) == line_chart(*inputs)
+    assert 'id="' not in line_chart(*inputs)  # two plots of a page would have the same
 
 
 def test_the_bundle_can_stand_in_a_page():

@@ -62,9 +62,9 @@ def test_picture_leaves_out_what_follows(empty_world):
     b = empty_world.make("lucene", "b", {}, dataset=a)
     c = empty_world.make("bm25", "<c>", {}, dataset=a, lucene=b)
     stages = walk([c])
-    kept = direct_inputs(stages)
-    assert kept == {a.key: [], b.key: [a.key], c.key: [b.key]}
-    assert layers(kept) == [[a.key], [b.key], [c.key]]
+    inputs = direct_inputs(stages)
+    assert inputs == {a.key: [], b.key: [a.key], c.key: [b.key]}
+    assert layers(inputs) == [[a.key], [b.key], [c.key]]
     picture = draw_graph(stages)
     assert picture.count("<line") == 2
     assert "&lt;c&gt;" in picture

@@ -153,9 +153,9 @@ def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
         columns |= {"score": [9.0, 0.1, 0.2, 0.3, 0.4, 0.9], "list": ["denoised"] * 5 + ["undenoised"]}
         pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
 
-    made = empty_world.make("candidates", "bm25", {}, files)
-    assert count_negatives(made, [0, 0.5, 1], "judge") == [2, 1]
-    assert count_negatives(made, [0, 0.5, 1], "score") == [4, 1]
+    candidates = empty_world.make("candidates", "bm25", {}, files)
+    assert count_negatives(candidates, [0, 0.5, 1], "judge") == [2, 1]
+    assert count_negatives(candidates, [0, 0.5, 1], "score") == [4, 1]
     assert count_negatives(empty_world.make("candidates", "old", {}), [0, 0.5, 1], "judge") == []
 
 
@@ -179,15 +179,15 @@ def test_examples_of_training_lists_have_their_texts(four_queries):
 
 
 def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path):
-    told = json.loads(report.with_name("summary.json").read_text())
-    told["rows"][1]["cells"][0] |= {"printed": 77.0, "verdict": "match", "sd": 0.41}
-    told["rows"][2]["cells"][0] |= {"printed": 88.0, "verdict": "printed number is wrong (of another split)"}
+    summary = json.loads(report.with_name("summary.json").read_text())
+    summary["rows"][1]["cells"][0] |= {"printed": 77.0, "verdict": "match", "sd": 0.41}
+    summary["rows"][2]["cells"][0] |= {"printed": 88.0, "verdict": "printed number is wrong (of another split)"}
     empty = dict.fromkeys(("value", "low", "high", "change", "p"))
-    cells = [{"measure": cell["measure"], "printed": None, **empty} for cell in told["rows"][0]["cells"]]
+    cells = [{"measure": cell["measure"], "printed": None, **empty} for cell in summary["rows"][0]["cells"]]
     cells[0]["printed"] = 99.9
     row = {"system": "Theirs", "first_stage": "", "against": "", "stage": "", "folder": "", "cells": cells}
-    told["rows"].append({**row, "quoted": True})
-    (tmp_path / "quoted.json").write_text(json.dumps(told))
+    summary["rows"].append({**row, "quoted": True})
+    (tmp_path / "quoted.json").write_text(json.dumps(summary))
     flags = ["--tables", str(tmp_path / "quoted.csv"), "--rows", json.dumps(world.rows)]
     run_command(["report", *flags, "--out", str(tmp_path / "report.html")])
     text = (tmp_path / "report.html").read_text()
@@ -214,16 +214,16 @@ def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
         "guess": "other",
         "why": "no term is shared",
     }
-    told = {"split": "test", "run": "bm25-0123456789", "top": 5, "queries": 24, "without_positive": 6, "percent": 25.0}
-    told |= {"sampled": 1, "pairs": 1, "guesses": {"other": 1, "false negative": 0}}
+    facts = {"split": "test", "run": "bm25-0123456789", "top": 5, "queries": 24, "without_positive": 6, "percent": 25.0}
+    facts |= {"sampled": 1, "pairs": 1, "guesses": {"other": 1, "false negative": 0}}
 
     def files(draft):
         pq.write_table(pa.Table.from_pylist([row]), draft.path("pairs.parquet"))
-        write_json(draft.path("summary.json"), told)
+        write_json(draft.path("summary.json"), facts)
 
-    made = world.make("errors", "bm25", {"split": "test", "top": 5}, files)
+    analysis = world.make("errors", "bm25", {"split": "test", "top": 5}, files)
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
-    run_command(["report", *flags, "--analyses", str(made.folder), "--out", str(tmp_path / "report.html")])
+    run_command(["report", *flags, "--analyses", str(analysis.folder), "--out", str(tmp_path / "report.html")])
     section = (tmp_path / "report.html").read_text().split('<section id="analyses">')[1].split("</section>")[0]
     assert "6 of 24 test queries (25.0 %)" in section
     assert "&lt;i&gt;why&lt;/i&gt; <code>q1</code>" in section

@@ -26,14 +26,12 @@ def rows(empty_world):
     world = empty_world
 
     def files(draft):
-        asked = [f"q{n}" for n in range(4)]
+        ids = [f"q{n}" for n in range(4)]
         pq.write_table(
             pa.table({"doc_id": ["a", "b"], "title": ["", ""], "text": ["a", "b"]}), draft.path("corpus.parquet")
         )
-        pq.write_table(
-            pa.table({"query_id": asked, "text": asked, "split": ["test"] * 4}), draft.path("queries.parquet")
-        )
-        columns = {"query_id": asked, "doc_id": ["a"] * 4, "relevance": pa.array([1] * 4, pa.int32())}
+        pq.write_table(pa.table({"query_id": ids, "text": ids, "split": ["test"] * 4}), draft.path("queries.parquet"))
+        columns = {"query_id": ids, "doc_id": ["a"] * 4, "relevance": pa.array([1] * 4, pa.int32())}
         pq.write_table(pa.table({**columns, "split": ["test"] * 4}), draft.path("qrels.parquet"))
         draft.path("statistics.json").write_text("{}")
 
@@ -46,15 +44,15 @@ def rows(empty_world):
         )  # fmt: skip
         folders[system, seed] = world.score(system, "", run, data).folder
 
-    def made(*seeds):
-        told = [("BM25", seed, folders["BM25", 0]) for seed in seeds]
-        told += [("DE", seed, folders["DE", seed]) for seed in seeds]
+    def make(*seeds):
+        scores = [("BM25", seed, folders["BM25", 0]) for seed in seeds]
+        scores += [("DE", seed, folders["DE", seed]) for seed in seeds]
         return [
             {"system": system, "first_stage": "", "scores": str(folder), "dataset": "toy", "seed": seed}
-            for system, seed, folder in told
+            for system, seed, folder in scores
         ]
 
-    return made
+    return make
 
 
 def table(tmp_path, rows):
@@ -65,12 +63,12 @@ def table(tmp_path, rows):
 
 
 def test_mean_and_deviation_over_seeds(tmp_path, rows):
-    made, out = table(tmp_path, rows(1, 2, 3))
-    bm25, de = (row.cells[0] for row in made.rows)
+    filled, out = table(tmp_path, rows(1, 2, 3))
+    bm25, de = (row.cells[0] for row in filled.rows)
     # Means over four queries: 75, 87.5 and 100; their mean is 87.5, their deviation (n - 1) 12.5.
     assert (de.value, de.sd, de.seeds) == (87.5, 12.5, [75.0, 87.5, 100.0])
     assert (bm25.value, bm25.sd, bm25.seeds) == (50.0, None, [50.0, 50.0, 50.0])
-    assert made.seeds == [1, 2, 3]
+    assert filled.seeds == [1, 2, 3]
     text = out.with_suffix(".md").read_text()
     assert "**87.50 ± 12.50 " in text
     assert "| 50.00 " in text
@@ -94,8 +92,8 @@ def test_a_seed_that_one_row_lacks_is_told(tmp_path, rows):
 
 
 def test_every_seeds_run_is_in_the_lineage(tmp_path, rows):
-    made, out = table(tmp_path, rows(1, 2))
-    de = made.rows[1]
+    filled, out = table(tmp_path, rows(1, 2))
+    de = filled.rows[1]
     assert [run.seed for run in de.lineage] == [1, 2]
     assert [run.run for run in de.lineage] == de.cells[0].stages
     page = out.with_suffix(".html").read_text()

@@ -166,21 +166,21 @@ def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"out": Path("t.html")}, "must end in .csv"),
         ({"split": "dev"}, "was scored on split test, but planned is dev"),
         ({"rows": '[{"system": "Old", "first_stage": "", "scores": "/nowhere"}]'}, "not a finished artifact"),
     ],
 )
-def test_mistakes_write_nothing(four_queries, changed, told):
-    with pytest.raises(UserError, match=told):
+def test_mistakes_write_nothing(four_queries, changed, message):
+    with pytest.raises(UserError, match=message):
         table(four_queries, **changed)
     assert not (four_queries.root / "tables").exists()
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("{", "is not a table's plan .*Invalid JSON"),
         ('{"name": "t", "layout": {"title": "T"}}', r"is not a table's plan \(rows: Field required\)"),
@@ -188,11 +188,11 @@ def test_mistakes_write_nothing(four_queries, changed, told):
         (None, "cannot be read: No such file"),
     ],
 )
-def test_a_broken_plan_is_one_line(tmp_path, content, told):
+def test_a_broken_plan_is_one_line(tmp_path, content, message):
     plan = tmp_path / "t.plan"
     if content is not None:
         plan.write_text(content)
-    with pytest.raises(UserError, match=told) as error:
+    with pytest.raises(UserError, match=message) as error:
         write_table(plan=plan, out=tmp_path / "t.csv")
     assert "\n" not in str(error.value)
 
@@ -284,9 +284,9 @@ def test_every_row_tells_its_lineage(four_queries):
     filled = read_table(table(four_queries).with_suffix(".json"))
     old, new, _ = filled.rows
     run = json.loads((Path(new.folder) / "stage.json").read_text())
-    told = new.lineage[0]
-    assert (told.run, told.commit, told.finished) == (run["key"], run["commit"], run["finished"])
-    assert told.machine == run["machine"]["node"]
+    origin = new.lineage[0]
+    assert (origin.run, origin.commit, origin.finished) == (run["key"], run["commit"], run["finished"])
+    assert origin.machine == run["machine"]["node"]
     assert new.cells[0].stages == [run["key"]]
     assert (old.neighbour, new.neighbour) == ("", "Old")
 
@@ -316,8 +316,8 @@ rows:
   - {system: New, run: b, columns: [two]}
 """
     rows = json.loads(four_queries.select(("Old", ""), ("New", "")))
-    made = [{**row, "column": at, "dataset": at} for at in ("one", "two") for row in rows]
-    path = table(four_queries, rows=json.dumps([made[0], made[2], made[3]]), layout=layout)
+    repeated = [{**row, "column": at, "dataset": at} for at in ("one", "two") for row in rows]
+    path = table(four_queries, rows=json.dumps([repeated[0], repeated[2], repeated[3]]), layout=layout)
     filled = read_table(path.with_suffix(".json"))
     assert filled.names == ["One: MRR@10 (RR@10)", "Two: MRR@10 (RR@10)"]
     assert [[cell.value for cell in row.cells] for row in filled.rows] == [[50.0, 50.0], [None, 100.0]]

@@ -16,7 +16,7 @@ def chain(world, lr=1e-5, steps=100, k1=0.9, source="bm25"):
     return model, world.make("retrieve", "rocketqav2", {"depth": 50}, dataset=data, model=model)
 
 
-def told(capsys, *words):
+def explain(capsys, *words):
     assert run(["why", *map(str, words)]) == 0
     return capsys.readouterr().out.splitlines()
 
@@ -25,15 +25,15 @@ def test_a_parameter_of_its_own(empty_world, capsys):
     old, _ = chain(empty_world)
     new, _ = chain(empty_world, lr=2e-5)
     expected = [f"{new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"]
-    assert told(capsys, new.folder) == expected
-    assert told(capsys, new.folder, old.folder) == expected
+    assert explain(capsys, new.folder) == expected
+    assert explain(capsys, new.folder, old.folder) == expected
 
 
 def test_a_parameter_two_stages_above(empty_world, capsys):
     old, _ = chain(empty_world)
     _, first = chain(empty_world)
     new, run = chain(empty_world, lr=2e-5)
-    assert told(capsys, run.folder) == [
+    assert explain(capsys, run.folder) == [
         f"{run.key} differs from {first.key}: model {new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"
     ]
 
@@ -42,25 +42,25 @@ def test_the_nearest_sibling_differs_least(empty_world, capsys):
     chain(empty_world, lr=3e-5, steps=7)
     near, _ = chain(empty_world, lr=3e-5)
     new, _ = chain(empty_world, lr=2e-5)
-    assert told(capsys, new.folder) == [f"{new.key} differs from {near.key}: train.lr is 2e-05, was 3e-05"]
+    assert explain(capsys, new.folder) == [f"{new.key} differs from {near.key}: train.lr is 2e-05, was 3e-05"]
 
 
 def test_a_root_reached_by_two_ways_is_told_once(empty_world, capsys):
     _, old = chain(empty_world)
     _, new = chain(empty_world, k1=1.2)
-    (line,) = told(capsys, new.folder, old.folder)
+    (line,) = explain(capsys, new.folder, old.folder)
     assert line.endswith("k1 is 1.2, was 0.9")
 
 
 def test_another_input_and_a_parameter_not_set(empty_world, capsys):
     old, _ = chain(empty_world)
     new, _ = chain(empty_world, source="tuned")
-    (line,) = told(capsys, new.folder, old.folder)
+    (line,) = explain(capsys, new.folder, old.folder)
     assert "its input run is tuned-" in line
     assert ", was bm25-" in line
     plain = empty_world.make("model", "m", {"a": 1})
     other = empty_world.make("model", "m", {"b": None}, init=plain)
-    assert [line.split(": ", 1)[1] for line in told(capsys, other.folder, plain.folder)] == [
+    assert [line.split(": ", 1)[1] for line in explain(capsys, other.folder, plain.folder)] == [
         "b is None, was not set",
         "a is not set, was 1",
         f"its input init is {plain.key}, was absent",
@@ -69,17 +69,17 @@ def test_another_input_and_a_parameter_not_set(empty_world, capsys):
 
 def test_no_sibling_and_no_difference(empty_world, capsys):
     model, _ = chain(empty_world)
-    assert told(capsys, model.folder) == [
+    assert explain(capsys, model.folder) == [
         f"{model.key} has no sibling: no other model named rocketqav2 is finished beside it"
     ]
-    assert told(capsys, model.folder, model.folder) == [f"{model.key} does not differ from {model.key}"]
+    assert explain(capsys, model.folder, model.folder) == [f"{model.key} does not differ from {model.key}"]
 
 
 def test_keys_are_found_below_results(empty_world, capsys, monkeypatch):
     old, _ = chain(empty_world)
     new, _ = chain(empty_world, lr=2e-5)
     monkeypatch.chdir(empty_world.root)
-    assert told(capsys, new.key, old.key) == [f"{new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"]
+    assert explain(capsys, new.key, old.key) == [f"{new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"]
     with pytest.raises(UserError, match="model-0000000000: no finished artifact"):
         run(["why", "model-0000000000"])
     with pytest.raises(UserError, match="parameter ARTIFACT requires an argument"):

@@ -16,30 +16,30 @@ def vectors(count, seed, normalize=True):
     """fp16 vectors around 40 centres that are the same for every seed, shape (count, 32)."""
     centres = np.random.default_rng(0).standard_normal((CLUSTERS, DIM))
     rng = np.random.default_rng([seed, count])
-    made = centres[rng.integers(0, CLUSTERS, count)] + 0.35 * rng.standard_normal((count, DIM))
+    points = centres[rng.integers(0, CLUSTERS, count)] + 0.35 * rng.standard_normal((count, DIM))
     if normalize:
-        made /= np.linalg.norm(made, axis=1, keepdims=True)
-    return made.astype(np.float16)
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+    return points.astype(np.float16)
 
 
-def write_embeddings(out, made, side, upstream, block=512, temperature=1.0, dtype="fp16"):
+def write_embeddings(out, rows, side, upstream, block=512, temperature=1.0, dtype="fp16"):
     """An `embeddings` artifact of given vectors; `upstream` are the dataset's, model's and token ids' artifacts."""
     params = {"side": side, "block": block} | ({"split": "test"} if side == "queries" else {})
     job = Job("embeddings", out, params, upstream)
     with writing(job) as draft:
-        for number, start in enumerate(range(0, len(made), block)):
-            part = made[start : start + block]
+        for number, start in enumerate(range(0, len(rows), block)):
+            part = rows[start : start + block]
             np.save(draft.path(block_name(number)), quantise(part) if dtype == "int8" else part)
         meta = {
-            "rows": len(made),
+            "rows": len(rows),
             "block": block,
-            "dimension": made.shape[1],
+            "dimension": rows.shape[1],
             "temperature": temperature,
             "dtype": dtype,
         }
         write_json(draft.path("meta.json"), meta | {"side": side, "normalize": True})
         if side == "queries":
-            ids = [f"q{number}" for number in range(len(made))]
+            ids = [f"q{number}" for number in range(len(rows))]
             pq.write_table(pa.table({"query_id": ids}), draft.path("ids.parquet"))
     return open_artifact(out)
 
@@ -50,6 +50,6 @@ def brute(queries, passages, k):
     return np.lexsort((np.broadcast_to(np.arange(len(passages)), scores.shape), -scores))[:, :k]
 
 
-def recall(found, true):
+def recall(ranks, true):
     """Mean share of the true rows that were found."""
-    return float(np.mean([len(set(ours) & set(best)) / len(best) for ours, best in zip(found, true, strict=True)]))
+    return float(np.mean([len(set(ours) & set(best)) / len(best) for ours, best in zip(ranks, true, strict=True)]))

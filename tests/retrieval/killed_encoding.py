@@ -58,11 +58,11 @@ def kill(child, folder, wait):
 def main(path):
     """Run them all to their ends."""
     rng = random.Random(1)
-    for told in json.loads(Path(path).read_text()):
-        folder, deaths, status = Path(told["words"][-1]).parent, [], None
+    for encoding in json.loads(Path(path).read_text()):
+        folder, deaths, status = Path(encoding["words"][-1]).parent, [], None
         while status != 0:
-            before, child = files(folder), fork(told["words"])
-            more = len(deaths) < told["kills"]
+            before, child = files(folder), fork(encoding["words"])
+            more = len(deaths) < encoding["kills"]
             status = kill(child, folder, rng.uniform(0, 5 * SLOWER)) if more else os.waitpid(child, 0)[1]
             if status not in (0, signal.SIGKILL):
                 sys.exit(f"{folder}: ended with {status}")

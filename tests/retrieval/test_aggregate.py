@@ -47,10 +47,10 @@ def make_run(write_ranked, tmp_path):
 def aggregated(make_job, make_run, documents, windows, tmp_path):
     """`aggregated(method, run=…, **params)`: query → [(document, score)], as written."""
 
-    def made(method, ranked=None, **params):
+    def aggregate(method, ranked=None, **params):
         inputs = {"dataset": documents, "windows": windows, "run": ranked or make_run(windows)}
-        told = {"method": method, "depth": 10, "split": "test", "missing": "lowest", **params}
-        job = make_job("aggregate", tmp_path / "tiny" / "aggregate" / f"{method}-0123456789", told, inputs)
+        settings = {"method": method, "depth": 10, "split": "test", "missing": "lowest", **params}
+        job = make_job("aggregate", tmp_path / "tiny" / "aggregate" / f"{method}-0123456789", settings, inputs)
         run(job)
         return {
             # rounded: a tie is written as the next lower float32
@@ -58,23 +58,23 @@ def aggregated(make_job, make_run, documents, windows, tmp_path):
             for query, docs, scores in iter_trec(job.out / "run.trec")
         }
 
-    return made
+    return aggregate
 
 
 def test_the_best_window(aggregated, tmp_path):
-    found = aggregated("max")
-    assert found["test-bat"] == [("a", 4.0), ("b", 3.0), ("c", 2.0), ("e", -2.0)]
-    assert found["test-owl"] == [("a#0", 5.0), ("b", 5.0), ("c", 5.0), ("e", 5.0)]  # ties by document id
-    assert found["test-seal"] == [("e", -3.0)]
+    ranked = aggregated("max")
+    assert ranked["test-bat"] == [("a", 4.0), ("b", 3.0), ("c", 2.0), ("e", -2.0)]
+    assert ranked["test-owl"] == [("a#0", 5.0), ("b", 5.0), ("c", 5.0), ("e", 5.0)]  # ties by document id
+    assert ranked["test-seal"] == [("e", -3.0)]
     facts = open_artifact(tmp_path / "tiny" / "aggregate" / "max-0123456789").manifest.facts
     assert (facts["queries"], facts["shorter"], facts["lines"]) == (3, 3, 9)  # there are five documents
 
 
 def test_the_first_window_or_none(aggregated):
-    found = aggregated("first")
-    assert found["test-bat"] == [("b", 3.0), ("a", -1.0)]
-    assert [doc for doc, _ in found["test-owl"]] == ["a#0", "b", "c", "e"]
-    assert "test-seal" not in found
+    ranked = aggregated("first")
+    assert ranked["test-bat"] == [("b", 3.0), ("a", -1.0)]
+    assert [doc for doc, _ in ranked["test-owl"]] == ["a#0", "b", "c", "e"]
+    assert "test-seal" not in ranked
 
 
 def test_the_sum_with_windows_that_were_not_found(aggregated):
@@ -99,8 +99,8 @@ def test_the_best_documents_are_kept_and_the_same_bytes_written(aggregated, tmp_
 
 
 def test_of_a_re_ranked_run_only_what_was_scored_counts(aggregated, make_run, windows):
-    found = aggregated("sum", make_run(windows, "rerank", depth=2))
-    assert found["test-bat"] == [("a", 4.0 + 2 * 3.0), ("b", 3.0)]
+    ranked = aggregated("sum", make_run(windows, "rerank", depth=2))
+    assert ranked["test-bat"] == [("a", 4.0 + 2 * 3.0), ("b", 3.0)]
 
 
 def test_what_does_not_fit_is_refused(aggregated, make_job, make_run, make_dataset, documents, windows, tmp_path):

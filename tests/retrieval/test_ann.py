@@ -1,4 +1,4 @@
-"""Stage `ann`: all lists are exact search, recall is told, scores are exact or the index's own, partners must fit."""
+"""Stage `ann`: all lists are exact search, recall is noted, scores are exact or the index's own, partners must fit."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from tandem.retrieval.indexes import index as stage
 from tandem.retrieval.indexes.ann import run
 from tandem.store.artifact import open_artifact
 
-ROWS, ASKED = 1500, 70
+ROWS, QUESTIONS = 1500, 70
 PARAMS = {"depth": 20, "split": "test", "rescore": True, "rescore_factor": 2, "recall_queries": 30}
 INDEXES = {
     "ivf_flat": {"nlist": 16, "train_sample": None, "seed": 42, "part": 600},
@@ -31,30 +31,32 @@ def inputs(tmp_path_factory, make_dataset, make_job):
     """A corpus whose ids stand in another order than its rows, vectors of it and of queries; some are copies."""
     folder = tmp_path_factory.mktemp("ann")
     documents = [(f"{row * 7919 % ROWS:04d}", "", "text") for row in range(ROWS)]
-    upstream = {"dataset": make_dataset(folder / "dataset" / "made-0000000001", documents, ASKED)}
+    upstream = {"dataset": make_dataset(folder / "dataset" / "made-0000000001", documents, QUESTIONS)}
     for number, kind in enumerate(("model", "tokens")):
         upstream[kind] = make_dataset(folder / kind / f"made-000000001{number}", documents[:1])
-    made = vectors(ROWS, 1)
-    made[700:800] = made[:100]
+    passages = vectors(ROWS, 1)
+    passages[700:800] = passages[:100]
     return {
         "dataset": upstream["dataset"],
-        "passages": write_embeddings(folder / "de.passages-0000000002", made, "passages", upstream, 256, 0.05),
-        "queries": write_embeddings(folder / "de.test-0000000003", vectors(ASKED, 2), "queries", upstream, 256, 0.05),
+        "passages": write_embeddings(folder / "de.passages-0000000002", passages, "passages", upstream, 256, 0.05),
+        "queries": write_embeddings(
+            folder / "de.test-0000000003", vectors(QUESTIONS, 2), "queries", upstream, 256, 0.05
+        ),
     }
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory, make_job, inputs):
     """`index(type)`: an index of the passages."""
-    made = {}
+    indexes = {}
 
     def of(kind):
-        if kind not in made:
+        if kind not in indexes:
             out = tmp_path_factory.mktemp(kind) / f"de@{kind}-0000000004"
-            told = {"type": kind, **INDEXES[kind]}
-            stage.run(make_job("index", out, told, {"passages": inputs["passages"]}))
-            made[kind] = open_artifact(out)
-        return made[kind]
+            params = {"type": kind, **INDEXES[kind]}
+            stage.run(make_job("index", out, params, {"passages": inputs["passages"]}))
+            indexes[kind] = open_artifact(out)
+        return indexes[kind]
 
     return of
 
@@ -84,37 +86,37 @@ def lines(artifact):
 
 
 def test_all_lists_with_exact_scores_are_exact_search(searched, exact):
-    made = searched("ivf_flat", nprobe=16)
-    assert lines(made) == exact
-    assert made.path("run.trec").read_text().split("\n")[0].endswith(" de@x.test-0123456789")
-    assert made.manifest.facts["recall"] == {"10": 1.0, "20": 1.0}
-    assert made.manifest.facts["recall_queries"] == 30
+    artifact = searched("ivf_flat", nprobe=16)
+    assert lines(artifact) == exact
+    assert artifact.path("run.trec").read_text().split("\n")[0].endswith(" de@x.test-0123456789")
+    assert artifact.manifest.facts["recall"] == {"10": 1.0, "20": 1.0}
+    assert artifact.manifest.facts["recall_queries"] == 30
 
 
 def test_few_lists_find_less_and_recall_says_how_much(searched, inputs, index):
-    made = searched("ivf_flat", nprobe=1, recall_queries=ASKED, depth=100)
+    artifact = searched("ivf_flat", nprobe=1, recall_queries=QUESTIONS, depth=100)
     row_of = {f"{row * 7919 % ROWS:04d}": row for row in range(ROWS)}
-    found = [[row_of[doc] for doc in docs] for _, docs, _ in iter_trec(made.path("run.trec"))]
+    rows = [[row_of[doc] for doc in docs] for _, docs, _ in iter_trec(artifact.path("run.trec"))]
     stored = np.concatenate([np.load(path) for path in sorted(inputs["passages"].folder.glob("blocks/*.npy"))])
     # Ties of copies are broken by id: both are wanted, or the same one.
     by_id = np.argsort([f"{row * 7919 % ROWS:04d}" for row in range(ROWS)])
-    true = by_id[brute(vectors(ASKED, 2), stored[by_id], 100)]
-    assert made.manifest.facts["recall"]["100"] == pytest.approx(recall(found, true.tolist()), abs=1e-4)
-    assert 0.2 < made.manifest.facts["recall"]["100"] < 0.95
+    true = by_id[brute(vectors(QUESTIONS, 2), stored[by_id], 100)]
+    assert artifact.manifest.facts["recall"]["100"] == pytest.approx(recall(rows, true.tolist()), abs=1e-4)
+    assert 0.2 < artifact.manifest.facts["recall"]["100"] < 0.95
 
 
 def test_scores_are_the_exact_ones_whatever_the_index_rounds(searched, exact):
     truth = {tuple(line.split()[::2][:2]): line.split()[4] for line in exact}
-    made = lines(searched("sq"))
-    assert sum(truth.get(tuple(line.split()[::2][:2])) == line.split()[4] for line in made) > 0.97 * len(exact)
+    rescored = lines(searched("sq"))
+    assert sum(truth.get(tuple(line.split()[::2][:2])) == line.split()[4] for line in rescored) > 0.97 * len(exact)
     own = lines(searched("sq", rescore=False))
-    assert own != made
+    assert own != rescored
     both = [
         (float(truth[key]), float(line.split()[4])) for line in own if (key := tuple(line.split()[::2][:2])) in truth
     ]
-    true, told = np.array(both).T
-    assert (true != told).mean() > 0.9
-    assert np.abs(true - told).max() < 0.02 / 0.05
+    true, rounded = np.array(both).T
+    assert (true != rounded).mean() > 0.9
+    assert np.abs(true - rounded).max() < 0.02 / 0.05
 
 
 def test_exact_scores_mend_what_the_index_rounds(searched):
@@ -126,21 +128,21 @@ def test_exact_scores_mend_what_the_index_rounds(searched):
 @pytest.mark.parametrize("kind", INDEXES)
 @pytest.mark.parametrize("rescore", [True, False])
 def test_threads_and_groups_change_no_bit(searched, monkeypatch, kind, rescore):
-    told = {"nprobe": 4} if kind == "ivf_flat" else {}
-    made = lines(searched(kind, rescore=rescore, **told))
+    options = {"nprobe": 4} if kind == "ivf_flat" else {}
+    expected = lines(searched(kind, rescore=rescore, **options))
     monkeypatch.setattr(ann, "GROUP", 32)
-    assert lines(searched(kind, workers=3, rescore=rescore, name="again", **told)) == made
+    assert lines(searched(kind, workers=3, rescore=rescore, name="again", **options)) == expected
 
 
 def test_int8_embeddings_are_indexed_as_what_they_stand_for(tmp_path, make_job, inputs):
     upstream = {role: open_artifact(Path(folder)) for role, folder in inputs["passages"].upstream.items()}
     out = tmp_path / "de.passages-0000000005"
     passages = write_embeddings(out, vectors(ROWS, 1), "passages", upstream, 256, 0.05, "int8")
-    told = inputs | {"passages": passages}
+    int8_inputs = inputs | {"passages": passages}
     stage.run(make_job("index", tmp_path / "de@x-0000000006", {"type": "flat", "part": 999}, {"passages": passages}))
     index = open_artifact(tmp_path / "de@x-0000000006")
-    run(make_job("ann", tmp_path / "de@x.test-0123456789", PARAMS, told | {"index": index}))
-    retrieve.run(make_job("retrieve", tmp_path / "de.test-0123456789", {"depth": 20, "split": "test"}, told))
+    run(make_job("ann", tmp_path / "de@x.test-0123456789", PARAMS, int8_inputs | {"index": index}))
+    retrieve.run(make_job("retrieve", tmp_path / "de.test-0123456789", {"depth": 20, "split": "test"}, int8_inputs))
     ours, exact = (lines(open_artifact(tmp_path / f"{name}.test-0123456789")) for name in ("de@x", "de"))
     assert ours == exact
 
@@ -161,14 +163,14 @@ def test_an_index_of_other_passages_is_refused(tmp_path, make_job, inputs, index
 
 
 def test_the_command_line_brings_no_torch(tmp_path, make_job, command, inputs, index, exact):
-    told = PARAMS | {"nprobe": 16}
+    params = PARAMS | {"nprobe": 16}
     job = make_job(
-        "ann", tmp_path / "de@x.test-0123456789", told, inputs | {"index": index("ivf_flat")}, {"workers": 1}
+        "ann", tmp_path / "de@x.test-0123456789", params, inputs | {"index": index("ivf_flat")}, {"workers": 1}
     )
     script = (
         "import sys; from tandem.__main__ import main; code = main(); assert 'torch' not in sys.modules; sys.exit(code)"
     )
     subprocess.run([sys.executable, "-c", script, "ann", *command(job)], check=True, capture_output=True)
-    made = open_artifact(job.out)
-    assert lines(made) == exact
+    artifact = open_artifact(job.out)
+    assert lines(artifact) == exact
     assert json.loads((job.out / "stage.json").read_text())["facts"]["gpu"] == "none"

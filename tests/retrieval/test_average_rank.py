@@ -54,10 +54,10 @@ def ranked(make_job, embedded, tmp_path):
             "average_rank", tmp_path / "average_rank" / "x-0000000000", {"split": "dev"}, {"dataset": dataset} | sides
         )
         run(job)
-        made = pq.read_table(job.out / "scores.parquet")
-        assert set(made["measure"].to_pylist()) == {"average rank"}
+        table = pq.read_table(job.out / "scores.parquet")
+        assert set(table["measure"].to_pylist()) == {"average rank"}
         return (
-            dict(zip(made["query_id"].to_pylist(), made["value"].to_pylist(), strict=True)),
+            dict(zip(table["query_id"].to_pylist(), table["value"].to_pylist(), strict=True)),
             open_artifact(job.out),
             job,
         )
@@ -73,9 +73,9 @@ def five(make_job, tmp_path):
         pq.write_table(
             pa.table({"doc_id": list("ecabd"), "title": [""] * 5, "text": list("ecabd")}), draft.path("corpus.parquet")
         )
-        asked = ["q1", "q2", "q3"]
+        queries = ["q1", "q2", "q3"]
         pq.write_table(
-            pa.table({"query_id": asked, "text": asked, "split": ["dev"] * 3}), draft.path("queries.parquet")
+            pa.table({"query_id": queries, "text": queries, "split": ["dev"] * 3}), draft.path("queries.parquet")
         )
         rows = {"query_id": ["q1", "q1", "q2", "q3"], "doc_id": ["b", "d", "c", "z"]}
         rows |= {"relevance": pa.array([1, 1, 1, 1], pa.int32()), "split": ["dev"] * 4}
@@ -86,12 +86,12 @@ def five(make_job, tmp_path):
 def test_ranks_by_hand(five, ranked):
     # rows e, c, a, b, d; one dimension: the score is the product
     passages = np.array([[5], [2], [2], [1], [4]])
-    ranks, made, _ = ranked(five, passages, np.array([[1], [1], [1]]), ["q1", "q2", "q3"])
+    ranks, artifact, _ = ranked(five, passages, np.array([[1], [1], [1]]), ["q1", "q2", "q3"])
     # q1: e 5, d 4 (relevant), …: 2. q2: e 5, d 4, then a and c tie at 2, a first by its id: 4. q3 does not count.
     assert ranks == {"q1": 2, "q2": 4}
-    told = json.loads(made.path("statistics.json").read_text())
-    assert told == {"mean": {"average rank": 3.0}, "queries": 2, "missing": 1}
-    assert made.manifest.facts["queries"] == 2
+    statistics = json.loads(artifact.path("statistics.json").read_text())
+    assert statistics == {"mean": {"average rank": 3.0}, "queries": 2, "missing": 1}
+    assert artifact.manifest.facts["queries"] == 2
 
 
 def test_a_negative_query_turns_the_order(five, ranked):

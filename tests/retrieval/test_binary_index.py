@@ -12,7 +12,7 @@ from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
 from tandem.store.artifact import open_artifact
 
-ROWS, ASKED, DEPTH, FACTOR = 1500, 70, 20, 4
+ROWS, QUESTIONS, DEPTH, FACTOR = 1500, 70, 20, 4
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def build(tmp_path, make_job):
     return make
 
 
-def found(artifact, queries, k, workers=2):
+def search(artifact, queries, k, workers=2):
     """Scores and rows of an index's own search."""
     with alone(workers) as threads:
         return Index(artifact, threads).search(queries.astype(np.float32), k)
@@ -45,18 +45,18 @@ def test_signs_by_hand(tmp_path, build):
     # signs + + − −, + − − −, − + + +; the query's are + + − +: they differ in 1, 2 and 2 places
     passages = np.array([[3, 1, -2, -1], [1, -1, -1, -4], [-1, 2, 5, 1]], np.float16)
     index = build(write_embeddings(tmp_path / "de.passages-0123456789", passages, "passages", {}))
-    scores, rows = found(index, np.array([[9, 1, -1, 2]], np.float16), 3)
+    scores, rows = search(index, np.array([[9, 1, -1, 2]], np.float16), 3)
     assert rows.tolist() == [[0, 1, 2]]
     assert scores.tolist() == [[2, 0, 0]]  # inner products of the signs: four places, less twice those that differ
 
 
 @pytest.mark.parametrize("part", [ROWS, 400])
 def test_distances_are_numpy_s_in_one_part_or_several(tmp_path, build, part):
-    made, queries = vectors(ROWS, 1), vectors(ASKED, 2)
-    index = build(write_embeddings(tmp_path / "de.passages-0123456789", made, "passages", {}), part)
-    distances, rows = nearest(queries, made, 50)
+    corpus, queries = vectors(ROWS, 1), vectors(QUESTIONS, 2)
+    index = build(write_embeddings(tmp_path / "de.passages-0123456789", corpus, "passages", {}), part)
+    distances, rows = nearest(queries, corpus, 50)
     for workers in (1, 3):
-        ours = found(index, queries, 50, workers)
+        ours = search(index, queries, 50, workers)
         assert np.array_equal(ours[0], 32 - 2 * distances)
         assert np.array_equal(ours[1], rows)
     assert sum(path.stat().st_size for path in index.folder.glob("*.faiss")) < ROWS * 4 + 4000  # 32 bits a vector
@@ -67,16 +67,16 @@ def test_exact_scores_of_the_nearest_decide(tmp_path, make_job, make_dataset, bu
     """The run is NumPy's: `FACTOR` times the depth by signs, then products of the stored vectors."""
     documents = [(f"{row:04d}", "", "text") for row in range(ROWS)]
     upstream = {
-        kind: make_dataset(tmp_path / kind / "made-0000000001", documents, ASKED)
+        kind: make_dataset(tmp_path / kind / "made-0000000001", documents, QUESTIONS)
         for kind in ("dataset", "model", "tokens")
     }
     store = np.float32 if dtype == "fp32" else np.float16
-    made, queries = vectors(ROWS, 1).astype(store), vectors(ASKED, 2).astype(store)
+    corpus, queries = vectors(ROWS, 1).astype(store), vectors(QUESTIONS, 2).astype(store)
     folder = tmp_path / "embeddings"
-    passages = write_embeddings(folder / "de.passages-0000000002", made, "passages", upstream, 256, 0.05, dtype)
+    passages = write_embeddings(folder / "de.passages-0000000002", corpus, "passages", upstream, 256, 0.05, dtype)
     query_dtype = "fp32" if dtype == "fp32" else "fp16"
-    asked = write_embeddings(folder / "de.test-0000000003", queries, "queries", upstream, 256, 0.05, query_dtype)
-    inputs = {"dataset": upstream["dataset"], "passages": passages, "queries": asked, "index": build(passages, 400)}
+    encoded = write_embeddings(folder / "de.test-0000000003", queries, "queries", upstream, 256, 0.05, query_dtype)
+    inputs = {"dataset": upstream["dataset"], "passages": passages, "queries": encoded, "index": build(passages, 400)}
     params = {"depth": DEPTH, "split": "test", "rescore_factor": FACTOR, "recall_queries": 0}
     job = make_job("ann", tmp_path / "de@binary.test-0123456789", params, inputs)
     ann.run(job)
@@ -97,11 +97,11 @@ def test_exact_scores_of_the_nearest_decide(tmp_path, make_job, make_dataset, bu
 
 def test_signs_behind_a_rotation_of_one_s_own(tmp_path, make_job):
     """FAISS's own words, `PCA24,LSH`: distances in 24 places."""
-    made = vectors(ROWS, 1)
-    passages = write_embeddings(tmp_path / "de.passages-0123456789", made, "passages", {})
+    corpus = vectors(ROWS, 1)
+    passages = write_embeddings(tmp_path / "de.passages-0123456789", corpus, "passages", {})
     out = tmp_path / "de@words-0123456789"
     run(make_job("index", out, {"type": "factory", "factory": "PCA24,LSH"}, {"passages": passages}))
-    scores, _ = found(open_artifact(out), vectors(ASKED, 2), 5)
+    scores, _ = search(open_artifact(out), vectors(QUESTIONS, 2), 5)
     assert isinstance(faiss.read_index(str(out / "index.faiss")), faiss.IndexPreTransform)
     assert set(np.unique(scores)) <= set(range(-24, 25, 2))
     assert scores[:, 0].mean() > 10  # passages of the query's own cluster share most signs

@@ -1,4 +1,4 @@
-"""Blocks on disk: what is told about them, which of them count, and one interface to fp16 and int8."""
+"""Blocks on disk: what is recorded about them, which of them count, and one interface to fp16 and int8."""
 
 import json
 
@@ -18,17 +18,17 @@ COMPUTED = {"model": "de-0000000004", "precision": "fp32", "device": "cpu"}
 
 @pytest.fixture(params=["fp16", "int8"])
 def blocks(request, tmp_path):
-    """Three blocks of four rows, the last of two; what they hold, as fp16 or float32."""
-    made = Blocks(tmp_path / "x-0123456789", len(VECTORS), 4, "made of this", request.param)
-    return made, VECTORS.astype(np.float16) if request.param == "fp16" else VECTORS
+    """A store of three blocks of four rows, the last of two; the vectors for it, as fp16 or float32."""
+    store = Blocks(tmp_path / "x-0123456789", len(VECTORS), 4, "made of this", request.param)
+    return store, VECTORS.astype(np.float16) if request.param == "fp16" else VECTORS
 
 
 @pytest.fixture
 def written(blocks):
-    made, vectors = blocks
+    store, vectors = blocks
     for number in (2, 0, 1):
-        made.write(number, vectors[made.span(number)], COMPUTED)
-    return made
+        store.write(number, vectors[store.span(number)], COMPUTED)
+    return store
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def embeddings(written, make_job):
 
 
 def test_a_block_tells_its_rows_dtype_hash_and_origin(written):
-    told = json.loads((written.folder / "blocks/00002.json").read_text())
-    assert told == {
+    facts = json.loads((written.folder / "blocks/00002.json").read_text())
+    assert facts == {
         "rows": 2,
         "dtype": written.dtype,
         "sha256": sha256(written.folder / "blocks/00002.npy"),
@@ -58,7 +58,7 @@ def test_a_block_tells_its_rows_dtype_hash_and_origin(written):
         **COMPUTED,
         **({"kept": None} if written.dtype == "int8" else {}),  # two vectors have no neighbours to lose
     }
-    assert written.finished([2], "x", 1) == {2: told}
+    assert written.finished([2], "x", 1) == {2: facts}
     # 6 numbers of two bytes, or of one and a scale of four; numpy's header before them
     sizes = [written.path(number).stat().st_size for number in range(3)]
     assert sizes[0] - sizes[2] == 2 * (12 if written.dtype == "fp16" else 10)
@@ -85,15 +85,15 @@ def test_what_was_left_half_written_is_removed(written):
 
 
 def test_readers_get_what_is_stored(embeddings):
-    made, expected = embeddings
-    firsts, parts = zip(*made.blocks(), strict=True)
+    reader, expected = embeddings
+    firsts, parts = zip(*reader.blocks(), strict=True)
     assert firsts == (0, 4, 8)
     assert (np.concatenate(parts) == expected).all()
-    assert {part.dtype for part in parts} == {np.dtype("float16" if made.dtype == "fp16" else "float32")}
+    assert {part.dtype for part in parts} == {np.dtype("float16" if reader.dtype == "fp16" else "float32")}
     assert np.abs(expected - VECTORS).max() < 0.02
-    assert (made.block(1, slice(1, 3)) == expected[5:7]).all()
+    assert (reader.block(1, slice(1, 3)) == expected[5:7]).all()
     for start, stop in ((0, 10), (3, 9), (4, 8), (5, 6), (9, 99), (6, 6), (10, 12), (99, 120)):
-        taken = made.take(start, stop)
+        taken = reader.take(start, stop)
         assert taken.shape == (len(range(10)[start:stop]), 6)
         assert (taken == expected[start:stop]).all()
         assert not isinstance(taken, np.memmap)

@@ -53,17 +53,17 @@ def everything(tmp_path_factory, make_job, inputs):
 def test_the_run_is_that_of_a_brute_force_search(everything, inputs, scores):
     ids = Collection(inputs["dataset"]).doc_ids().to_pylist()
     assert len(everything) == 20
-    for row, (docs, found) in zip(scores, everything.values(), strict=True):
+    for row, (docs, values) in zip(scores, everything.values(), strict=True):
         order = sorted(range(60), key=lambda at: (-row[at], ids[at]))
         assert docs == [ids[at] for at in order]
-        assert np.asarray(found, np.float32).tolist() == row[order].tolist()
+        assert np.asarray(values, np.float32).tolist() == row[order].tolist()
 
 
 def test_average_ranks_are_places_in_that_run(everything, inputs, tmp_path, make_job):
     job = make_job("average_rank", tmp_path / "de-0123456789", {"split": "test"}, inputs)
     average_rank(job)
-    made = pq.read_table(job.out / "scores.parquet")
-    ranks = dict(zip(made["query_id"].to_pylist(), made["value"].to_pylist(), strict=True))
+    table = pq.read_table(job.out / "scores.parquet")
+    ranks = dict(zip(table["query_id"].to_pylist(), table["value"].to_pylist(), strict=True))
     relevant = {query: next(iter(judged)) for query, judged in Collection(inputs["dataset"]).qrels("test").items()}
     assert ranks == {query: docs.index(relevant[query]) + 1 for query, (docs, _) in everything.items()}
     assert json.loads(open_artifact(job.out).path("statistics.json").read_text())["missing"] == 0

@@ -34,12 +34,12 @@ def test_vectors_are_the_models(passages, queries, dual_model, tokens):
     sides = {"passage": (passages, opened.passages, range(60)), "query": (queries, opened.queries, range(40, 60))}
     for tower, (artifact, texts, rows) in sides.items():
         files = sorted(name for name in artifact.manifest.files if name.endswith(".npy"))
-        made = np.concatenate([np.load(artifact.path(name)) for name in files])
-        assert made.dtype == np.float16
+        vectors = np.concatenate([np.load(artifact.path(name)) for name in files])
+        assert vectors.dtype == np.float16
         with torch.inference_mode():
             expected = model.encode(tower, [texts[i] for i in rows], opened.template, "fp32").numpy()
-        assert np.abs(made - expected).max() < 2e-3 * np.abs(expected).max()
-        assert made.shape == expected.shape
+        assert np.abs(vectors - expected).max() < 2e-3 * np.abs(expected).max()
+        assert vectors.shape == expected.shape
 
 
 def test_manifest_and_meta(passages, queries):
@@ -69,8 +69,8 @@ def test_shards_change_no_byte(tmp_path, make_job, command, dual_inputs, passage
         execution = {"shard": shard, "shards": shards}
         words = command(make_job("embeddings", out, PARAMS, dual_inputs, execution), f"shards/{shard}-of-{shards}.json")
         run_shard("embeddings-shard", words)
-        told = json.loads((out / f"shards/{shard}-of-{shards}.json").read_text())
-        assert list(told) == [f"blocks/{n:05d}.npy" for n in range(shard, 4, shards)]
+        entries = json.loads((out / f"shards/{shard}-of-{shards}.json").read_text())
+        assert list(entries) == [f"blocks/{n:05d}.npy" for n in range(shard, 4, shards)]
     assert not (out / MANIFEST).exists()
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.npy")}
     run(make_job("embeddings", out, PARAMS, dual_inputs))
@@ -118,17 +118,17 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path, make_job, command, dua
 
 
 def test_a_damaged_block_is_made_again_alone(tmp_path, make_job, dual_inputs, embed, passages):
-    made = embed(tmp_path / "de-0123456789", dual_inputs, side="passages")
-    damaged, kept = made.path("blocks/00001.npy"), made.path("blocks/00002.npy").stat().st_mtime_ns
+    artifact = embed(tmp_path / "de-0123456789", dual_inputs, side="passages")
+    damaged, mtime = artifact.path("blocks/00001.npy"), artifact.path("blocks/00002.npy").stat().st_mtime_ns
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
     with pytest.raises(
         UserError, match=r"00001.npy: changed since it was written .*; delete .*stage.json and run again"
     ):
-        open_artifact(made.folder)
-    (made.folder / MANIFEST).unlink()
-    run(make_job("embeddings", made.folder, PARAMS, dual_inputs))
-    assert contents(open_artifact(made.folder)) == contents(passages)
-    assert made.path("blocks/00002.npy").stat().st_mtime_ns == kept
+        open_artifact(artifact.folder)
+    (artifact.folder / MANIFEST).unlink()
+    run(make_job("embeddings", artifact.folder, PARAMS, dual_inputs))
+    assert contents(open_artifact(artifact.folder)) == contents(passages)
+    assert artifact.path("blocks/00002.npy").stat().st_mtime_ns == mtime
 
 
 def test_blocks_of_another_model_do_not_count(tmp_path, embed, dual_inputs, make_model, passages):
@@ -177,9 +177,9 @@ def test_partners_that_do_not_fit_are_refused(
 def test_another_tokenizer_is_refused(tmp_path, make_job, make_model, dual_inputs):
     model = make_model(tmp_path / "model" / "de-0123456789", ("dual",))
     path = model.folder / "dual/passage/tokenizer.json"
-    told = json.loads(path.read_text())
-    told["normalizer"]["lowercase"] = not told["normalizer"]["lowercase"]
-    path.write_text(json.dumps(told))
+    tokenizer = json.loads(path.read_text())
+    tokenizer["normalizer"]["lowercase"] = not tokenizer["normalizer"]["lowercase"]
+    path.write_text(json.dumps(tokenizer))
     job = make_job("embeddings", tmp_path / "x-0123456789", PARAMS, dual_inputs)
     job.inputs["model"] = model
     with pytest.raises(UserError, match="tokenizer.json: not the tokenizer that made .*tokens/tiny-0000000003"):

@@ -42,20 +42,20 @@ def test_int8_is_the_models_vector_within_half_a_scale(in_int8, dual_model, toke
 
 
 def test_int8_is_told(in_int8):
-    told = json.loads((in_int8.folder / "blocks/00003.json").read_text())
-    assert told.keys() == {"rows", "dtype", "sha256", "origin", "model", "precision", "device", "kept"}
-    assert (told["rows"], told["dtype"], told["precision"]) == (12, "int8", "fp32")
+    facts = json.loads((in_int8.folder / "blocks/00003.json").read_text())
+    assert facts.keys() == {"rows", "dtype", "sha256", "origin", "model", "precision", "device", "kept"}
+    assert (facts["rows"], facts["dtype"], facts["precision"]) == (12, "int8", "fp32")
     assert json.loads(in_int8.path("meta.json").read_text())["dtype"] == "int8"
 
 
 def test_a_loss_by_int8_is_warned_of(tmp_path, embed, dual_inputs, monkeypatch):
-    made = embed(tmp_path / "de-0123456789", dual_inputs, side="passages", dtype="int8", block=60)
-    share = made.manifest.facts["kept_by_int8"]
+    embedded = embed(tmp_path / "de-0123456789", dual_inputs, side="passages", dtype="int8", block=60)
+    share = embedded.manifest.facts["kept_by_int8"]
     assert 0.9 < share <= 1
-    assert "warnings" not in made.manifest.facts
+    assert "warnings" not in embedded.manifest.facts
     monkeypatch.setattr("tandem.retrieval.encode.LEAST_KEPT", 1.01)
-    made = embed(tmp_path / "de-9876543210", dual_inputs, side="passages", dtype="int8", block=60)
-    (line,) = made.manifest.facts["warnings"]
+    embedded = embed(tmp_path / "de-9876543210", dual_inputs, side="passages", dtype="int8", block=60)
+    (line,) = embedded.manifest.facts["warnings"]
     assert line.startswith(f"int8 keeps {share:.0%} of the 10 nearest of a sample of passages")
 
 
@@ -93,27 +93,27 @@ def test_killed_at_random_moments_it_ends_the_same(killed, tmp_path, embed, dual
     deaths = json.loads((killed / f"{dtype}-0123456789.killed").read_text())
     assert len({death["finished"] for death in deaths}) > 1
     assert any(death["half"] for death in deaths)  # while the thread that writes was at it
-    made = open_artifact(killed / f"{dtype}-0123456789")
+    resumed = open_artifact(killed / f"{dtype}-0123456789")
     undisturbed = embed(tmp_path / f"{dtype}-0123456789", dual_inputs, side="passages", block=7, dtype=dtype)
-    assert made.manifest.files == undisturbed.manifest.files
-    left = {path.name for path in made.folder.glob("blocks/*")}
+    assert resumed.manifest.files == undisturbed.manifest.files
+    left = {path.name for path in resumed.folder.glob("blocks/*")}
     assert left == {f"0000{number}.{kind}" for number in range(9) for kind in ("npy", "json")}
 
 
 def test_a_block_that_is_there_is_read_once(tmp_path, make_job, dual_inputs, embed, passages, monkeypatch):
     """What was checked is not hashed again for the manifest."""
-    made, seen, sha256 = embed(tmp_path / "de-0123456789", dual_inputs, side="passages"), [], artifact.sha256
+    embedded, seen, sha256 = embed(tmp_path / "de-0123456789", dual_inputs, side="passages"), [], artifact.sha256
 
     def noted(path):
         seen.append(path.name)
         return sha256(path)
 
-    (made.folder / MANIFEST).unlink()
+    (embedded.folder / MANIFEST).unlink()
     for module in (artifact, parts):
         monkeypatch.setattr(module, "sha256", noted)
-    run(make_job("embeddings", made.folder, PARAMS, dual_inputs))
+    run(make_job("embeddings", embedded.folder, PARAMS, dual_inputs))
     assert sorted(name for name in seen if name.endswith(".npy")) == [f"0000{number}.npy" for number in range(4)]
-    assert open_artifact(made.folder).manifest.files == passages.manifest.files
+    assert open_artifact(embedded.folder).manifest.files == passages.manifest.files
 
 
 @pytest.mark.skipif(not MAPS.exists(), reason="the system does not tell what is mapped")

@@ -24,8 +24,8 @@ def engine(request):
 
 
 @pytest.fixture
-def kept(tmp_path, make_job):
-    """`kept(vectors, block, dtype, temperature)`: embeddings of these vectors."""
+def store(tmp_path, make_job):
+    """`store(vectors, block, dtype, temperature)`: embeddings of these vectors."""
 
     def make(vectors, block=64, dtype="fp16", temperature=1.0):
         job = make_job("embeddings", tmp_path / f"{block}{dtype}-0123456789", {"side": "passages"})
@@ -33,14 +33,14 @@ def kept(tmp_path, make_job):
             blocks = Blocks(draft.folder, len(vectors), block, "made by a test", dtype)
             for number in range(len(blocks)):
                 blocks.write(number, vectors[blocks.span(number)], {})
-            told = {"rows": len(vectors), "block": block, "dtype": dtype, "dimension": vectors.shape[1]}
-            write_json(draft.path("meta.json"), told | {"temperature": temperature})
+            meta = {"rows": len(vectors), "block": block, "dtype": dtype, "dimension": vectors.shape[1]}
+            write_json(draft.path("meta.json"), meta | {"temperature": temperature})
         return Embeddings(open_artifact(job.out), "passages")
 
     return make
 
 
-def found(engine, embeddings, ranks, queries, depth, memory=MEMORY, numbers=None):
+def search(engine, embeddings, ranks, queries, depth, memory=MEMORY, numbers=None):
     """Sorted packed keys of each query, by the engine."""
     numbers = range(len(embeddings)) if numbers is None else numbers
     passages = Stretches(embeddings, numbers, ranks.astype(np.uint32), Progress("", 0, "", quiet=True))
@@ -48,7 +48,7 @@ def found(engine, embeddings, ranks, queries, depth, memory=MEMORY, numbers=None
 
 
 def brute(embeddings, ranks, queries, depth):
-    """The same by all pairs' scores."""
+    """The same keys, by the scores of all pairs."""
     vectors = np.concatenate([np.asarray(vectors) for _, vectors in embeddings.blocks()])
     temperature = embeddings.temperature
     scores = (pair_scores(np.repeat(query[None], len(vectors), 0), vectors, temperature) for query in queries)
@@ -62,11 +62,11 @@ def normal(seed, *shape):
 
 def copies(vectors):
     """Half of them one vector, a quarter one differing from it in a single bit of one number."""
-    made = vectors.copy()
-    made[::2] = made[0]
-    made[1::4] = made[0]
-    made[1::4, 5] = np.nextafter(made[0, 5], np.float16(9))
-    return made
+    copied = vectors.copy()
+    copied[::2] = copied[0]
+    copied[1::4] = copied[0]
+    copied[1::4, 5] = np.nextafter(copied[0, 5], np.float16(9))
+    return copied
 
 
 def opposite(vectors):
@@ -90,46 +90,46 @@ def wide(*arrays):
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("depth", [1, 40, 900])
-def test_an_engine_is_brute_force(engine, kept, shape, depth, dtype):
+def test_an_engine_is_brute_force(engine, store, shape, depth, dtype):
     """900 is more than there are passages; blocks of 64 make stretches of several, and one that is cut."""
     vectors, queries = SHAPES[shape](normal(1, 700, 48)), np.abs(normal(2, 20, 48))
     vectors, queries = wide(vectors, queries) if dtype == "fp32" else (vectors, queries)
     ranks = np.random.default_rng(3).permutation(700)
-    embeddings = kept(vectors, dtype=dtype, temperature=0.05)
+    embeddings = store(vectors, dtype=dtype, temperature=0.05)
     for memory in (MEMORY, 200_000):
-        made = found(engine, embeddings, ranks, queries, depth, memory)
-        assert made.tobytes() == brute(embeddings, ranks, queries, depth).tobytes()
+        keys = search(engine, embeddings, ranks, queries, depth, memory)
+        assert keys.tobytes() == brute(embeddings, ranks, queries, depth).tobytes()
 
 
 @pytest.mark.parametrize("block", [50, 128, 5000])
-def test_blocks_memory_and_order_change_no_byte(engine, kept, block):
+def test_blocks_memory_and_order_change_no_byte(engine, store, block):
     vectors, queries = copies(normal(4, 2000, 96)), normal(5, 60, 96)
     ranks = np.random.default_rng(6).permutation(2000)
-    embeddings = kept(vectors, block)
+    embeddings = store(vectors, block)
     expected = brute(embeddings, ranks, queries, 30)
     for memory in (100_000, 2_000_000, MEMORY):
-        assert np.array_equal(found(engine, embeddings, ranks, queries, 30, memory), expected)
+        assert np.array_equal(search(engine, embeddings, ranks, queries, 30, memory), expected)
     backwards = range(len(embeddings) - 1, -1, -1)
-    assert np.array_equal(found(engine, embeddings, ranks, queries, 30, numbers=backwards), expected)
+    assert np.array_equal(search(engine, embeddings, ranks, queries, 30, numbers=backwards), expected)
 
 
 @pytest.mark.parametrize("unit", [ROUNDING, 2.0**-14])
-def test_products_that_are_off_by_the_whole_bound_change_nothing(kept, monkeypatch, unit):
+def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypatch, unit):
     """What a GPU may do: errors as large as the bound allows, of either sign, in a corpus of near-ties."""
     vectors, queries = copies(normal(7, 900, 64)), normal(8, 30, 64)
-    ranks, embeddings = np.random.default_rng(9).permutation(900), kept(vectors)
+    ranks, embeddings = np.random.default_rng(9).permutation(900), store(vectors)
     expected = brute(embeddings, ranks, queries, 25)
     rng = torch.Generator().manual_seed(0)
 
-    def products(held, asked):
-        lengths = asked.double().norm(dim=1)[:, None] * held.longest / 1.001
-        sign = torch.randint(0, 2, (len(asked), len(held.factor)), generator=rng) * 2 - 1
-        exact = asked.double() @ held.factor.double().T
-        return (exact + sign * 0.999 * (asked.shape[1] + SLACK) * unit * lengths).float()
+    def products(held, batch):
+        lengths = batch.double().norm(dim=1)[:, None] * held.longest / 1.001
+        sign = torch.randint(0, 2, (len(batch), len(held.factor)), generator=rng) * 2 - 1
+        exact = batch.double() @ held.factor.double().T
+        return (exact + sign * 0.999 * (batch.shape[1] + SLACK) * unit * lengths).float()
 
     monkeypatch.setattr(torch_search, "ROUNDING", unit)
     monkeypatch.setattr(torch_search.Stretch, "products", products)
-    assert np.array_equal(found(torch_search.search, embeddings, ranks, queries, 25), expected)
+    assert np.array_equal(search(torch_search.search, embeddings, ranks, queries, 25), expected)
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ def like_cuda(monkeypatch):
         held.scale, held.ranks = scale, ranks
         held.longest = 1.001 * (held.factor.float().norm(dim=1) * (1 if scale is None else scale)).max().double()
 
-    def products(held, asked):
-        made = asked @ held.factor.float().T
-        return made if held.scale is None else made * held.scale
+    def products(held, batch):
+        scores = batch @ held.factor.float().T
+        return scores if held.scale is None else scores * held.scale
 
     monkeypatch.setattr(torch_search.Stretch, "__init__", hold)
     monkeypatch.setattr(torch_search.Stretch, "products", products)
@@ -152,16 +152,16 @@ def like_cuda(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 @pytest.mark.parametrize("left", [1.0, 1e7])
-def test_what_is_decided_on_the_device_is_brute_force(kept, like_cuda, monkeypatch, dtype, left):
+def test_what_is_decided_on_the_device_is_brute_force(store, like_cuda, monkeypatch, dtype, left):
     """Also where the bound is so wide that many a pair is left to the fixed order."""
     monkeypatch.setattr(
         torch_search, "rounding_width", lambda dimension, lengths: left * rounding_width(dimension, lengths)
     )
     vectors, queries = copies(normal(15, 700, 48)), normal(16, 20, 48)
     vectors, queries = wide(vectors, queries) if dtype == "fp32" else (vectors, queries)
-    ranks, embeddings = np.random.default_rng(17).permutation(700), kept(vectors, dtype=dtype, temperature=0.3)
-    made = found(torch_search.search, embeddings, ranks, queries, 60)
-    assert made.tobytes() == brute(embeddings, ranks, queries, 60).tobytes()
+    ranks, embeddings = np.random.default_rng(17).permutation(700), store(vectors, dtype=dtype, temperature=0.3)
+    keys = search(torch_search.search, embeddings, ranks, queries, 60)
+    assert keys.tobytes() == brute(embeddings, ranks, queries, 60).tobytes()
 
 
 def test_sums_in_another_order_are_settled_or_left():
@@ -189,29 +189,29 @@ def test_packing_of_tensors_is_that_of_arrays():
     assert torch_search.floors(lowest).tolist() == expected
 
 
-def test_stretches_are_cut_from_blocks_and_put_together(kept):
+def test_stretches_are_cut_from_blocks_and_put_together(store):
     vectors, ranks = normal(12, 250, 8), np.arange(250)[::-1]
-    embeddings = kept(vectors, 100)
+    embeddings = store(vectors, 100)
     passages = Stretches(embeddings, range(3), ranks, Progress("", 0, "", quiet=True))
     for rows, sizes in ((70, [64, 64, 64, 58]), (1000, [250]), (200, [128, 122]), (1, [1] * 250)):
-        made = [(passages.join(pieces), part) for pieces, part in passages.read(rows)]
-        assert [len(part) for _, part in made] == sizes
-        assert np.array_equal(np.concatenate([vectors for vectors, _ in made]), vectors)
-        assert np.concatenate([part for _, part in made]).tolist() == ranks.tolist()
+        stretches = [(passages.join(pieces), part) for pieces, part in passages.read(rows)]
+        assert [len(part) for _, part in stretches] == sizes
+        assert np.array_equal(np.concatenate([vectors for vectors, _ in stretches]), vectors)
+        assert np.concatenate([part for _, part in stretches]).tolist() == ranks.tolist()
     assert passages.progress.done == 4 * 250
     last = Stretches(embeddings, [2], ranks, Progress("", 0, "", quiet=True))
     assert (last.rows, [len(part) for _, part in last.read(30)]) == (50, [30, 20])
 
 
-def test_memory_is_what_was_given_whatever_the_corpus(kept):
+def test_memory_is_what_was_given_whatever_the_corpus(store):
     """20 MiB of float32 vectors within 4 MiB, and within 16 more of them are held at once."""
     vectors, queries, ranks = normal(13, 40_000, 128), normal(14, 256, 128), np.arange(40_000)
-    embeddings, peaks = kept(vectors, 8192), {}
+    embeddings, peaks = store(vectors, 8192), {}
     for memory in (4 << 20, 16 << 20):
         tracemalloc.start()
-        made = found(faiss_search.search, embeddings, ranks, queries, 50, memory)
+        keys = search(faiss_search.search, embeddings, ranks, queries, 50, memory)
         peaks[memory] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peaks[memory] < memory + 2 * made.nbytes
+        assert peaks[memory] < memory + 2 * keys.nbytes
     assert peaks[4 << 20] < peaks[16 << 20]
     assert embeddings.artifact.path(block_name(4)).stat().st_size > 1 << 20

@@ -19,7 +19,7 @@ def best_of(scores, ranks, depth):
     return [np.lexsort((ranks, -row))[:depth].tolist() for row in scores]
 
 
-def found(queries, passages, ranks, depth, block, temperature=1.0, batch=8):
+def search_blocks(queries, passages, ranks, depth, block, temperature=1.0, batch=8):
     """Rows found by searching block by block."""
     row_of = np.argsort(ranks)
     best = Best(len(queries), depth)
@@ -69,7 +69,7 @@ def test_equals_brute_force(dim, temperature, depth, block):
     )
     ranks = rng.permutation(700)
     expected = brute(queries, passages, temperature)
-    rows, scores = found(queries, passages, ranks, depth, block, temperature)
+    rows, scores = search_blocks(queries, passages, ranks, depth, block, temperature)
     assert rows == best_of(expected, ranks, depth)
     assert all(s.tolist() == expected[i][rows[i]].tolist() for i, s in enumerate(scores))
 
@@ -89,12 +89,12 @@ def test_copies_that_straddle_the_cut(block):
     expected = best_of(brute(queries, passages), ranks, depth)
     tied = [len(set(rows) & set(copies.tolist())) for rows in expected]
     assert any(0 < n < 50 for n in tied)
-    assert found(queries, passages, ranks, depth, block)[0] == expected
+    assert search_blocks(queries, passages, ranks, depth, block)[0] == expected
 
 
 def test_nothing_but_ties():
     ranks = np.random.default_rng(1).permutation(500)
-    rows, scores = found(np.zeros((3, 8), np.float16), np.ones((500, 8), np.float16), ranks, 7, 100)
+    rows, scores = search_blocks(np.zeros((3, 8), np.float16), np.ones((500, 8), np.float16), ranks, 7, 100)
     assert rows == [np.argsort(ranks)[:7].tolist()] * 3
     assert all(s.tolist() == [0.0] * 7 for s in scores)
 
@@ -107,20 +107,20 @@ def test_threads_batches_and_blocks_change_no_bit():
     )
     passages[1000:2000] = passages[:1000]
     ranks = rng.permutation(3000)
-    made = []
+    results = []
     before = faiss.omp_get_max_threads()
     try:
         for threads, block, batch in ((1, 3000, 300), (2, 1024, 300), (3, 512, 7)):
             faiss.omp_set_num_threads(threads)
-            rows, scores = found(queries, passages, ranks, 20, block, batch=batch)
-            made.append((rows, np.concatenate(scores).tobytes()))
+            rows, scores = search_blocks(queries, passages, ranks, 20, block, batch=batch)
+            results.append((rows, np.concatenate(scores).tobytes()))
     finally:
         faiss.omp_set_num_threads(before)
-    assert made[0] == made[1] == made[2]
+    assert results[0] == results[1] == results[2]
 
 
 def test_fewer_passages_than_the_depth():
     passages = np.eye(3, dtype=np.float16)
-    rows, scores = found(np.array([[1, 2, 3]], np.float16), passages, np.arange(3), 3, 2)
+    rows, scores = search_blocks(np.array([[1, 2, 3]], np.float16), passages, np.arange(3), 3, 2)
     assert rows == [[2, 1, 0]]
     assert scores[0].tolist() == [3.0, 2.0, 1.0]

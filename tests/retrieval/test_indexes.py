@@ -41,7 +41,7 @@ def passages(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def asked():
+def query_vectors():
     return vectors(100, 2)
 
 
@@ -51,8 +51,8 @@ def build(tmp_path_factory, make_job, passages):
 
     def make(kind, workers=2, out=None, **params):
         out = out or tmp_path_factory.mktemp(kind) / "de@x-0123456789"
-        told = {"type": kind, "part": ROWS, **TYPES[kind][0], **params}
-        run(make_job("index", out, told, {"passages": passages}, {"workers": workers}))
+        settings = {"type": kind, "part": ROWS, **TYPES[kind][0], **params}
+        run(make_job("index", out, settings, {"passages": passages}, {"workers": workers}))
         return open_artifact(out)
 
     return make
@@ -63,7 +63,7 @@ def built(build):
     return {kind: build(kind) for kind in TYPES}
 
 
-def found(artifact, queries, k, nprobe=4, ef_search=64, workers=2):
+def search(artifact, queries, k, nprobe=4, ef_search=64, workers=2):
     with alone(workers) as threads:
         index = Index(artifact, threads)
         index.tune(nprobe, ef_search)
@@ -75,9 +75,9 @@ def bytes_of(artifact):
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_recall_of_every_type(built, passages, asked, kind):
-    rows = found(built[kind], asked, 10)[1]
-    true = brute(asked, vectors(ROWS, 1), 10)
+def test_recall_of_every_type(built, passages, query_vectors, kind):
+    rows = search(built[kind], query_vectors, 10)[1]
+    true = brute(query_vectors, vectors(ROWS, 1), 10)
     ours = recall(rows.tolist(), true.tolist())
     assert ours >= TYPES[kind][1]
     name = json.loads(built[kind].path("meta.json").read_text())["factory"]
@@ -88,48 +88,48 @@ def test_recall_of_every_type(built, passages, asked, kind):
         faiss.downcast_index(usual).hnsw.efSearch = 64
     elif faiss.try_extract_index_ivf(usual):
         faiss.extract_index_ivf(usual).nprobe = 4
-    theirs = usual.search(asked.astype(np.float32), 10)[1]
+    theirs = usual.search(query_vectors.astype(np.float32), 10)[1]
     assert ours >= recall(theirs.tolist(), true.tolist()) - 0.05
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_threads_change_no_byte(built, build, asked, kind):
+def test_threads_change_no_byte(built, build, query_vectors, kind):
     assert bytes_of(build(kind, workers=1)) == bytes_of(built[kind])
-    scores, rows = (np.array(each) for each in found(built[kind], asked, 20, workers=1))
-    again = found(built[kind], asked, 20, workers=5)
+    scores, rows = (np.array(each) for each in search(built[kind], query_vectors, 20, workers=1))
+    again = search(built[kind], query_vectors, 20, workers=5)
     assert scores.tobytes() == again[0].tobytes()
     assert rows.tobytes() == again[1].tobytes()
 
 
-def test_flat_and_all_lists_are_brute_force(built, asked):
-    true, exact = brute(asked, vectors(ROWS, 1), 10), vectors(ROWS, 1).astype(np.float64)
+def test_flat_and_all_lists_are_brute_force(built, query_vectors):
+    true, exact = brute(query_vectors, vectors(ROWS, 1), 10), vectors(ROWS, 1).astype(np.float64)
     for kind in ("flat", "ivf_flat", "ivf_sq"):
-        scores, rows = found(built[kind], asked, 10, nprobe=16)
+        scores, rows = search(built[kind], query_vectors, 10, nprobe=16)
         assert np.array_equal(rows, true), kind
-        products = (exact[rows] * asked.astype(np.float64)[:, None]).sum(axis=2)
+        products = (exact[rows] * query_vectors.astype(np.float64)[:, None]).sum(axis=2)
         assert np.allclose(scores, products, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["ivf_flat", "ivf_sq", "ivf_pq", "factory"])
 def test_lists_merged_of_parts_are_those_of_one_piece(built, build, kind):
-    made = build(kind, part=1100)
+    artifact = build(kind, part=1100)
     for name in ("index.faiss", "lists.ivfdata"):
-        assert bytes_of(made)[name] == bytes_of(built[kind])[name]
+        assert bytes_of(artifact)[name] == bytes_of(built[kind])[name]
 
 
 @pytest.mark.parametrize("kind", ["flat", "sq", "pq"])
-def test_codes_of_parts_find_what_those_of_one_piece_find(built, build, asked, kind):
-    made = build(kind, part=1100)
-    assert len(json.loads(made.path("meta.json").read_text())["indexes"]) == 3
-    one, three = found(built[kind], asked, 20), found(made, asked, 20)
-    assert np.allclose(one[0], three[0], atol=1e-6)
-    assert recall(three[1].tolist(), one[1].tolist()) > 0.999
+def test_codes_of_parts_find_what_those_of_one_piece_find(built, build, query_vectors, kind):
+    artifact = build(kind, part=1100)
+    assert len(json.loads(artifact.path("meta.json").read_text())["indexes"]) == 3
+    whole, parts = search(built[kind], query_vectors, 20), search(artifact, query_vectors, 20)
+    assert np.allclose(whole[0], parts[0], atol=1e-6)
+    assert recall(parts[1].tolist(), whole[1].tolist()) > 0.999
 
 
-def test_several_graphs_are_all_searched(build, asked):
-    made = build("hnsw", part=1100)
-    rows = found(made, asked, 10)[1]
-    assert recall(rows.tolist(), brute(asked, vectors(ROWS, 1), 10).tolist()) > 0.95
+def test_several_graphs_are_all_searched(build, query_vectors):
+    artifact = build("hnsw", part=1100)
+    rows = search(artifact, query_vectors, 10)[1]
+    assert recall(rows.tolist(), brute(query_vectors, vectors(ROWS, 1), 10).tolist()) > 0.95
     assert set(np.unique(rows // 1100)) == {0, 1, 2}
 
 
@@ -138,16 +138,16 @@ def test_a_rotation_learns_from_few_passages(tmp_path, make_job):
     few = vectors(100, 5)
     passages = write_embeddings(tmp_path / "de.passages-0123456789", few, "passages", {})
     out = tmp_path / "de@x-0123456789"
-    told = {"type": "pq", "part": ROWS, **LEARNED, "m": 16, "bits": 6, "opq": True}
-    run(make_job("index", out, told, {"passages": passages}))
-    rows = found(open_artifact(out), few, 5)[1]
+    params = {"type": "pq", "part": ROWS, **LEARNED, "m": 16, "bits": 6, "opq": True}
+    run(make_job("index", out, params, {"passages": passages}))
+    rows = search(open_artifact(out), few, 5)[1]
     assert recall(rows.tolist(), brute(few, few, 5).tolist()) > 0.7
 
 
 def test_a_rotation_is_not_learned_from_fewer_vectors_than_dimensions(tmp_path, make_job):
     """FAISS would corrupt the heap, and crash later or never."""
     passages = write_embeddings(tmp_path / "de.passages-0123456789", vectors(31, 5), "passages", {})
-    for told, line in (
+    for spec, line in (
         ({"type": "pq", "m": 16, "bits": 2, "opq": True}, r"x.opq: a rotation of 32 dimensions .* from 31 passages"),
         (
             {"type": "factory", "factory": "OPQ16,PQ16x2"},
@@ -156,21 +156,21 @@ def test_a_rotation_is_not_learned_from_fewer_vectors_than_dimensions(tmp_path, 
     ):
         with pytest.raises(UserError, match=line):
             run(
-                make_job("index", tmp_path / "de@x-0123456789", LEARNED | {"part": ROWS} | told, {"passages": passages})
+                make_job("index", tmp_path / "de@x-0123456789", LEARNED | {"part": ROWS} | spec, {"passages": passages})
             )
 
 
-def test_lists_are_found_behind_what_refines_them(build, asked):
+def test_lists_are_found_behind_what_refines_them(build, query_vectors):
     """`nprobe` reaches lists whatever FAISS's words wrap around them."""
-    made = build("factory", factory="PCA24,IVF16,PQ8x4,Refine(SQ8)")
-    few, all_of_them = (found(made, asked, ROWS, nprobe)[1] for nprobe in (1, 16))
-    assert (few >= 0).sum() < (all_of_them >= 0).sum() == len(asked) * ROWS
+    artifact = build("factory", factory="PCA24,IVF16,PQ8x4,Refine(SQ8)")
+    few, all_of_them = (search(artifact, query_vectors, ROWS, nprobe)[1] for nprobe in (1, 16))
+    assert (few >= 0).sum() < (all_of_them >= 0).sum() == len(query_vectors) * ROWS
 
 
 def test_what_faiss_cannot_add_is_one_line(tmp_path, make_job, passages):
-    told = {"type": "factory", "factory": "IDMap,Flat", "part": ROWS, **LEARNED}
+    params = {"type": "factory", "factory": "IDMap,Flat", "part": ROWS, **LEARNED}
     with pytest.raises(UserError, match="index: FAISS cannot build IDMap,Flat: .*add does not make sense"):
-        run(make_job("index", tmp_path / "de@x-0123456789", told, {"passages": passages}))
+        run(make_job("index", tmp_path / "de@x-0123456789", params, {"passages": passages}))
 
 
 def test_lists_stay_on_disk(built):
@@ -205,8 +205,8 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypat
 def test_shards_build_the_same_bytes(tmp_path, make_job, command, build, passages):
     whole = build("ivf_sq", part=700)
     out = tmp_path / "de@x-0123456789"
-    told = {"type": "ivf_sq", "part": 700, **TYPES["ivf_sq"][0]}
-    job = make_job("index", out, told, {"passages": passages})
+    params = {"type": "ivf_sq", "part": 700, **TYPES["ivf_sq"][0]}
+    job = make_job("index", out, params, {"passages": passages})
     words = command(job, "shards/trained.json")
     run_shard("index-train", [*words, "--run.shard", "0", "--run.shards", "1"])
     for shard in (1, 0):
@@ -219,9 +219,11 @@ def test_shards_build_the_same_bytes(tmp_path, make_job, command, build, passage
 
 
 def test_a_damaged_block_is_named(tmp_path, make_job, command):
-    made = write_embeddings(tmp_path / "de.passages-0123456789", vectors(900, 1), "passages", {}, block=300)
-    words = command(make_job("index", tmp_path / "de@x-0123456789", {"type": "flat", "part": 300}, {"passages": made}))
-    block = made.folder / "blocks/00001.npy"
+    passages = write_embeddings(tmp_path / "de.passages-0123456789", vectors(900, 1), "passages", {}, block=300)
+    words = command(
+        make_job("index", tmp_path / "de@x-0123456789", {"type": "flat", "part": 300}, {"passages": passages})
+    )
+    block = passages.folder / "blocks/00001.npy"
     block.write_bytes(block.read_bytes()[:-1] + b"x")
     words = [*words[:-1], str(tmp_path / "de@x-0123456789/shards/0-of-2.json"), "--run.shards", "2", "--run.shard"]
     run_shard("index-shard", [*words, "0"])  # of the parts 0 and 2, which are whole
@@ -243,9 +245,9 @@ def test_another_seed_or_sample_is_another_index(build, built):
     ],
 )
 def test_what_cannot_be_built_is_refused_before_anything_is_read(tmp_path, make_job, passages, kind, params, line):
-    told = {"type": kind, "part": ROWS, **TYPES[kind][0], **params}
+    settings = {"type": kind, "part": ROWS, **TYPES[kind][0], **params}
     with pytest.raises(UserError, match=line):
-        run(make_job("index", tmp_path / "de@x-0123456789", told, {"passages": passages}))
+        run(make_job("index", tmp_path / "de@x-0123456789", settings, {"passages": passages}))
     assert not (tmp_path / "de@x-0123456789").exists()
 
 
@@ -260,8 +262,8 @@ def test_gpus_that_are_not_there_are_one_line(tmp_path, make_job, passages):
 
 
 def test_the_command_line_brings_no_torch(tmp_path, make_job, command, built, passages):
-    told = {"type": "flat", "part": ROWS}
-    job = make_job("index", tmp_path / "de@x-0123456789", told, {"passages": passages}, {"workers": 1})
+    params = {"type": "flat", "part": ROWS}
+    job = make_job("index", tmp_path / "de@x-0123456789", params, {"passages": passages}, {"workers": 1})
     script = (
         "import sys; from tandem.__main__ import main; code = main(); assert 'torch' not in sys.modules; sys.exit(code)"
     )

@@ -19,33 +19,33 @@ def learned(points, count, workers=1, seed=3):
 def test_threads_change_no_bit(monkeypatch):
     monkeypatch.setattr(kmeans, "PIECE", 256)
     points = vectors(3000, 1).astype(np.float32)
-    made = [learned(points, 50, workers).tobytes() for workers in (1, 2, 5)]
-    assert made[0] == made[1] == made[2]
-    assert learned(points, 50, seed=4).tobytes() != made[0]
+    results = [learned(points, 50, workers).tobytes() for workers in (1, 2, 5)]
+    assert results[0] == results[1] == results[2]
+    assert learned(points, 50, seed=4).tobytes() != results[0]
 
 
 def test_as_near_as_faiss():
     points = vectors(4000, 2).astype(np.float32)
     usual = faiss.Kmeans(points.shape[1], 64, niter=kmeans.ITERATIONS, spherical=True, seed=1)
     usual.train(points)
-    ours, theirs = ((points @ made.T).max(axis=1).mean() for made in (learned(points, 64), usual.centroids))
+    ours, theirs = ((points @ centres.T).max(axis=1).mean() for centres in (learned(points, 64), usual.centroids))
     assert ours > theirs - 0.01
 
 
 def test_two_directions_by_hand():
     # (3, 1) and (1, 3) at length 1, and their doubles: each direction is its own centroid, whatever the lengths
     points = np.array([[3, 1], [1, 3], [6, 2], [2, 6]], np.float32)
-    made = learned(points, 2)
+    centres = learned(points, 2)
     expected = np.array([[1, 3], [3, 1]]) / np.sqrt(10)
-    assert np.allclose(made[np.argsort(made[:, 0])], expected, atol=1e-6)
+    assert np.allclose(centres[np.argsort(centres[:, 0])], expected, atol=1e-6)
 
 
 def test_more_centroids_than_distinct_points_split_the_largest():
     points = np.repeat(np.eye(3, dtype=np.float32), (50, 5, 5), axis=0)
-    made = learned(points, 8)
-    assert np.allclose(np.linalg.norm(made, axis=1), 1, atol=1e-6)
-    assert (points @ made.T).max(axis=1).min() > 0.999
-    assert (made[:, 0] > 0.9).sum() >= 4
+    centres = learned(points, 8)
+    assert np.allclose(np.linalg.norm(centres, axis=1), 1, atol=1e-6)
+    assert (points @ centres.T).max(axis=1).min() > 0.999
+    assert (centres[:, 0] > 0.9).sum() >= 4
 
 
 def test_gpus_serve_one_call_at_a_time(monkeypatch):

@@ -60,17 +60,17 @@ def test_only_what_is_new_is_computed_and_order_and_repeats_do_not_matter(cross_
 
 
 def test_precision_budget_and_model_have_scores_of_their_own(cross_model, joint_model, tokens):
-    made = [
+    settings = [
         (cross_model, "fp32", 512),
         (cross_model, "bf16", 512),
         (cross_model, "fp32", 1024),
         (joint_model, "fp32", 512),
     ]
-    asked = [PairScores(model, tokens, mode, budget) for model, mode, budget in made]
-    scores = [one.score(QUERIES[:9], PASSAGES[:9]) for one in asked]
-    assert [one.computed for one in asked] == [9] * 4
-    assert len({one.store.folder for one in asked}) == 4
-    assert all(one.store.folder.parent == tokens.folder.parents[1] / "pairs" for one in asked)
+    scorers = [PairScores(model, tokens, mode, budget) for model, mode, budget in settings]
+    scores = [scorer.score(QUERIES[:9], PASSAGES[:9]) for scorer in scorers]
+    assert [scorer.computed for scorer in scorers] == [9] * 4
+    assert len({scorer.store.folder for scorer in scorers}) == 4
+    assert all(scorer.store.folder.parent == tokens.folder.parents[1] / "pairs" for scorer in scorers)
     assert np.allclose(scores[0], scores[1], atol=0.05)
     assert np.allclose(scores[0], scores[2], atol=1e-5)
     assert not np.allclose(scores[0], scores[3], atol=1e-2)
@@ -88,15 +88,15 @@ def test_other_kernels_have_scores_of_their_own(cross_model, tokens):
 
 
 def test_threads_change_no_bit(cross_model, make_tokens, dataset, tmp_path):
-    before, made = torch.get_num_threads(), set()
+    before, results = torch.get_num_threads(), set()
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             tokens = make_tokens(tmp_path / str(threads) / "tokens" / "tiny-0123456789", dataset)
-            made.add(PairScores(cross_model, tokens, "fp32", 512).score(QUERIES, PASSAGES).tobytes())
+            results.add(PairScores(cross_model, tokens, "fp32", 512).score(QUERIES, PASSAGES).tobytes())
     finally:
         torch.set_num_threads(before)
-    assert len(made) == 1
+    assert len(results) == 1
 
 
 def test_no_pairs(cross_model, tokens):

@@ -80,8 +80,8 @@ def test_a_depth_is_chosen_by_hand_and_its_cut_is_taken_on_test(write, lists, ch
     assert head == ["system", "re-ranked", "nDCG@10"]
     assert [(name, depth) for name, depth, _ in rows] == [("bm25", ""), ("bm25+ce", "2"), ("bm25+ce", "3")]
     assert [float(value) for _, _, value in rows] == approx([SECOND, 1.0, SECOND])
-    told = json.loads(chosen.path("chosen.json").read_text())
-    assert told == {"run": 1, "depth": 2, "system": "bm25+ce", "value": 1.0}
+    choice = json.loads(chosen.path("chosen.json").read_text())
+    assert choice == {"run": 1, "depth": 2, "system": "bm25+ce", "value": 1.0}
 
     on_test = write("bm25", "bm25", "test", lists("test", (1, 2, 3)))
     deep_test = write("rerank", "bm25+ce", "test", lists("test", (3, 2, 1)), on_test, depth=3)

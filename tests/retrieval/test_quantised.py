@@ -11,9 +11,9 @@ from tandem.retrieval.embeddings import kept_neighbours, quantise, restore, row_
 def vectors():
     """300 vectors of very different lengths; the eighth is all zeros, the ninth all alike."""
     rng = np.random.default_rng(0)
-    made = (rng.normal(size=(300, 24)) * 10.0 ** rng.uniform(-9, 9, (300, 1))).astype(np.float32)
-    made[7], made[8] = 0, 3.3
-    return made
+    sample = (rng.normal(size=(300, 24)) * 10.0 ** rng.uniform(-9, 9, (300, 1))).astype(np.float32)
+    sample[7], sample[8] = 0, 3.3
+    return sample
 
 
 def test_by_hand():

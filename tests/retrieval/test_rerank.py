@@ -48,12 +48,12 @@ def lists(dataset):
     """15 passages for each test query, fewer for one, by a random score."""
     rng = np.random.default_rng(3)
     ids = Collection(dataset).doc_ids().to_pylist()
-    made = []
+    rankings = []
     for n, query in enumerate(Collection(dataset).queries("test")):
         count = 4 if n == 5 else 15
         docs = [ids[i] for i in rng.permutation(60)[:count]]
-        made.append((query, docs, rng.integers(0, 9, count).astype(float)))  # with ties
-    return made
+        rankings.append((query, docs, rng.integers(0, 9, count).astype(float)))  # with ties
+    return rankings
 
 
 @pytest.mark.parametrize("group", [1, 1 << 20])
@@ -69,12 +69,12 @@ def test_order_equals_direct_scoring(
     cross = CrossEncoder.load(cross_model.folder / "cross")
     accelerate(cross, Execution(), 512, "fp32", training=False)
     expected = []
-    for query, found, scores in lists:
-        top = [doc for _, doc in sorted((-score, doc) for doc, score in zip(found, scores, strict=True))[:10]]
-        asked = [opened.queries[int(queries.rows([query])[0])]] * len(top)
-        logits = cross.score(asked, [opened.passages[i] for i in docs.rows(top)], opened.template, "fp32", 512)
+    for query, candidates, scores in lists:
+        top = [doc for _, doc in sorted((-score, doc) for doc, score in zip(candidates, scores, strict=True))[:10]]
+        query_texts = [opened.queries[int(queries.rows([query])[0])]] * len(top)
+        logits = cross.score(query_texts, [opened.passages[i] for i in docs.rows(top)], opened.template, "fp32", 512)
         ranked = sorted((-float(score), doc) for doc, score in zip(top, logits, strict=True))
-        rest = [doc for _, doc in sorted((-score, doc) for doc, score in zip(found, scores, strict=True))[10:]]
+        rest = [doc for _, doc in sorted((-score, doc) for doc, score in zip(candidates, scores, strict=True))[10:]]
         below = math.floor(min(0.0, *map(float, logits))) - 1
         ranked += [(float(n - below), doc) for n, doc in enumerate(rest)]
         expected += [f"{query} Q0 {doc} {n} {-score:.9g} ce-0123456789" for n, (score, doc) in enumerate(ranked, 1)]
@@ -155,14 +155,16 @@ def test_an_ensemble_reranks_by_the_mean_of_its_logits(
         alone = make_job("rerank", tmp_path / "tiny" / "rerank" / f"{number}", PARAMS, inputs)
         run(alone)
         assert open_artifact(alone.out).manifest.facts["scored"] == 0  # the ensemble has asked both for every pair
-        found = {
+        top = {
             query: dict(zip(docs[:10], scores, strict=False))
             for query, docs, scores in iter_trec(alone.out / "run.trec")
         }
-        tops.append(found)
+        tops.append(top)
     assert open_artifact(job.out).manifest.facts["scored"] == 2 * (19 * 10 + 4)
     for query, docs, scores in iter_trec(job.out / "run.trec"):
-        means = {doc: np.float32((float(one) + float(tops[1][query][doc])) / 2) for doc, one in tops[0][query].items()}
+        means = {
+            doc: np.float32((float(score) + float(tops[1][query][doc])) / 2) for doc, score in tops[0][query].items()
+        }
         assert docs[: len(means)] == sorted(means, key=lambda doc, means=means: (-means[doc], doc))
         assert scores[: len(means)].tolist() == [means[doc] for doc in docs[: len(means)]]
         assert len(docs) == (15 if len(means) == 10 else 4)

@@ -42,41 +42,41 @@ def ranked(dataset, write_ranked, tmp_path):
     """Ten documents for each test query by a random score, fewer for one."""
     rng = np.random.default_rng(3)
     ids = Collection(dataset).doc_ids().to_pylist()
-    made = []
+    lists = []
     for n, query in enumerate(Collection(dataset).queries("test")):
         count = 4 if n == 5 else 10
-        made.append((query, [ids[i] for i in rng.permutation(60)[:count]], np.arange(count, 0, -1)))
+        lists.append((query, [ids[i] for i in rng.permutation(60)[:count]], np.arange(count, 0, -1)))
     out = tmp_path / "tiny" / "bm25" / "run-0123456789"
-    return made, write_ranked("bm25", out, {"depth": 10}, {"dataset": dataset}, made)
+    return lists, write_ranked("bm25", out, {"depth": 10}, {"dataset": dataset}, lists)
 
 
 @pytest.fixture
 def inputs(ranked, dataset, windows, make_tokens, cross_model, tmp_path):
     tokens = make_tokens(tmp_path / "w" / "tokens" / "w-0123456789", windows)
-    told = {"dataset": dataset, "windows": windows, "run": ranked[1]}
-    return told | {"judge.0": cross_model, "judge_tokens.0": tokens}
+    sources = {"dataset": dataset, "windows": windows, "run": ranked[1]}
+    return sources | {"judge.0": cross_model, "judge_tokens.0": tokens}
 
 
 @pytest.fixture
 def logit(inputs, windows):
-    """`logit(query)`: document → the logits of its windows, scored one query at a time."""
+    """`logit(query, docs)`: for each document the logits of its windows, scored one query at a time."""
     collection, opened = Collection(windows), Tokens.open(inputs["judge_tokens.0"])
     cross = CrossEncoder.load(inputs["judge.0"].folder / "cross")
     rows: dict[str, list[int]] = {}
     for row, window in enumerate(collection.doc_ids().to_pylist()):
         rows.setdefault(window.rpartition("#")[0], []).append(row)
-    asked = {
+    query_rows = {
         query: row
         for row, query in enumerate(query for split in ("train", "dev", "test") for query in collection.queries(split))
     }
 
-    def made(query, docs):
+    def logits_of(query, docs):
         at = [row for doc in docs for row in rows[doc]]
-        texts = [opened.queries[asked[query]]] * len(at), [opened.passages[row] for row in at]
+        texts = [opened.queries[query_rows[query]]] * len(at), [opened.passages[row] for row in at]
         scores = iter(cross.score(*texts, opened.template, "fp32", 512).tolist())
         return [[next(scores) for _ in rows[doc]] for doc in docs]
 
-    return made
+    return logits_of
 
 
 def expected(ranked, logit, method, turn=lambda x: x):
@@ -119,26 +119,26 @@ def test_sums_of_probabilities(inputs, ranked, logit, make_job, tmp_path):
 
 
 def test_methods_share_the_scores_and_judges_are_averaged(inputs, cross_model, joint_model, make_job, tmp_path):
-    def made(name, judges, method):
-        told = {role: one for role, one in inputs.items() if not role.startswith("judge")}
+    def rerank(name, judges, method):
+        sources = {role: artifact for role, artifact in inputs.items() if not role.startswith("judge")}
         for i, model in enumerate(judges):
-            told |= {f"judge.{i}": model, f"judge_tokens.{i}": inputs["judge_tokens.0"]}
+            sources |= {f"judge.{i}": model, f"judge_tokens.{i}": inputs["judge_tokens.0"]}
         params = PARAMS | {"method": method, "scores": "raw"}
-        job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / name, params, told)
+        job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / name, params, sources)
         run(job)
         return {line[:2]: line[2] for line in written(job)}, open_artifact(job.out).manifest.facts["scored"]
 
-    one, scored = made("one", [cross_model], "sum")
+    first, scored = rerank("one", [cross_model], "sum")
     assert scored > 0
-    assert made("max", [cross_model], "max")[1] == 0
-    other, _ = made("other", [joint_model], "sum")
-    both, again = made("both", [cross_model, joint_model], "sum")
+    assert rerank("max", [cross_model], "max")[1] == 0
+    other, _ = rerank("other", [joint_model], "sum")
+    both, again = rerank("both", [cross_model, joint_model], "sum")
     assert again == 0
-    tops = [pair for pair in both if one[pair] > -20 and other[pair] > -20]
-    whole = [pair for pair in tops if not one[pair].is_integer()]
+    tops = [pair for pair in both if first[pair] > -20 and other[pair] > -20]
+    whole = [pair for pair in tops if not first[pair].is_integer()]
     assert len(whole) > 100
     for pair in whole:
-        assert both[pair] == pytest.approx((one[pair] + other[pair]) / 2, abs=1e-5)
+        assert both[pair] == pytest.approx((first[pair] + other[pair]) / 2, abs=1e-5)
 
 
 def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
@@ -151,8 +151,8 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     scored = []
     for shard in (2, 0, 1):
         name = f"shards/{shard}-of-3.json"
-        told = make_job("rerank_windows", job.out, params, inputs, {"shard": shard, "shards": 3})
-        run_shard("rerank_windows-shard", command(told, name))
+        share = make_job("rerank_windows", job.out, params, inputs, {"shard": shard, "shards": 3})
+        run_shard("rerank_windows-shard", command(share, name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == total
     assert min(scored) > total / 5
@@ -163,8 +163,8 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
 
 def test_what_does_not_fit_is_refused(inputs, tokens, make_job, tmp_path):
     def job(params=None, **other):
-        told = PARAMS | {"method": "max", "scores": "raw"} | (params or {})
-        return make_job("rerank_windows", tmp_path / "tiny" / "no-0123456789", told, inputs | other)
+        settings = PARAMS | {"method": "max", "scores": "raw"} | (params or {})
+        return make_job("rerank_windows", tmp_path / "tiny" / "no-0123456789", settings, inputs | other)
 
     with pytest.raises(UserError, match=other_dataset("judge_tokens.0", "tiny-0000000001", "w-01234")):
         run(job(**{"judge_tokens.0": tokens}))

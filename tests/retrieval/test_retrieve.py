@@ -59,11 +59,11 @@ def test_copies_of_a_passage_stand_by_document_id_also_at_the_cut(
     copies = [(f"{(i * 17) % 40:02}", "", f"The {subjects[i % 5]} sleeps.") for i in range(40)]
     dataset = make_dataset(tmp_path / "dataset" / "copies-0123456789", copies)
     tokens = make_tokens(tmp_path / "tokens" / "copies-0123456789", dataset)
-    made = {"dataset": dataset, "model": dual_model, "tokens": tokens}
+    sources = {"dataset": dataset, "model": dual_model, "tokens": tokens}
     inputs = {
         "dataset": dataset,
-        "passages": embed(tmp_path / "p-0123456789", made, side="passages"),
-        "queries": embed(tmp_path / "q-0123456789", made, side="queries", split="test"),
+        "passages": embed(tmp_path / "p-0123456789", sources, side="passages"),
+        "queries": embed(tmp_path / "q-0123456789", sources, side="queries", split="test"),
     }
     job = make_job("retrieve", tmp_path / "r-0123456789", {"depth": 11, "split": "test"}, inputs)
     run(job)
@@ -156,22 +156,22 @@ def test_a_shard_that_is_missing_damaged_or_of_another_search_is_done_by_the_sta
     with (folder / "1-2.npy").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\xff")
-    asked = []
+    blocks = []
     searched = module.Stretches
 
     def noted(embeddings, numbers, *rest):
-        asked.extend(numbers)
+        blocks.extend(numbers)
         return searched(embeddings, numbers, *rest)
 
     monkeypatch.setattr(module, "Stretches", noted)
     run(make_job("retrieve", shard.out, PARAMS, inputs))
     assert (shard.out / "run.trec").read_bytes() == alone
-    assert asked == [0, 1]
+    assert blocks == [0, 1]
     shard(0, 2)
     other = make_job("retrieve", shard.out, {**PARAMS, "depth": 3}, inputs)
-    asked.clear()
+    blocks.clear()
     run(other)
-    assert asked == [0, 1, 2, 3]
+    assert blocks == [0, 1, 2, 3]
     assert len((shard.out / "run.trec").read_text().splitlines()) == 20 * 3
 
 
@@ -222,9 +222,9 @@ def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(
     other = embed(tmp_path / "embeddings" / "p-0123456789", dual_inputs, side="passages")
     with other.path("blocks/00003.npy").open("ab") as file:
         file.write(b"x")
-    made = make_job(
+    job = make_job(
         "retrieve", tmp_path / "r-0123456789", PARAMS, {**inputs, "passages": other}, {"shard": 0, "shards": 2}
     )
-    run_shard("retrieve-shard", command(made, "shards/0-of-2.json"))
+    run_shard("retrieve-shard", command(job, "shards/0-of-2.json"))
     with pytest.raises(UserError, match=r"blocks/00003.npy: changed since it was written"):
-        run(read_job("retrieve", command(replace(made, execution={}))))
+        run(read_job("retrieve", command(replace(job, execution={}))))

@@ -12,12 +12,12 @@ from tandem.errors import UserError
 IDS = ["b", "", "ab", "a", "ba", "Straße", "鳥", "a" * 300, "0", "00"]
 
 
-def made(ids):
+def make_table(ids):
     return IdRows(pa.chunked_array([ids[:3], ids[3:]], pa.string()), "passage", "corpus")
 
 
 def test_rows_and_ids_are_inverse():
-    table, order = made(IDS), [4, 0, 9, 7, 1, 6, 6, 2, 3, 5, 8]
+    table, order = make_table(IDS), [4, 0, 9, 7, 1, 6, 6, 2, 3, 5, 8]
     assert table.rows([IDS[i] for i in order]).tolist() == order
     assert table.ids(np.array(order)) == [IDS[i] for i in order]
     assert len(table) == 10
@@ -25,7 +25,7 @@ def test_rows_and_ids_are_inverse():
 
 
 def test_unknown_ids_are_named_or_minus_one():
-    table = made(IDS)
+    table = make_table(IDS)
     with pytest.raises(UserError, match=r"corpus: holds no passage heron \(2 of 3 ids unknown\)"):
         table.rows(["a", "heron", "owl"])
     assert table.rows(["a", "heron", "00", "owl"], missing_ok=True).tolist() == [3, -1, 9, -1]
@@ -42,19 +42,19 @@ def test_hash_by_hand():
 
 def test_colliding_hashes_take_the_next_multiplier(monkeypatch):
     monkeypatch.setattr(module, "MULTIPLIERS", (0, 0x9E3779B97F4A7C15))
-    assert made(IDS).rows(["ba", "ab"]).tolist() == [4, 2]
-    assert made(IDS).multiplier == 0x9E3779B97F4A7C15
+    assert make_table(IDS).rows(["ba", "ab"]).tolist() == [4, 2]
+    assert make_table(IDS).multiplier == 0x9E3779B97F4A7C15
 
 
 def test_a_hash_in_common_is_not_an_id_in_common(monkeypatch):
     monkeypatch.setattr(module, "MULTIPLIERS", (1,))  # a hash of letters in any order
-    table = made(["ab", "ac"])
+    table = make_table(["ab", "ac"])
     assert table.rows(["ba"], missing_ok=True).tolist() == [-1]
 
 
 def test_an_id_that_stands_twice_is_refused():
     with pytest.raises(UserError, match="passage id owl stands twice"):
-        made(["a", "owl", "b", "owl"])
+        make_table(["a", "owl", "b", "owl"])
 
 
 def test_rows_of_a_collection(dataset):
@@ -69,5 +69,5 @@ def test_rows_of_a_collection(dataset):
 def test_many_ids():
     ids = [f"doc-{i * 7919 % 200_000}" for i in range(200_000)]
     table = IdRows(pa.chunked_array([ids], pa.string()), "passage", "corpus")
-    asked = np.random.default_rng(0).integers(0, 200_000, 5000)
-    assert table.rows([ids[i] for i in asked]).tolist() == asked.tolist()
+    sample = np.random.default_rng(0).integers(0, 200_000, 5000)
+    assert table.rows([ids[i] for i in sample]).tolist() == sample.tolist()

@@ -84,11 +84,11 @@ def test_stored_weights_are_the_models_rounded(searched, inputs):
     model = SparseEncoder.load(inputs["model"].folder / "dual").eval()
     opened = Tokens.open(inputs["tokens"])
     expected = encode_all(model, "passage", opened.passages, opened.template, "fp32", 256).numpy()
-    made = rows(searched["passages"], "passages").toarray()
-    assert np.abs(made - expected).max() <= expected.max() * 2**-10
-    assert (made == made.astype(np.float16)).all()
+    stored = rows(searched["passages"], "passages").toarray()
+    assert np.abs(stored - expected).max() <= expected.max() * 2**-10
+    assert (stored == stored.astype(np.float16)).all()
     facts = searched["passages"].manifest.facts
-    assert facts["active_terms"] == pytest.approx(np.count_nonzero(made) / 60, abs=0.01)
+    assert facts["active_terms"] == pytest.approx(np.count_nonzero(stored) / 60, abs=0.01)
 
 
 @pytest.mark.parametrize("depth", [1, 7, 100])
@@ -101,9 +101,9 @@ def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, mon
     scores = rows(searched["queries"], "queries").toarray() @ rows(searched["passages"], "passages").toarray().T
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, depth)
-    made = (job.out / "run.trec").read_text().splitlines()
-    assert [line.rsplit(" ", 2)[0] for line in made] == [line.rsplit(" ", 1)[0] for line in expected]
-    assert made == [f"{line} s-0123456789" for line in expected]
+    lines = (job.out / "run.trec").read_text().splitlines()
+    assert [line.rsplit(" ", 2)[0] for line in lines] == [line.rsplit(" ", 1)[0] for line in expected]
+    assert lines == [f"{line} s-0123456789" for line in expected]
 
 
 def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searched):
@@ -116,11 +116,11 @@ def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searche
     idf = np.log(1 + (60 - df + 0.5) / (df + 0.5))
     weights = idf * tf / (tf + k1 * (1 - b + b * lengths / lengths.mean()))
     scores = rows(searched["queries"], "queries").toarray() @ weights.T
-    made = {query: (docs, found) for query, docs, found in iter_trec(job.out / "run.trec")}
+    ranked = {query: (docs, values) for query, docs, values in iter_trec(job.out / "run.trec")}
     docs = np.array(Collection(searched["dataset"]).doc_ids().to_pylist())
     for query, row in zip(Collection(searched["dataset"]).queries("test"), scores, strict=True):
-        assert list(made[query][0]) == docs[np.argsort(-row)[:7]].tolist()
-        assert made[query][1] == pytest.approx(np.sort(row)[::-1][:7])
+        assert list(ranked[query][0]) == docs[np.argsort(-row)[:7]].tolist()
+        assert ranked[query][1] == pytest.approx(np.sort(row)[::-1][:7])
 
 
 def test_a_run_of_uhd_counts_the_dimensions_that_query_and_passage_share(make_job, make_model, inputs, tmp_path):
@@ -198,8 +198,8 @@ def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched,
     ):
         job = make_job(kind, tmp_path / f"{kind}-0123456789", params, searched | more, {"workers": 2})
         run(job)
-        found = iter_trec(job.out / "run.trec")
-        runs.append({query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in found})
+        ranked = iter_trec(job.out / "run.trec")
+        runs.append({query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in ranked})
     exact, ours = runs
     shares = [len(ours[query].items() & best.items()) / len(best) for query, best in exact.items()]
     assert np.mean(shares) >= least
@@ -243,8 +243,8 @@ def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
     scores = query_impacts(queries).toarray() @ impacts(passages, passages.max()).toarray().T
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, 7)
-    made = (lucene["search_impacts"] / "run.trec").read_text().splitlines()
-    assert made == [f"{line} search_impacts-0123456789" for line in expected]
+    lines = (lucene["search_impacts"] / "run.trec").read_text().splitlines()
+    assert lines == [f"{line} search_impacts-0123456789" for line in expected]
 
 
 def test_all_searches_are_compared(lucene, searched, tmp_path):

@@ -19,19 +19,19 @@ def keys(*pairs):
 
 
 def test_keys_by_hand():
-    made = pair_keys(np.array([0, 1, 3]), np.array([7, 0, 2**32 - 1]))
-    assert made.tolist() == [7, 2**32, 3 * 2**32 + 2**32 - 1]
+    packed = pair_keys(np.array([0, 1, 3]), np.array([7, 0, 2**32 - 1]))
+    assert packed.tolist() == [7, 2**32, 3 * 2**32 + 2**32 - 1]
 
 
 def test_what_was_kept_is_found_by_another_reader(tmp_path):
     store = PairStore(tmp_path / "pairs")
-    asked = keys((0, 1), (0, 5), (2, 1))
-    assert np.isnan(store.lookup(asked)).all()
-    store.append(asked[[2, 0]], np.array([0.25, -1e-30], np.float32))
+    pairs = keys((0, 1), (0, 5), (2, 1))
+    assert np.isnan(store.lookup(pairs)).all()
+    store.append(pairs[[2, 0]], np.array([0.25, -1e-30], np.float32))
     for reader in (store, PairStore(tmp_path / "pairs")):
-        found = reader.lookup(asked)
-        assert found[[0, 2]].tolist() == [np.float32(-1e-30), 0.25]
-        assert np.isnan(found[1])
+        scores = reader.lookup(pairs)
+        assert scores[[0, 2]].tolist() == [np.float32(-1e-30), 0.25]
+        assert np.isnan(scores[1])
 
 
 def test_readers_see_parts_that_others_add_and_merge(tmp_path, monkeypatch):
@@ -111,18 +111,18 @@ for n in range(int(sys.argv[2]), 1_000_000, every):
 
 
 def test_two_processes_append_and_merge_at_once_and_are_killed(tmp_path):
-    """Whatever a writer reported as kept is there after both were killed in the middle."""
+    """Whatever a writer reported as appended is there after both were killed in the middle."""
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     writers = [
         subprocess.Popen([*command, str(first), "2"], stdout=subprocess.PIPE, text=True, env=env) for first in (0, 1)
     ]
-    told = [[int(writer.stdout.readline()) for _ in range(15)] for writer in writers]
-    assert [lines[0] for lines in told] == [0, 1]
+    outputs = [[int(writer.stdout.readline()) for _ in range(15)] for writer in writers]
+    assert [lines[0] for lines in outputs] == [0, 1]
     for writer in writers:
         assert writer.poll() is None
         writer.send_signal(signal.SIGKILL)
     rest = [int(line) for writer in writers for line in writer.communicate()[0].split("\n")[:-1]]
-    kept = [*told[0], *told[1], *rest]
-    asked = np.sort(np.concatenate([np.arange(n * 10, n * 10 + 10, dtype=np.uint64) for n in kept]))
-    assert np.array_equal(PairStore(tmp_path).lookup(asked), asked.astype(np.float32) / 2)
+    appended = [*outputs[0], *outputs[1], *rest]
+    pairs = np.sort(np.concatenate([np.arange(n * 10, n * 10 + 10, dtype=np.uint64) for n in appended]))
+    assert np.array_equal(PairStore(tmp_path).lookup(pairs), pairs.astype(np.float32) / 2)

@@ -37,8 +37,8 @@ def test_each_direction_is_a_topic(make_job, queries, tmp_path):
 
 
 def test_threads_change_nothing(make_job, queries, tmp_path):
-    one, four = (topics(make_job, queries, tmp_path / f"t-000000000{n}", 5, workers=n) for n in (1, 4))
-    assert one.manifest.content == four.manifest.content
+    serial, threaded = (topics(make_job, queries, tmp_path / f"t-000000000{n}", 5, workers=n) for n in (1, 4))
+    assert serial.manifest.content == threaded.manifest.content
 
 
 def test_more_topics_than_queries(make_job, queries, tmp_path):

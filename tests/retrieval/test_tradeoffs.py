@@ -16,7 +16,7 @@ from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
 from tandem.store.artifact import open_artifact
 
-ROWS, ASKED = 800, 60
+ROWS, QUESTIONS = 800, 60
 INDEXES = {
     "exact": {"type": "flat", "part": 800},
     "lists": {"type": "ivf_flat", "nlist": 8, "train_sample": None, "seed": 1, "part": 800},
@@ -34,10 +34,10 @@ def artifact(tmp_path_factory, make_job, make_dataset):
     }
     passages = write_embeddings(folder / "de.passages-0000000002", vectors(ROWS, 1), "passages", upstream)
     inputs = {"dataset": upstream["dataset"], "passages": passages}
-    inputs["queries"] = write_embeddings(folder / "de.test-0000000003", vectors(ASKED, 2), "queries", upstream)
-    for number, (name, told) in enumerate(INDEXES.items()):
+    inputs["queries"] = write_embeddings(folder / "de.test-0000000003", vectors(QUESTIONS, 2), "queries", upstream)
+    for number, (name, settings) in enumerate(INDEXES.items()):
         out = folder / f"de@{name}-000000000{number}"
-        stage.run(make_job("index", out, told, {"passages": passages}))
+        stage.run(make_job("index", out, settings, {"passages": passages}))
         inputs[f"index.{number}"] = open_artifact(out)
     params = {"split": "test", "queries": 40, "k": [5, 10], "repeats": 1, "indexes": list(INDEXES), "sweep": SWEEP}
     job = make_job("tradeoffs", folder / "de.test-0123456789", params, inputs, {"workers": 2})
@@ -51,16 +51,16 @@ def measured(artifact):
 
 
 def test_a_line_for_each_setting(measured):
-    told = [(line["index"], line["nprobe"], line["ef_search"]) for line in measured if line["rescore"] == "False"]
+    rows = [(line["index"], line["nprobe"], line["ef_search"]) for line in measured if line["rescore"] == "False"]
     # of more lists than there are nothing is measured
-    assert told == [("exact", "", ""), ("lists", "1", ""), ("lists", "8", ""), ("graph", "", "5"), ("graph", "", "200")]
+    assert rows == [("exact", "", ""), ("lists", "1", ""), ("lists", "8", ""), ("graph", "", "5"), ("graph", "", "200")]
     assert len(measured) == 10
     assert all(float(line["ms_per_query"]) > 0 and float(line["queries_per_second"]) > 0 for line in measured)
 
 
 def test_recall_is_that_of_numpy(artifact, measured):
-    rows = np.arange(40) * ASKED // 40
-    queries = vectors(ASKED, 2)[rows]
+    rows = np.arange(40) * QUESTIONS // 40
+    queries = vectors(QUESTIONS, 2)[rows]
     true = brute(queries, vectors(ROWS, 1), 10).tolist()
     for line in measured:
         if line["index"] == "exact" or line["nprobe"] == "8":
@@ -68,11 +68,11 @@ def test_recall_is_that_of_numpy(artifact, measured):
     with alone(1) as threads:
         index = Index(artifact_of(artifact, "lists"), threads)
         index.tune(1, None)
-        found = index.search(queries.astype(np.float32), 10)[1].tolist()
-    (line,) = [one for one in measured if one["nprobe"] == "1" and one["rescore"] == "False"]
-    assert float(line["recall@10"]) == pytest.approx(recall(found, true), abs=1e-4)
+        nearest = index.search(queries.astype(np.float32), 10)[1].tolist()
+    (line,) = [row for row in measured if row["nprobe"] == "1" and row["rescore"] == "False"]
+    assert float(line["recall@10"]) == pytest.approx(recall(nearest, true), abs=1e-4)
     first = [best[:5] for best in true]
-    assert float(line["recall@5"]) == pytest.approx(recall([each[:5] for each in found], first), abs=1e-4)
+    assert float(line["recall@5"]) == pytest.approx(recall([each[:5] for each in nearest], first), abs=1e-4)
 
 
 def artifact_of(artifact, name):
@@ -81,8 +81,8 @@ def artifact_of(artifact, name):
 
 def test_bytes_are_those_of_the_files(artifact, measured):
     for line in measured:
-        made = artifact_of(artifact, line["index"])
-        assert float(line["bytes_per_vector"]) == made.manifest.facts["bytes_per_vector"]
+        index = artifact_of(artifact, line["index"])
+        assert float(line["bytes_per_vector"]) == index.manifest.facts["bytes_per_vector"]
     flat = next(line for line in measured if line["index"] == "exact")
     size = (artifact_of(artifact, "exact").folder / "index.faiss").stat().st_size
     assert 32 * 4 <= float(flat["bytes_per_vector"]) == pytest.approx(size / ROWS, abs=1)

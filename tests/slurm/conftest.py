@@ -23,8 +23,8 @@ def lab(tmp_path_factory):
     if os.path.lexists("/etc/slurm/slurm.conf"):
         pytest.skip("this machine has a slurm: /etc/slurm/slurm.conf")
     folder = tmp_path_factory.mktemp("lab")
-    told = {"SLURM_LAB": str(folder), "LAB_CPUS": "8", "LAB_MEMORY": "200000", "LAB_GPUS": "2"}
-    environment = {**os.environ, **told, "PATH": path}
+    settings = {"SLURM_LAB": str(folder), "LAB_CPUS": "8", "LAB_MEMORY": "200000", "LAB_GPUS": "2"}
+    environment = {**os.environ, **settings, "PATH": path}
     done = subprocess.run([UP, "up"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         if done.returncode:

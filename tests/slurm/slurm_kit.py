@@ -27,15 +27,15 @@ class Slurm(Project):
     """A copy of a finished tiny project, to be run on slurm.
 
     Args:
-        made: the project.
+        project: the finished one.
         folder: the copy's.
         changes: of its configuration.
         ignored: file names that are not copied.
     """
 
-    def __init__(self, made, folder, changes=None, ignored=()):
+    def __init__(self, project, folder, changes=None, ignored=()):
         self.folder = folder
-        shutil.copytree(made.folder, folder, ignore=shutil.ignore_patterns(".snakemake", "logs", *ignored))
+        shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns(".snakemake", "logs", *ignored))
         config = merged(yaml.safe_load((folder / "config.yaml").read_text()), changes or {})
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
@@ -52,12 +52,12 @@ class Slurm(Project):
             execution: how it runs, besides the configuration.
             profile: changes of the profile: key → value, with `_` for `-`.
         """
-        told = yaml.safe_load((ROOT / "config/profiles/slurm/config.yaml").read_text())
-        del told["set-threads"]
+        defaults = yaml.safe_load((ROOT / "config/profiles/slurm/config.yaml").read_text())
+        del defaults["set-threads"]
         profile["slurm_init_seconds_before_status_checks"] = 2
         changes = {key.replace("_", "-"): value for key, value in profile.items()}
         (self.folder / "mycluster").mkdir(exist_ok=True)
-        (self.folder / "mycluster/config.yaml").write_text(yaml.safe_dump(merged(told, changes)))
+        (self.folder / "mycluster/config.yaml").write_text(yaml.safe_dump(merged(defaults, changes)))
         return [
             sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(self.folder),
             "--workflow-profile", "none", "--profile", str(self.folder / "mycluster"),
@@ -66,9 +66,9 @@ class Slurm(Project):
 
     def hashes(self, name, below="results"):
         """Content hash of every file of that name below a folder, by its place; not of the kept scores of pairs."""
-        found = [path for path in (self.folder / below).rglob(name) if "pairs" not in path.parts]
-        assert found
-        return {str(path.relative_to(self.folder)): sha256(path) for path in found}
+        paths = [path for path in (self.folder / below).rglob(name) if "pairs" not in path.parts]
+        assert paths
+        return {str(path.relative_to(self.folder)): sha256(path) for path in paths}
 
 
 class Disturbed:
@@ -89,8 +89,8 @@ class Disturbed:
 
     def pid(self):
         """The training's process: that of no launcher or shell."""
-        found = subprocess.run(["pgrep", "-f", f"tandem model .*--out {self.model}/"], capture_output=True, text=True)
-        pids = [int(pid) for pid in found.stdout.split()]
+        listing = subprocess.run(["pgrep", "-f", f"tandem model .*--out {self.model}/"], capture_output=True, text=True)
+        pids = [int(pid) for pid in listing.stdout.split()]
         (pid,) = [pid for pid in pids if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python")]
         return pid
 
@@ -138,9 +138,9 @@ def queue():
 
 def submitted(output):
     """What slurm knows of each job that a Snakemake has submitted: account, partition, cores, memory, time."""
-    found = re.findall(r"submitted with SLURM jobid (\d+)", output)
+    jobs = re.findall(r"submitted with SLURM jobid (\d+)", output)
     line = ("squeue", "-h", "--noconvert", "-t", "all", "-o", "%a %P %C %m %l", "-j")
-    return [" ".join(output_of(*line, job)[0].split()) for job in found]
+    return [" ".join(output_of(*line, job)[0].split()) for job in jobs]
 
 
 def until(true):

@@ -13,10 +13,10 @@ def test_a_training_gives_way_before_its_time_is_up_and_no_failure_is_counted(la
     ten = {"train": {"runtime": 10, "slurm_partition": "second", "slurm_account": "retrieval"}}
     line = other.slurm(f"{model}/stage.json", execution="threads: 2, stop_seconds: 600", set_resources=ten)
     with subprocess.Popen(there.line(f"{model}/stage.json"), stderr=subprocess.DEVNULL) as local:
-        said = finished(line)
+        output = finished(line)
     assert local.returncode == 0
-    assert "Trying to restart job" not in said
-    assert submitted(said) == ["retrieval second 2 32000M 10:00"]
+    assert "Trying to restart job" not in output
+    assert submitted(output) == ["retrieval second 2 32000M 10:00"]
     assert "resumes at step 1/2" in (other.folder / model / "log.txt").read_text()
     assert other.hashes("*.safetensors", model) == there.hashes("*.safetensors", model)
     assert not (other.folder / model / "checkpoints").exists()

@@ -16,10 +16,10 @@ pytestmark = long
 def undisturbed(tiny_dag, tmp_path_factory):
     """The tiny project with a longer training of the dual encoder, run locally."""
     forty = {"models": {"de_bm25neg": {"train": {"steps": 40}}}}
-    made = Slurm(tiny_dag, tmp_path_factory.mktemp("undisturbed") / "project", forty)
-    code, output = made.run(f"{made.model()}/stage.json")
+    project = Slurm(tiny_dag, tmp_path_factory.mktemp("undisturbed") / "project", forty)
+    code, output = project.run(f"{project.model()}/stage.json")
     assert code == 0, output
-    return made
+    return project
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def there(undisturbed):
 @pytest.fixture
 def training(lab, undisturbed, there, tmp_path):
     """A training to be disturbed; what it leaves in the queue is removed."""
-    made = Disturbed(Slurm(undisturbed, tmp_path / "copy", ignored=[os.path.basename(undisturbed.model())]))
-    yield made
-    if made.process and made.process.returncode is None:
-        made.process.kill()
-        made.process.communicate()
+    disturbed = Disturbed(Slurm(undisturbed, tmp_path / "copy", ignored=[os.path.basename(undisturbed.model())]))
+    yield disturbed
+    if disturbed.process and disturbed.process.returncode is None:
+        disturbed.process.kill()
+        disturbed.process.communicate()
     subprocess.run(["scancel", "--user", "root"], check=True)
     until(lambda: not queue())
 
@@ -55,9 +55,9 @@ def test_a_cancelled_job_is_submitted_again_and_goes_on(training, there):
 def test_a_job_over_its_time_limit_is_submitted_again_with_more_memory_and_goes_on(training, there):
     training.start()
     subprocess.run(["scontrol", "update", f"JobId={queue()[0]}", "TimeLimit=1"], check=True)
-    said = training.ended()
-    assert "SLURM status is: 'TIMEOUT'" in said
-    assert submitted(said) == ["(null) main 2 32000M 1:00", "(null) main 2 64000M 1-00:00:00"]
+    output = training.ended()
+    assert "SLURM status is: 'TIMEOUT'" in output
+    assert submitted(output) == ["(null) main 2 32000M 1:00", "(null) main 2 64000M 1-00:00:00"]
     assert "resumes at step" in training.log()
     assert training.weights() == there
 
@@ -74,9 +74,9 @@ def test_a_training_that_fails_having_come_further_uses_up_no_try(training, ther
     training.start("--retries", "0")
     resource.prlimit(training.pid(), resource.RLIMIT_FSIZE, (8192, 8192))
     training.signal(signal.SIGCONT)
-    said = training.ended()
-    assert "Error" not in said
-    assert len(submitted(said)) == 1
+    output = training.ended()
+    assert "Error" not in output
+    assert len(submitted(output)) == 1
     assert "resumes at step" in training.log()
     assert training.weights() == there
 
@@ -100,9 +100,9 @@ def test_a_node_that_fails_gives_its_job_back(training, there):
     training.signal(signal.SIGKILL)  # it and what started it there are gone with the node
     subprocess.run(["pkill", "-KILL", "-f", f"{training.project.folder}/.*slurm-jobstep"], check=True)
     subprocess.run(["scontrol", "update", node, "State=RESUME"])  # it may have come back by itself
-    said = training.ended()
-    assert "Trying to restart job" not in said
-    assert len(submitted(said)) == 1
+    output = training.ended()
+    assert "Trying to restart job" not in output
+    assert len(submitted(output)) == 1
     assert "resumes at step" in training.log()
     assert training.weights() == there
 
@@ -113,8 +113,8 @@ def test_snakemake_is_killed_and_started_again(training, there):
     training.process.kill()
     training.process.communicate()
     finished(training.project.slurm("--unlock"))
-    said = finished(training.project.slurm(f"{training.model}/stage.json"))
-    assert f"cancels 1 slurm jobs that an earlier Snakemake has left: {left}" in said
+    output = finished(training.project.slurm(f"{training.model}/stage.json"))
+    assert f"cancels 1 slurm jobs that an earlier Snakemake has left: {left}" in output
     assert "resumes at step" in training.log()
     assert training.weights() == there
 
@@ -122,15 +122,15 @@ def test_snakemake_is_killed_and_started_again(training, there):
 def test_a_stage_that_fails_is_tried_with_more_and_leaves_its_words_where_one_looks(lab, tiny_dag, tmp_path):
     folder = tmp_path / "copy"
     here = {"datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}}}
-    made = Slurm(tiny_dag, folder, here, ignored=["results"])
+    project = Slurm(tiny_dag, folder, here, ignored=["results"])
     with (folder / "beir/corpus.jsonl").open("a") as file:
         file.write('{"_id": "otter-1", "title": "", "text": "again"}\n')
     second = {"dataset": {"slurm_partition": "second"}}
-    line = made.slurm("--until", "dataset", set_resources=second, set_threads={"dataset": 4}, retries=1)
-    said = finished(line, code=1)
-    assert submitted(said) == ["(null) second 4 8000M 1:00:00", "(null) second 4 16000M 2:00:00"]
+    line = project.slurm("--until", "dataset", set_resources=second, set_threads={"dataset": 4}, retries=1)
+    output = finished(line, code=1)
+    assert submitted(output) == ["(null) second 4 8000M 1:00:00", "(null) second 4 16000M 2:00:00"]
     (log,) = folder.glob("results/tiny/dataset/*/log.txt")
     assert "otter-1" in log.read_text()
     slurms = list(folder.glob("logs/slurm/rule_dataset/tiny_*/*.log"))
     assert len(slurms) == 2
-    assert all("Error in rule dataset" in one.read_text() and str(one) in said for one in slurms)
+    assert all("Error in rule dataset" in path.read_text() and str(path) in output for path in slurms)

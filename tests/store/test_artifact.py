@@ -8,7 +8,7 @@ from tandem.store.job import writing
 
 
 @pytest.fixture
-def made(make_job, tmp_path):
+def stage(make_job, tmp_path):
     job = make_job("score", tmp_path / "bm25-0123456789", {"measures": ["RR@10"], "split": "test"})
     with writing(job) as draft:
         draft.path("a.txt").write_text("hello")
@@ -17,16 +17,16 @@ def made(make_job, tmp_path):
     return job
 
 
-def test_the_manifest_says_what_and_how(made):
-    told = json.loads((made.out / "stage.json").read_text())
-    assert told["files"].keys() == {"a.txt", "deep/b.txt"}
-    assert told["files"]["a.txt"] == {
+def test_the_manifest_says_what_and_how(stage):
+    manifest = json.loads((stage.out / "stage.json").read_text())
+    assert manifest["files"].keys() == {"a.txt", "deep/b.txt"}
+    assert manifest["files"]["a.txt"] == {
         "bytes": 5,
         "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
     }
-    assert (told["kind"], told["key"], told["facts"]["queries"]) == ("score", "bm25-0123456789", 3)
+    assert (manifest["kind"], manifest["key"], manifest["facts"]["queries"]) == ("score", "bm25-0123456789", 3)
     for name in ("params", "upstream", "modules", "commit", "dirty", "seconds", "peak_memory_mib", "finished"):
-        assert name in told
+        assert name in manifest
 
 
 def test_a_failure_leaves_nothing_under_a_final_name(make_job, tmp_path):
@@ -38,20 +38,20 @@ def test_a_failure_leaves_nothing_under_a_final_name(make_job, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["hellO", "hello!", None])
-def test_a_changed_or_missing_file_is_named(made, text):
-    (made.out / "a.txt").unlink() if text is None else (made.out / "a.txt").write_text(text)
+def test_a_changed_or_missing_file_is_named(stage, text):
+    (stage.out / "a.txt").unlink() if text is None else (stage.out / "a.txt").write_text(text)
     with pytest.raises(UserError, match=r"a\.txt: (changed since it was written|missing).*delete .*stage\.json"):
-        open_artifact(made.out)
+        open_artifact(stage.out)
 
 
-def test_an_unfinished_artifact_and_one_of_another_kind_are_refused(made, tmp_path):
+def test_an_unfinished_artifact_and_one_of_another_kind_are_refused(stage, tmp_path):
     with pytest.raises(UserError, match="not a finished artifact"):
         open_artifact(tmp_path / "nothing-0123456789")
     with pytest.raises(UserError, match="is a score, expected a model"):
-        open_artifact(made.out, "model")
+        open_artifact(stage.out, "model")
 
 
-def test_a_file_the_manifest_does_not_list_is_refused(made):
-    (made.out / "c.txt").touch()
+def test_a_file_the_manifest_does_not_list_is_refused(stage):
+    (stage.out / "c.txt").touch()
     with pytest.raises(UserError, match=r"holds no c\.txt; it holds a\.txt, deep/b\.txt"):
-        open_artifact(made.out).path("c.txt")
+        open_artifact(stage.out).path("c.txt")

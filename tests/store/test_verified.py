@@ -15,8 +15,8 @@ TEXT = "passages " * 50
 
 
 @pytest.fixture
-def made(make_job, tmp_path, monkeypatch):
-    """An artifact that counts as large, its files as long written."""
+def folder(make_job, tmp_path, monkeypatch):
+    """The folder of an artifact that counts as large and whose files count as written long ago."""
     monkeypatch.setattr(artifact, "LARGE", 100)
     monkeypatch.setattr(artifact, "SETTLED", 0)
     job = make_job("score", tmp_path / "bm25-0123456789", {"measures": ["RR@10"], "split": "test"})
@@ -27,7 +27,7 @@ def made(make_job, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def hashed(made, monkeypatch):
+def hashed(folder, monkeypatch):
     """`hashed()`: names of the files that opening the artifact reads."""
     real, read = artifact.sha256, []
 
@@ -39,26 +39,26 @@ def hashed(made, monkeypatch):
 
     def opened():
         read.clear()
-        open_artifact(made)
+        open_artifact(folder)
         return sorted(read)
 
     return opened
 
 
-def test_files_are_read_once(hashed, made):
+def test_files_are_read_once(hashed, folder):
     assert hashed() == ["a.bin", "b.bin"]
     assert hashed() == []
-    (made / artifact.RECORD).unlink()
+    (folder / artifact.RECORD).unlink()
     assert hashed() == ["a.bin", "b.bin"]
 
 
-def test_small_artifacts_and_files_just_written_are_not_remembered(hashed, made, monkeypatch):
+def test_small_artifacts_and_files_just_written_are_not_remembered(hashed, folder, monkeypatch):
     monkeypatch.setattr(artifact, "SETTLED", 60_000_000_000)
     assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
     monkeypatch.setattr(artifact, "SETTLED", 0)
     monkeypatch.setattr(artifact, "LARGE", 10_000)
     assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
-    assert not (made / artifact.RECORD).exists()
+    assert not (folder / artifact.RECORD).exists()
 
 
 def flip(path):
@@ -69,9 +69,9 @@ def flip(path):
 
 def flip_and_turn_back(path):
     """The same, with the old time of change."""
-    told = path.stat()
+    status = path.stat()
     flip(path)
-    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def replace(path):
@@ -83,46 +83,46 @@ def replace(path):
 
 
 @pytest.mark.parametrize("change", [lambda path: os.truncate(path, 5), flip, flip_and_turn_back, replace, os.unlink])
-def test_a_changed_file_is_noticed(hashed, made, change):
+def test_a_changed_file_is_noticed(hashed, folder, change):
     hashed()
-    change(made / "a.bin")
+    change(folder / "a.bin")
     with pytest.raises(UserError, match=r"a\.bin: (changed since it was written|missing)"):
-        open_artifact(made)
+        open_artifact(folder)
     with pytest.raises(UserError, match=r"a\.bin"):  # and again: what is wrong is not remembered
-        open_artifact(made)
+        open_artifact(folder)
 
 
-def test_a_touched_file_is_read_again_and_nothing_else(hashed, made):
+def test_a_touched_file_is_read_again_and_nothing_else(hashed, folder):
     hashed()
-    os.utime(made / "deep/b.bin")
+    os.utime(folder / "deep/b.bin")
     assert hashed() == ["b.bin"]
     assert hashed() == []
 
 
-def test_a_manifest_that_tells_another_hash_is_believed(hashed, made):
+def test_a_manifest_that_tells_another_hash_is_believed(hashed, folder):
     hashed()
-    told = json.loads((made / "stage.json").read_text())
-    told["files"]["a.bin"]["sha256"] = "0" * 64
-    (made / "stage.json").write_text(json.dumps(told))
+    manifest = json.loads((folder / "stage.json").read_text())
+    manifest["files"]["a.bin"]["sha256"] = "0" * 64
+    (folder / "stage.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"a\.bin: changed since it was written"):
-        open_artifact(made)
+        open_artifact(folder)
 
 
-def test_a_copied_artifact_is_read_again(hashed, made, tmp_path):
+def test_a_copied_artifact_is_read_again(hashed, folder, tmp_path):
     hashed()
-    shutil.move(made, tmp_path / "there")
-    shutil.copytree(tmp_path / "there", made)
+    shutil.move(folder, tmp_path / "there")
+    shutil.copytree(tmp_path / "there", folder)
     assert hashed() == ["a.bin", "b.bin"]
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"a.bin": 3, "deep/b.bin": [null]}', "\x00"])
-def test_a_damaged_record_is_no_record(hashed, made, text):
+def test_a_damaged_record_is_no_record(hashed, folder, text):
     hashed()
-    (made / artifact.RECORD).write_text(text)
+    (folder / artifact.RECORD).write_text(text)
     assert hashed() == ["a.bin", "b.bin"]
 
 
-def test_a_folder_that_cannot_be_written_to_is_read_each_time(hashed, made, monkeypatch):
+def test_a_folder_that_cannot_be_written_to_is_read_each_time(hashed, folder, monkeypatch):
     def refuse(*_):
         raise PermissionError
 

@@ -7,15 +7,15 @@ from pytest import approx
 from tandem.training.loop import Training
 
 
-def assert_same(one, other, tolerance=1e-10):
-    """Told values and gradients agree, relative to the largest gradient."""
-    (told, made), (expected, gradients) = one, other
-    assert list(told) == list(expected)
-    assert told == approx(expected, rel=tolerance, abs=tolerance)
-    assert made.keys() == gradients.keys()
+def assert_same(actual, other, tolerance=1e-10):
+    """Values and gradients agree, relative to the largest gradient."""
+    (values, grads), (expected, gradients) = actual, other
+    assert list(values) == list(expected)
+    assert values == approx(expected, rel=tolerance, abs=tolerance)
+    assert grads.keys() == gradients.keys()
     scale = max(float(g.abs().max()) for g in gradients.values())
     for path, gradient in gradients.items():
-        torch.testing.assert_close(made[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path)
+        torch.testing.assert_close(grads[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path)
 
 
 def interrupt(train, at, monkeypatch):

@@ -32,8 +32,8 @@ def gradients():
     from tandem.training.forward import Seeds
 
     def make(objective, batch):
-        told = objective.backward(batch, Seeds((1, 2)))
-        return told, {name: p.grad for name, p in objective.models.named_parameters() if p.grad is not None}
+        values = objective.backward(batch, Seeds((1, 2)))
+        return values, {name: p.grad for name, p in objective.models.named_parameters() if p.grad is not None}
 
     return make
 
@@ -43,7 +43,7 @@ def runs(results, write_ranked, dataset):
     """Runs of the train and dev queries: every query's own subject's passages and the next subject's."""
     from tandem.data.collection import Collection
 
-    collection, made = Collection(dataset), {}
+    collection, artifacts = Collection(dataset), {}
     ids = collection.doc_ids().to_pylist()
     for split in ("train", "dev"):
         out = results / "bm25" / f"bm25.{split}-00000000a{'td'.index(split[0])}"
@@ -51,9 +51,9 @@ def runs(results, write_ranked, dataset):
             (query, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9, 0, -1, dtype=np.float32))
             for i, query in enumerate(collection.queries(split))
         )
-        made[split] = write_ranked("bm25", out, {"depth": 9, "split": split}, {"dataset": dataset}, ranked)
-        assert len(list(iter_run(made[split], dataset))) == 20
-    return made
+        artifacts[split] = write_ranked("bm25", out, {"depth": 9, "split": split}, {"dataset": dataset}, ranked)
+        assert len(list(iter_run(artifacts[split], dataset))) == 20
+    return artifacts
 
 
 @pytest.fixture(scope="session")

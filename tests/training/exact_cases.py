@@ -66,13 +66,13 @@ RUNS = [("fp64", 4, SMALL), ("fp64", 3, BIG), ("fp64", 1, SMALL), ("fp32", 3, SM
 
 
 def results(case, budget, dtype, queries=4, world=ALONE, **more):
-    """Told values, and the gradient of every parameter that has one, of a case over the first `queries` lists."""
+    """Values, and the gradient of every parameter that has one, of a case over the first `queries` lists."""
     name, train = CASES[case]
-    made = objective(name, budget, dtype, world=world, **train, **more)
+    learner = objective(name, budget, dtype, world=world, **train, **more)
     batch = TAUGHT if "distil" in train else BATCH
-    told = world.total(made.backward(batch.part(0, queries), Seeds((1, 2))))
-    world.sum_gradients(made.models)
-    return told, {path: p.grad for path, p in made.models.named_parameters() if p.grad is not None}
+    values = world.total(learner.backward(batch.part(0, queries), Seeds((1, 2))))
+    world.sum_gradients(learner.models)
+    return values, {path: p.grad for path, p in learner.models.named_parameters() if p.grad is not None}
 
 
 def dev_values(world=ALONE, lists=4):
@@ -90,8 +90,8 @@ def compute(folder):
         for case in CASES:
             for number, (dtype, queries, budget) in enumerate(RUNS):
                 key = f"{case}|{number}"
-                every[key], made = results(case, budget, DTYPES[dtype][0], queries, world)
-                gradients |= {f"{key}|{path}": gradient for path, gradient in made.items()}
+                every[key], grads = results(case, budget, DTYPES[dtype][0], queries, world)
+                gradients |= {f"{key}|{path}": gradient for path, gradient in grads.items()}
         every["dev"] = [dev_values(world), dev_values(world, 1)]
         save_file({path: t.contiguous().clone() for path, t in gradients.items()}, folder / f"{world.rank}.safetensors")
         (folder / f"{world.rank}.json").write_text(json.dumps(every))

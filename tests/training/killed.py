@@ -46,14 +46,14 @@ def kill_after(step, folder, processes, rng):
 def main(path):
     """Train them all; the steps at which processes died go beside each training, to `<its folder>.killed`."""
     rng = random.Random(1)
-    for told in json.loads(Path(path).read_text()):
-        folder, died = Path(told["words"][-1]).parent, []
-        train = partial(train_here, told["words"])
-        for step in told["kills"]:
-            if not kill_after(step, folder, fork(told["size"], train), rng):
+    for training in json.loads(Path(path).read_text()):
+        folder, died = Path(training["words"][-1]).parent, []
+        train = partial(train_here, training["words"])
+        for step in training["kills"]:
+            if not kill_after(step, folder, fork(training["size"], train), rng):
                 sys.exit(f"{folder}: a process ended before step {step}")
             died.append(steps(folder))
-        together(told["size"], train)
+        together(training["size"], train)
         folder.with_name(f"{folder.name}.killed").write_text(json.dumps(died))
 
 

@@ -106,9 +106,9 @@ def test_a_card_of_titles_as_segments_shows_how_to_give_both(quick_job, card, ma
     job = quick_job("dual", shape={"shared": False, "pooling": "cls"})
     inputs = {name: job.inputs[name] for name in ("dataset",)} | {"encoder": job.inputs["start"]}
     params = {"query_length": 16, "passage_length": 24, "titled": True}
-    made = make_job("tokens", tmp_path / "titled-0000000001", params, inputs)
-    tokenisation.run(made)
-    job.inputs["tokens"] = open_artifact(made.out)
+    tokens_job = make_job("tokens", tmp_path / "titled-0000000001", params, inputs)
+    tokenisation.run(tokens_job)
+    job.inputs["tokens"] = open_artifact(tokens_job.out)
     run(job)
     monkeypatch.chdir(job.out)
     _, _, [block] = card(job.out / "dual")

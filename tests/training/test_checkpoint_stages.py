@@ -56,12 +56,12 @@ def test_four_segments_are_the_training_in_one_piece(objective, model_job, chain
 
     job = model_job(objective, tmp_path / f"{objective}-0123456789", {"choose": "last"})
     run(job)
-    made = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
-    assert [open_artifact(one).manifest.facts["steps"] for one in made] == STEPS
-    assert weights(made[-1]) == weights(job.out)
-    assert len({tuple(weights(one).items()) for one in made}) == 4
-    assert logged(made[-1]) == logged(job.out)
-    assert logged(made[1]) == [row for row in logged(job.out) if row["step"] <= STEPS[1]]
+    checkpoints = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
+    assert [open_artifact(folder).manifest.facts["steps"] for folder in checkpoints] == STEPS
+    assert weights(checkpoints[-1]) == weights(job.out)
+    assert len({tuple(weights(folder).items()) for folder in checkpoints}) == 4
+    assert logged(checkpoints[-1]) == logged(job.out)
+    assert logged(checkpoints[1]) == [row for row in logged(job.out) if row["step"] <= STEPS[1]]
 
 
 def test_a_segment_that_was_interrupted_goes_on(segment, chains, tmp_path, monkeypatch, capfd):
@@ -122,9 +122,9 @@ def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation
     run(job)
     there = chains / f"dual.{chosen}-0000000000"
     assert weights(job.out) == weights(there)
-    told = json.loads((job.out / "model.json").read_text())
-    assert told["checkpoint"] == there.name
-    assert told["best"] == ([means[chosen - 1], STEPS[chosen - 1]] if means else None)
+    record = json.loads((job.out / "model.json").read_text())
+    assert record["checkpoint"] == there.name
+    assert record["best"] == ([means[chosen - 1], STEPS[chosen - 1]] if means else None)
     # the log is that of the whole training, and the checkpoint's own files are as they were
     assert sha256(job.out / "log.parquet") == sha256(chains / "dual.4-0000000000/log.parquet")
     assert open_artifact(there).manifest.facts["steps"] == STEPS[chosen - 1]

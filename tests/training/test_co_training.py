@@ -34,49 +34,49 @@ def objective(**train):
     return CoTraining(model, tokens, params, Positives(np.arange(4), np.arange(0, 8, 2)), Budget())
 
 
-def scores(made, part):
+def scores(pair, part):
     """s(q, p) of the four lists by one part, shape (4, 2), and the passages' vectors, shape (4, 2, vocabulary)."""
-    vectors = made.model.alone(part).encode("passage", ALL, TEMPLATE, "fp32").view(4, 2, -1)
+    vectors = pair.model.alone(part).encode("passage", ALL, TEMPLATE, "fp32").view(4, 2, -1)
     return torch.stack([vectors[row][:, query].sum(1) for row, query in enumerate(QUERIES)]), vectors
 
 
-def losses(made, part):
+def losses(pair, part):
     """-log softmax of the positive within each list, shape (4,)."""
-    return -scores(made, part)[0].log_softmax(1)[:, 0]
+    return -scores(pair, part)[0].log_softmax(1)[:, 0]
 
 
 def test_without_co_training_both_learn_from_all_lists():
-    made = objective()
-    values = made.backward(LISTS, Seeds((1, 2)))
-    assert values["weights"] == approx(losses(made, "weights").mean().item())
-    likely = scores(made, "expansion")[1][:, 0].log_softmax(1)
-    said = torch.stack([-likely[row, query].sum() for row, query in enumerate(QUERIES)])  # of the query's terms
-    assert values["sup"] == approx(losses(made, "expansion").mean().item())
-    assert values["query_terms"] == approx(said.mean().item())
+    pair = objective()
+    values = pair.backward(LISTS, Seeds((1, 2)))
+    assert values["weights"] == approx(losses(pair, "weights").mean().item())
+    likely = scores(pair, "expansion")[1][:, 0].log_softmax(1)
+    term_losses = torch.stack([-likely[row, query].sum() for row, query in enumerate(QUERIES)])  # of the query's terms
+    assert values["sup"] == approx(losses(pair, "expansion").mean().item())
+    assert values["query_terms"] == approx(term_losses.mean().item())
     assert values["loss"] == approx(values["weights"] + values["sup"] + values["query_terms"])
 
 
 def test_each_encoder_learns_from_what_the_other_knows_least():
-    made = objective(co_training=0.25)
-    hard = int(losses(made, "expansion").argmax())
-    assert len(losses(made, "expansion").unique()) == len(losses(made, "weights").unique()) == 4
-    values = made.backward(LISTS, Seeds((1, 2)))
-    assert values["weights"] == approx(losses(made, "weights")[hard].item())
-    assert made.hardest(made.weights, LISTS).queries.tolist() == [int(losses(made, "weights").argmax())]
-    assert made.models.training
+    pair = objective(co_training=0.25)
+    hard = int(losses(pair, "expansion").argmax())
+    assert len(losses(pair, "expansion").unique()) == len(losses(pair, "weights").unique()) == 4
+    values = pair.backward(LISTS, Seeds((1, 2)))
+    assert values["weights"] == approx(losses(pair, "weights")[hard].item())
+    assert pair.hardest(pair.weights, LISTS).queries.tolist() == [int(losses(pair, "weights").argmax())]
+    assert pair.models.training
 
 
 def test_each_loss_reaches_its_own_encoder_alone():
-    made = objective()
-    for learner, tower in ((made.weights, "passage"), (made.expansion, "expansion")):
-        made.models.zero_grad()
+    pair = objective()
+    for learner, tower in ((pair.weights, "passage"), (pair.expansion, "expansion")):
+        pair.models.zero_grad()
         learner.backward(LISTS, Seeds((1, 2)))
-        reached = {name.split(".")[2] for name, p in made.models.named_parameters() if p.grad is not None}
+        reached = {name.split(".")[2] for name, p in pair.models.named_parameters() if p.grad is not None}
         assert reached == {tower}
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.5, 2), (0.1, 1), (1.0, 4)])
 def test_a_share_of_the_lists_is_learned_and_at_least_one(share, count):
-    made = objective(co_training=share)
-    expected = losses(made, "expansion").topk(count).indices.sort().values.tolist()
-    assert made.hardest(made.expansion, LISTS).queries.tolist() == expected
+    pair = objective(co_training=share)
+    expected = losses(pair, "expansion").topk(count).indices.sort().values.tolist()
+    assert pair.hardest(pair.expansion, LISTS).queries.tolist() == expected

@@ -31,10 +31,10 @@ def lists(queries, positives, negatives=10):
     return Lists(np.arange(queries) % 20, offsets, counts, np.arange(queries * each) % 60)
 
 
-def minutes(made, drawn, passages):
+def minutes(learner, drawn, passages):
     """The budget that pays for so many passages in lists of two."""
-    one = CrossTrain(queries_per_batch=1, list_size=2)
-    return passages / 2 * operations_per_step(made.models, made.tokens, drawn, one) / RATE / 60
+    train = CrossTrain(queries_per_batch=1, list_size=2)
+    return passages / 2 * operations_per_step(learner.models, learner.tokens, drawn, train) / RATE / 60
 
 
 @pytest.mark.parametrize(
@@ -42,51 +42,53 @@ def minutes(made, drawn, passages):
     [(400, 2), (799, 2), (1000, 2), (1201, 3), (2001, 5), (9000, 8)],  # twice 200 positives: 400 visits
 )
 def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positive(passages, size):
-    made, drawn = objective("cross"), lists(100, 2)
-    train = CrossTrain(sizes="data", budget_minutes=minutes(made, drawn, passages), list_size=7, lr=1.0)
-    sized = data_sizes("cross", made.models, made.tokens, drawn, train)
+    learner, drawn = objective("cross"), lists(100, 2)
+    train = CrossTrain(sizes="data", budget_minutes=minutes(learner, drawn, passages), list_size=7, lr=1.0)
+    sized = data_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
 
 
 def test_a_dual_encoder_has_32_queries_a_step_and_no_more_positives_than_fit():
-    made, drawn = objective("dual"), lists(100, 5)
+    learner, drawn = objective("dual"), lists(100, 5)
     train = DualTrain(sizes="data", budget_minutes=1e-9, list_size=8, positives=3)
-    sized = data_sizes("dual", made.models, made.tokens, drawn, train)
+    sized = data_sizes("dual", learner.models, learner.tokens, drawn, train)
     assert (sized.queries_per_batch, sized.list_size, sized.positives) == (32, 2, 1)
 
 
 def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch):
-    made, drawn = objective("cross"), lists(10_000, 1)
-    train = CrossTrain(sizes="data", budget_minutes=minutes(made, drawn, 51_250))  # lists of 2, 16 a step: 1,601 steps
-    own = layer_weights(made.models["cross"])
+    learner, drawn = objective("cross"), lists(10_000, 1)
+    # lists of 2, 16 a step: 1,601 steps
+    train = CrossTrain(sizes="data", budget_minutes=minutes(learner, drawn, 51_250))
+    own = layer_weights(learner.models["cross"])
     assert own < WEIGHTS
-    assert data_sizes("cross", made.models, made.tokens, drawn, train).lr == approx(
+    assert data_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
         1.5e-4 * math.sqrt(400 / 1601), rel=0.05
     )
     monkeypatch.setattr("tandem.training.budget.WEIGHTS", own / 4)
-    assert data_sizes("cross", made.models, made.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
-    few = train.model_copy(update={"budget_minutes": minutes(made, drawn, 320)})
-    assert data_sizes("cross", made.models, made.tokens, drawn, few).lr == approx(
+    assert data_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
+    few = train.model_copy(update={"budget_minutes": minutes(learner, drawn, 320)})
+    assert data_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(
         1.5e-4 / 2
     )  # ten steps: weights alone
 
 
 def test_the_learning_rate_falls_with_the_visits_of_positives_and_not_of_lists():
     # 2,000 lists of 3 positives, 32 a step, 20 epochs: 1,250 steps by list, 3,750 by positive
-    made, drawn = objective("dual"), lists(2000, 3)
+    learner, drawn = objective("dual"), lists(2000, 3)
     for kind, steps in (("query", 1250), ("positive", 3750)):
         train = DualTrain(sizes="data", budget_minutes=1e6, instance=kind)
-        rate = data_sizes("dual", made.models, made.tokens, drawn, train).lr
+        rate = data_sizes("dual", learner.models, learner.tokens, drawn, train).lr
         assert rate == approx(1e-4 * math.sqrt(400 / steps), rel=0.02)
 
 
 def test_a_pair_costs_what_is_left_of_it():
-    made, drawn = objective("cross"), lists(20, 1)
+    learner, drawn = objective("cross"), lists(20, 1)
     train = CrossTrain(queries_per_batch=4, list_size=3)
     queries, passages = drawn.pairs(0, len(drawn.passages))
-    sizes = made.tokens.queries.lengths(queries) + made.tokens.passages.lengths(passages) + 3  # [CLS], twice [SEP]
-    short = replace(made.tokens, template=replace(made.tokens.template, longest_pair=15))
-    whole, cut = (operations_per_step(made.models, read, drawn, train) for read in (made.tokens, short))
+    # the 3 are [CLS] and twice [SEP]
+    sizes = learner.tokens.queries.lengths(queries) + learner.tokens.passages.lengths(passages) + 3
+    short = replace(learner.tokens, template=replace(learner.tokens.template, longest_pair=15))
+    whole, cut = (operations_per_step(learner.models, read, drawn, train) for read in (learner.tokens, short))
     assert cut / whole == approx(np.minimum(sizes, 15).mean() / sizes.mean())
     assert cut < whole
 
@@ -114,12 +116,12 @@ def test_a_third_of_a_budget_decides_how_often_a_training_validates(each, count,
 def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():
     lists = np.array([[3, 5, 7], [5, 9, -1]])
     validation = Validation(Batch(np.array([0, 1]), lists), [{3: 1}, {11: 1}], "two queries")
-    made = objective("cross")
-    query, passage = made.tokens.queries.lengths(np.arange(2)), made.tokens.passages.lengths(np.arange(12))
+    learner = objective("cross")
+    query, passage = learner.tokens.queries.lengths(np.arange(2)), learner.tokens.passages.lengths(np.arange(12))
     pairs = passage[[3, 5, 7]].sum() + passage[[5, 9]].sum() + 3 * query[0] + 2 * query[1] + 5 * 3
-    expected = 2 * layer_weights(made.models["cross"]) * pairs
-    assert operations_per_validation(made.models, made.tokens, validation) == expected
-    made = objective("dual")
+    expected = 2 * layer_weights(learner.models["cross"]) * pairs
+    assert operations_per_validation(learner.models, learner.tokens, validation) == expected
+    learner = objective("dual")
     texts = passage[[3, 5, 7, 9, 11]].sum() + query.sum() + 7 * 2
-    expected = 2 * layer_weights(made.models["dual"]) * texts
-    assert operations_per_validation(made.models, made.tokens, validation) == expected
+    expected = 2 * layer_weights(learner.models["dual"]) * texts
+    assert operations_per_validation(learner.models, learner.tokens, validation) == expected

@@ -75,7 +75,7 @@ def test_the_end_of_a_job_is_what_slurm_says(scheduler):
 def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(number, quick_job, signalled, monkeypatch):
     undisturbed = quick_job("dual", "undisturbed")
     stage.run(undisturbed)
-    handlers = [signal.getsignal(one) for one in SIGNALS]
+    handlers = [signal.getsignal(sig) for sig in SIGNALS]
     job = quick_job("dual")
     signalled(number, 2)
     with pytest.raises(UserError) as error:
@@ -84,7 +84,7 @@ def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(numb
         f"train quick-0123456789 at step 2/4: stopped by {number.name}; the next try goes on from there"
     )
     assert slurm.newest(job.out) == "step-00000002"
-    assert [signal.getsignal(one) for one in SIGNALS] == handlers
+    assert [signal.getsignal(sig) for sig in SIGNALS] == handlers
     signalled(signal.SIGTERM, 4)  # after the last step there is nothing to give way for
     stage.run(job)
     assert weights(job.out) == weights(undisturbed.out)
@@ -92,13 +92,13 @@ def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(numb
 
 
 @pytest.mark.parametrize(
-    ("comment", "then", "told"),
+    ("comment", "then", "expected"),
     [
         ("rule_train_wildcards_tiny_de", "the job is back in the queue and goes on from there", "requeue 12\n"),
         ("a script of one's own", "the next try goes on from there", ""),
     ],
 )
-def test_before_the_end_of_its_job_a_training_does_one_more_step(comment, then, told, quick_job, scheduler):
+def test_before_the_end_of_its_job_a_training_does_one_more_step(comment, then, expected, quick_job, scheduler):
     written = scheduler(comment)
     job = quick_job("dual", stop_seconds=100)
     for step in (1, 2, 3):
@@ -108,7 +108,7 @@ def test_before_the_end_of_its_job_a_training_does_one_more_step(comment, then, 
             stage.run(job)
         assert str(error.value).endswith(then)
     stage.run(job)
-    assert (written.read_text() if written.exists() else "") == 3 * told
+    assert (written.read_text() if written.exists() else "") == 3 * expected
 
 
 def test_time_enough_is_no_reason_to_stop(quick_job, scheduler):
@@ -118,9 +118,9 @@ def test_time_enough_is_no_reason_to_stop(quick_job, scheduler):
 
 
 @pytest.mark.parametrize(
-    ("later", "status", "told"), [(True, 1, "requeue 12\n"), (False, 1, ""), (True, 128 + 15, ""), (True, 137, "")]
+    ("later", "status", "expected"), [(True, 1, "requeue 12\n"), (False, 1, ""), (True, 128 + 15, ""), (True, 137, "")]
 )
-def test_a_failure_after_progress_goes_back_into_the_queue(later, status, told, scheduler, tmp_path, capfd):
+def test_a_failure_after_progress_goes_back_into_the_queue(later, status, expected, scheduler, tmp_path, capfd):
     """Without a newer checkpoint Snakemake counts it; what a signal ended was cancelled, or wants more memory."""
     written = scheduler("rule_train")
     checkpoints = tmp_path / "model/de-0123456789/checkpoints"
@@ -131,9 +131,9 @@ def test_a_failure_after_progress_goes_back_into_the_queue(later, status, told, 
         (checkpoints / "step-00000010").mkdir()
         (checkpoints / "step-00000010/state.json").touch()
     this.failed(status)
-    assert (written.read_text() if written.exists() else "") == told
+    assert (written.read_text() if written.exists() else "") == expected
     assert ("has failed after step-00000010; its slurm job is back in the queue" in capfd.readouterr().err) == bool(
-        told
+        expected
     )
 
 
@@ -146,18 +146,18 @@ def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(model_jo
     train = {"steps": 2000, "epochs": 1.0, "choose": "last", "validate_every": None}
     job = model_job("dual", tmp_path / "two-0123456789", train, checkpoint_seconds=0, devices=2)
     line = [sys.executable, "-m", "tandem", "model", *command(job)]
-    told = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(line, env=told, stderr=subprocess.PIPE, text=True) as launcher:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True) as launcher:
         deadline = time.monotonic() + 120
         while not slurm.newest(job.out) and time.monotonic() < deadline:
             time.sleep(0.01)
         ranks = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True).stdout.split()
         (second,) = [int(pid) for pid in ranks if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
         os.kill(second, signal.SIGTERM)
-        said = launcher.communicate(timeout=120)[1]
+        output = launcher.communicate(timeout=120)[1]
     step = int(slurm.newest(job.out).removeprefix("step-"))
     assert 0 < step < 2000
     expected = f"tandem model: train two-0123456789 at step {step:,}/2,000: stopped by another process; the next try"
-    assert expected in said
-    assert "Traceback" not in said
+    assert expected in output
+    assert "Traceback" not in output
     assert launcher.returncode == 1

@@ -39,38 +39,38 @@ def seen(queries, passages, crossed=None, batch=BATCH, step=0, gather=lambda row
 
 def test_passage_centric_over_lists_by_hand():
     # first: s(p+,q) = ln 2 · 1, s(p+,p-) = ln 2 · 0: 2/(2 + 1); second: s(p+,q) = 0, s(p+,p-) = ln 3 · 1: 1/(1 + 3)
-    made = passage_centric(seen([1.0, 0.0], [LN2, 0.0, LN3, 1.0]))
-    assert made.item() == approx(math.log(3 / 2) + math.log(4))
+    loss = passage_centric(seen([1.0, 0.0], [LN2, 0.0, LN3, 1.0]))
+    assert loss.item() == approx(math.log(3 / 2) + math.log(4))
 
 
 def test_passage_centric_in_batch_by_hand():
     # passages 1, 0 | ln 3, ln 2; the first query's positive meets the second list too: 2/(2 + 1 + 3 + 2);
     # the second's, ln 3, meets passage 0 (e^0) but not passage 1, which is a known positive: s(p+,q) = ln 3 · 0
     vectors = [LN2, 0.0], [1.0, 0.0, LN3, LN2]
-    made = passage_centric(seen(*vectors, crossed=[[0, 0, 1, 1], [0, 1, 0, 0]]))
+    loss = passage_centric(seen(*vectors, crossed=[[0, 0, 1, 1], [0, 1, 0, 0]]))
     second = 1 / (1 + math.exp(LN3 * LN2) + 1)
-    assert made.item() == approx(math.log(8 / 2) - math.log(second))
+    assert loss.item() == approx(math.log(8 / 2) - math.log(second))
 
 
 def test_passage_centric_pushes_negatives_from_the_positive_and_pulls_its_query():
-    told = seen([1.0, 0.5], [LN2, 0.3, LN3, 1.0])
-    query, passages = torch.autograd.grad(passage_centric(told), (told.queries, told.own_passages))
+    in_batch = seen([1.0, 0.5], [LN2, 0.3, LN3, 1.0])
+    query, passages = torch.autograd.grad(passage_centric(in_batch), (in_batch.queries, in_batch.own_passages))
     assert (query < 0).all()
     assert (passages[[1, 3]] > 0).all()
 
 
 def test_passage_centric_is_blended_with_the_lesson(make_objective, gradients, batch):
     alone, alone_grads = gradients(make_objective("dual", BIG, torch.float64, in_batch=True), batch)
-    told, grads = gradients(make_objective("dual", BIG, torch.float64, in_batch=True, passage_centric=0.3), batch)
-    assert told["sup"] == approx(0.7 * alone["loss"])
-    assert told["loss"] == approx(told["sup"] + told["passage"])
+    values, grads = gradients(make_objective("dual", BIG, torch.float64, in_batch=True, passage_centric=0.3), batch)
+    assert values["sup"] == approx(0.7 * alone["loss"])
+    assert values["loss"] == approx(values["sup"] + values["passage"])
     name = next(iter(grads))
     assert not torch.allclose(grads[name], alone_grads[name])
 
 
 def test_passage_centric_equals_a_plain_softmax(make_objective, gradients, batch):
     objective = make_objective("dual", BIG, torch.float64, in_batch=True, passage_centric=1.0)
-    told, _ = gradients(objective, batch)
+    values, _ = gradients(objective, batch)
     flat, known = batch.passages[batch.mask], {0: {2}, 1: {5}, 2: {8}, 3: {11, 5}}
     queries, passages = vectors(objective, batch)
     owner, losses = np.argwhere(batch.mask)[:, 0], []
@@ -79,7 +79,7 @@ def test_passage_centric_equals_a_plain_softmax(make_objective, gradients, batch
         others = [j for j in range(len(flat)) if j != first and (owner[j] == q or int(flat[j]) not in known[q])]
         good = passages[first] @ queries[q]
         losses.append(torch.logsumexp(torch.stack([good, *(passages[others] @ passages[first])]), 0) - good)
-    assert told["passage"] == approx(float(torch.stack(losses).mean()), rel=1e-10)
+    assert values["passage"] == approx(float(torch.stack(losses).mean()), rel=1e-10)
 
 
 def vectors(objective, batch):
@@ -92,9 +92,9 @@ def vectors(objective, batch):
 
 def test_regularisers_of_a_batch_by_hand():
     # queries 1 and -3: flops 2² = 4; passages 1, 0, 2, 1: flops 1² = 1, l1 1; step 1 of 4: (2/4)²; two queries
-    told = seen([1.0, -3.0], [1.0, 0.0, 2.0, 1.0], step=1)
-    assert regularised(REGULARISE, told).item() == approx((0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2)
-    assert regularised(Regularise(**WEIGHTS | {"query": None, "ramp": 0}), told).item() == approx(2.25 * 2)
+    in_batch = seen([1.0, -3.0], [1.0, 0.0, 2.0, 1.0], step=1)
+    assert regularised(REGULARISE, in_batch).item() == approx((0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2)
+    assert regularised(Regularise(**WEIGHTS | {"query": None, "ramp": 0}), in_batch).item() == approx(2.25 * 2)
 
 
 def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
@@ -113,20 +113,20 @@ def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
 
 def test_the_objective_regularises_its_vectors(make_objective, gradients, batch):
     objective = make_objective("dual", BIG, torch.float64, regularise=WEIGHTS)
-    told, _ = gradients(objective, batch)
+    values, _ = gradients(objective, batch)
     queries, passages = (side.abs() for side in vectors(objective, batch))
     flops = [side.mean(0).square().sum() for side in (queries, passages)]
     # the fixture's seeds say that two steps are done
     expected = (0.5 * flops[0] + 0.25 * flops[1] + 2.0 * passages.sum(1).mean()) * (3 / 4) ** 2
-    assert told["regularise"] == approx(expected.item(), rel=1e-9)
-    assert told["loss"] == approx(told["sup"] + told["regularise"])
+    assert values["regularise"] == approx(expected.item(), rel=1e-9)
+    assert values["loss"] == approx(values["sup"] + values["regularise"])
 
 
 @pytest.mark.parametrize("train", [FULL, FULL | {"in_batch": False, "shared": True}], ids=["in batch", "lists"])
 def test_parts_equal_one_big_batch(make_objective, gradients, batch, train):
-    big_told, big = gradients(make_objective("dual", BIG, torch.float64, **train), batch)
-    told, parts = gradients(make_objective("dual", SMALL, torch.float64, **train), batch)
-    assert told == approx(big_told, rel=1e-10)
+    big_values, big = gradients(make_objective("dual", BIG, torch.float64, **train), batch)
+    values, parts = gradients(make_objective("dual", SMALL, torch.float64, **train), batch)
+    assert values == approx(big_values, rel=1e-10)
     for key, gradient in big.items():
         torch.testing.assert_close(parts[key], gradient, rtol=1e-10, atol=1e-10)
 

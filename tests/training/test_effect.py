@@ -79,8 +79,8 @@ def test_a_loss_near_chance_is_a_warning(train, name, value, warned):
 
 
 def test_a_training_without_a_gain_is_a_warning():
-    kept = no_gain(history(0.4, 0.3, 0.35), "dev")
-    assert kept == ("training did not help, its start is kept: dev nDCG@10 0.4000 at the start, 0.3500 after 20 steps")
+    warning = no_gain(history(0.4, 0.3, 0.35), "dev")
+    assert warning == "training did not help, its start is kept: dev nDCG@10 0.4000 at the start, 0.3500 after 20 steps"
     assert no_gain(history(0.4, 0.5, 0.35), "dev") == ""
     assert no_gain(history(0.4, 0.5, 0.35), "last").startswith("ends worse than its start")
     assert no_gain(history(0.4, 0.3, 0.45), "last") == ""

@@ -18,13 +18,13 @@ from tandem.training.forward import Budget
 @pytest.fixture(scope="module")
 def whole():
     """`whole(case, dtype, queries)`: loss and gradients of the one big batch."""
-    made = {}
+    cache = {}
 
     def make(case, dtype, queries=4):
         key = case, dtype, queries
-        if key not in made:
-            made[key] = results(case, BIG, DTYPES[dtype][0], queries)
-        return made[key]
+        if key not in cache:
+            cache[key] = results(case, BIG, DTYPES[dtype][0], queries)
+        return cache[key]
 
     return make
 
@@ -59,13 +59,13 @@ def test_parts_equal_one_big_batch(case, dtype, whole):
 def test_cached_gradients_replay_dropout(case):
     # One list: all of it is one part, whose micro-batches meet the same seeds with a graph and without.
     queries = 4 if case.startswith(("dual", "multi")) else 1
-    told = [
-        results(case, Budget(micro_tokens=60, graph_tokens=kept), torch.float64, queries, dropout=0.3)
-        for kept in (1 << 20, 1)
+    outcomes = [
+        results(case, Budget(micro_tokens=60, graph_tokens=graph_tokens), torch.float64, queries, dropout=0.3)
+        for graph_tokens in (1 << 20, 1)
     ]
-    assert_same(told[1], told[0], 1e-10)
+    assert_same(outcomes[1], outcomes[0], 1e-10)
     without = results(case, BIG, torch.float64, queries)[0]["loss"]
-    assert told[0][0]["loss"] != approx(without, rel=1e-3)
+    assert outcomes[0][0]["loss"] != approx(without, rel=1e-3)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -73,18 +73,18 @@ def test_several_processes_equal_one(case, whole, together):
     assert len(together) > 1
     for number, (dtype, queries, _) in enumerate(RUNS):
         start = f"{case}|{number}|"
-        for told, gradients in together:
+        for record, gradients in together:
             own = {path.removeprefix(start): g for path, g in gradients.items() if path.startswith(start)}
-            assert_same((told[f"{case}|{number}"], own), whole(case, dtype, queries), DTYPES[dtype][1])
+            assert_same((record[f"{case}|{number}"], own), whole(case, dtype, queries), DTYPES[dtype][1])
 
 
 def test_several_processes_validate_what_one_does(together):
     alone = [dev_values(), dev_values(lists=1)]
     assert 0 < alone[0]["dual"] < 1
-    for told, _ in together:
-        assert [list(values) for values in told["dev"]] == [["dual", "cross"]] * 2
-        assert told["dev"][0] == approx(alone[0])
-        assert told["dev"][1] == approx(alone[1])
+    for record, _ in together:
+        assert [list(values) for values in record["dev"]] == [["dual", "cross"]] * 2
+        assert record["dev"][0] == approx(alone[0])
+        assert record["dev"][1] == approx(alone[1])
 
 
 def test_shares_cover_the_batch_in_order():

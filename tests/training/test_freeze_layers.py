@@ -28,13 +28,13 @@ def learning(model):
 @pytest.mark.parametrize("name", ["dual", "cross", "joint"])
 def test_only_the_upper_layer_and_the_head_learn(name, quick_job):
     job = quick_job(name, train={"freeze_layers": 1, "lr": 1e-2})
-    made = stage.build(job, Positives(np.array([0]), np.array([2])), Budget(200, 400))
-    before = {path: parameter.detach().clone() for path, parameter in made.models.named_parameters()}
-    training = Training(job, job.params.train, made, stage.training_lists(job), None)
+    learner = stage.build(job, Positives(np.array([0]), np.array([2])), Budget(200, 400))
+    before = {path: parameter.detach().clone() for path, parameter in learner.models.named_parameters()}
+    training = Training(job, job.params.train, learner, stage.training_lists(job), None)
     training.run()
-    moved = {path for path, parameter in made.models.named_parameters() if not torch.equal(parameter, before[path])}
+    moved = {path for path, parameter in learner.models.named_parameters() if not torch.equal(parameter, before[path])}
     upper = {path for path in before if ".encoder.layer.1." in path or path.startswith("cross.head")}
-    assert moved == learning(made.models) == weights(made.models).keys() == upper
+    assert moved == learning(learner.models) == weights(learner.models).keys() == upper
     assert sum(len(group["params"]) for group in training.optimizer.param_groups) == len(upper)
     assert len({path.split(".")[0] for path in upper}) == len(PARTS[name])
 
@@ -64,6 +64,8 @@ def test_a_step_counts_as_less_work():
     # 2 of 6 operations a weight are left for the frozen one of two equal layers: (6 + 2) / (6 + 6) of the work
     drawn = Lists(np.arange(4), np.arange(0, 17, 4), np.ones(4, np.int64), np.arange(16))
     plain, frozen = (objective("dual", freeze_layers=count) for count in (0, 1))
-    cost, less = (operations_per_step(made.models, made.tokens, drawn, made.train) for made in (plain, frozen))
+    cost, less = (
+        operations_per_step(learner.models, learner.tokens, drawn, learner.train) for learner in (plain, frozen)
+    )
     assert layer_weights(frozen.models["dual"], frozen=True) * 2 == layer_weights(frozen.models["dual"])
     assert less / cost == pytest.approx(8 / 12)

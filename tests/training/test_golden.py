@@ -69,8 +69,8 @@ def curve(make_objective, make_job, lists, tmp_path):
     def make(name):
         (objective, own), budget = CURVES[name], Budget(200, 400)
         job = make_job("model", tmp_path / "golden-0000000000", {"objective": objective, "train": TRAIN | own})
-        made = make_objective(objective, budget, torch.float64, **TRAIN | own)
-        state = Training(job, job.params.train, made, lists, None).run()
+        learner = make_objective(objective, budget, torch.float64, **TRAIN | own)
+        state = Training(job, job.params.train, learner, lists, None).run()
         return [value for _, what, value in state.log if what == "loss"]
 
     return make
@@ -78,10 +78,10 @@ def curve(make_objective, make_job, lists, tmp_path):
 
 @pytest.mark.parametrize("name", CURVES)
 def test_a_curve_is_as_it_was(name, curve):
-    made = curve(name)
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    losses = curve(name)
+    curves = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     if os.environ.get("TANDEM_WRITE_CURVES"):
-        kept[name] = [float(f"{value:.10g}") for value in made]
-        KEPT.write_text(json.dumps({name: kept[name] for name in CURVES if name in kept}, indent=1) + "\n")
-    assert len(made) == STEPS
-    np.testing.assert_allclose(made, kept[name], rtol=RELATIVE)
+        curves[name] = [float(f"{value:.10g}") for value in losses]
+        KEPT.write_text(json.dumps({name: curves[name] for name in CURVES if name in curves}, indent=1) + "\n")
+    assert len(losses) == STEPS
+    np.testing.assert_allclose(losses, curves[name], rtol=RELATIVE)

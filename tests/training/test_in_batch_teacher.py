@@ -41,8 +41,8 @@ def test_margins_to_the_other_lists_passages_by_hand(make_objective, gradients, 
         others = [at for at in range(len(owner)) if owner[at] != query]
         margins = [side[query, first] - side[query, others] for side in (student, teacher)]
         errors.append((margins[0] - margins[1]).square().mean())
-    told, grads = gradients(objective, batch)
-    assert told == {"loss": approx(0.75 * float(torch.stack(errors).mean()), rel=1e-10)}
+    values, grads = gradients(objective, batch)
+    assert values == {"loss": approx(0.75 * float(torch.stack(errors).mean()), rel=1e-10)}
     assert all(gradient.abs().max() > 0 for name, gradient in grads.items() if name.endswith("query.weight"))
     assert all(weight.grad is None and not weight.requires_grad for weight in objective.teacher.model.parameters())
 
@@ -52,17 +52,17 @@ def test_the_teachers_distribution_over_the_whole_batch(make_objective, gradient
     objective = make_objective("dual", BIG, torch.float64, distil={"in_batch": in_batch})
     student, teacher = of_both(objective, batch)
     expected = kl_div(student.log_softmax(1), (teacher / 0.25).log_softmax(1), log_target=True, reduction="batchmean")
-    told, _ = gradients(objective, batch)
+    values, _ = gradients(objective, batch)
     supervised, _ = gradients(make_objective("dual", BIG, torch.float64), batch)
-    assert told["in_batch"] == approx(float(expected), rel=1e-10)
-    assert told["sup"] == approx(supervised["loss"], rel=1e-10)
+    assert values["in_batch"] == approx(float(expected), rel=1e-10)
+    assert values["sup"] == approx(supervised["loss"], rel=1e-10)
 
 
 def test_a_teacher_equal_to_its_student_teaches_nothing(make_objective, gradients, batch):
     objective = make_objective("multi", BIG, torch.float64, shared=True, distil=ALONE | {"in_batch": {"loss": "kl"}})
     objective.model.load_state_dict(objective.teacher.model.state_dict())
-    told, grads = gradients(objective, batch)
-    assert told["loss"] == approx(0.0, abs=1e-12)
+    values, grads = gradients(objective, batch)
+    assert values["loss"] == approx(0.0, abs=1e-12)
     assert all(gradient.abs().max() < 1e-10 for gradient in grads.values())
 
 

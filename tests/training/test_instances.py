@@ -64,12 +64,12 @@ def test_a_cross_encoder_s_row_is_a_single_pair():
 
 
 def test_the_loss_of_rows_is_the_mean_binary_cross_entropy_of_the_pairs():
-    made = objective("cross", dtype=torch.float64, loss="pointwise", instance="row")
+    learner = objective("cross", dtype=torch.float64, loss="pointwise", instance="row")
     passages = np.array([[2, -1], [-1, 5], [-1, 8]])
-    scores = made.scores(Batch(np.array([0, 0, 1]), passages), np.empty(0, np.int64))["cross"]
+    scores = learner.scores(Batch(np.array([0, 0, 1]), passages), np.empty(0, np.int64))["cross"]
     logits = scores[torch.from_numpy(passages >= 0)]
     expected = binary_cross_entropy_with_logits(logits, torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
-    values = made.backward(Batch(np.array([0, 0, 1]), passages), Seeds((1, 0)))
+    values = learner.backward(Batch(np.array([0, 0, 1]), passages), Seeds((1, 0)))
     assert values["loss"] == approx(expected.item())
 
 

@@ -29,8 +29,8 @@ def start(command, tmp_path):
 
     def run(job, **environment):
         line = [sys.executable, "-m", "tandem", "model", *command(job)]
-        told = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | environment
-        started.append(subprocess.Popen(line, env=told, stderr=subprocess.PIPE, text=True))
+        variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | environment
+        started.append(subprocess.Popen(line, env=variables, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield run
@@ -69,15 +69,15 @@ def test_two_devices_and_two_nodes_train_what_one_process_trains(dual, start, sl
     processes += [start(nodes, **slurm, SLURM_NODEID=str(node)) for node in range(2)]
     run(alone)
     for process in processes:
-        said = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, said
-        assert said.count("took") == (process is not processes[2])  # the first rank speaks
+        errors = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, errors
+        assert errors.count("took") == (process is not processes[2])  # the first rank speaks
     assert sha256(devices.out / WEIGHTS) == sha256(nodes.out / WEIGHTS)
-    one, two = (logged(job.out) for job in (alone, devices))
-    assert len(one) == 3 * 4
-    assert two == pytest.approx(one, rel=1e-4)
-    one, two = (load_file(job.out / WEIGHTS) for job in (alone, devices))
-    for name, value in one.items():
+    single, double = (logged(job.out) for job in (alone, devices))
+    assert len(single) == 3 * 4
+    assert double == pytest.approx(single, rel=1e-4)
+    single, double = (load_file(job.out / WEIGHTS) for job in (alone, devices))
+    for name, value in single.items():
         # Adam scales up gradients that are nothing but rounding, such as that of a key's bias, which softmax cancels.
-        np.testing.assert_allclose(two[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name)
+        np.testing.assert_allclose(double[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name)
     assert open_artifact(devices.out).manifest.execution["devices"] == 2

@@ -38,7 +38,7 @@ def test_a_stored_teachers_options_and_weights_count():
 
 @pytest.mark.parametrize("name", distillation)
 def test_a_live_teacher_learns_from_its_student_in_the_papers_semantics_alone(make_objective, gradients, batch, name):
-    told, grads = gradients(make_objective("joint", BIG, torch.float64, semantics=name), batch)
+    values, grads = gradients(make_objective("joint", BIG, torch.float64, semantics=name), batch)
     supervised = make_objective("cross", BIG, torch.float64, loss="listwise")
     joint = make_objective("joint", BIG, torch.float64, semantics=name)
     supervised.models.load_state_dict({k: v for k, v in joint.models.state_dict().items() if k.startswith("cross")})
@@ -46,7 +46,7 @@ def test_a_live_teacher_learns_from_its_student_in_the_papers_semantics_alone(ma
     same = all(torch.allclose(grads[key], gradient, rtol=1e-9, atol=1e-12) for key, gradient in alone.items())
     assert same is (name != "paper")
     assert any(key.startswith("dual") and gradient.abs().max() > 0 for key, gradient in grads.items())
-    made = joint.scores(batch, np.arange(60))  # the dual encoder's of the whole corpus
-    dual = made["dual"].gather(1, torch.from_numpy(np.maximum(batch.passages, 0)))
-    expected = distillation[name](dual, made["cross"], torch.from_numpy(batch.mask)).item() / 4
-    assert told["kl"] == approx(expected, rel=1e-9)
+    scores = joint.scores(batch, np.arange(60))  # the dual encoder's of the whole corpus
+    dual = scores["dual"].gather(1, torch.from_numpy(np.maximum(batch.passages, 0)))
+    expected = distillation[name](dual, scores["cross"], torch.from_numpy(batch.mask)).item() / 4
+    assert values["kl"] == approx(expected, rel=1e-9)

@@ -41,15 +41,15 @@ def test_a_visit_draws_one_positive_and_pads_short_lists(lists):
 
 
 def test_an_epoch_visits_every_list_once_and_the_last_batch_is_uneven(lists):
-    made = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, None)))
-    assert [len(b.queries) for b in made] == [2, 1]
-    assert sorted(int(q) for b in made for q in b.queries) == [7, 7, 9]
+    drawn = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, None)))
+    assert [len(b.queries) for b in drawn] == [2, 1]
+    assert sorted(int(q) for b in drawn for q in b.queries) == [7, 7, 9]
 
 
 def test_steps_are_full_batches_across_epochs(lists):
-    made = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, 3)))
-    assert [len(b.queries) for b in made] == [2, 2, 2]
-    assert Counter(int(q) for b in made for q in b.queries) == {7: 4, 9: 2}
+    drawn = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, 3)))
+    assert [len(b.queries) for b in drawn] == [2, 2, 2]
+    assert Counter(int(q) for b in drawn for q in b.queries) == {7: 4, 9: 2}
 
 
 def test_starting_in_the_middle_gives_the_same_batches(lists):
@@ -81,8 +81,8 @@ PINNED = [
 
 def test_draws_are_pinned(lists):
     """Other draws would be another training under the same key."""
-    made = [(b.queries.tolist(), b.passages.tolist()) for b in batches(Instances(lists, 3), 2, seed=5, visits=6)]
-    assert made == PINNED
+    draws = [(b.queries.tolist(), b.passages.tolist()) for b in batches(Instances(lists, 3), 2, seed=5, visits=6)]
+    assert draws == PINNED
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def poisoned_before(training, last):
     training.step = broken
 
 
-def kept(training):
+def load_checkpoint(training):
     """The checkpoint that is there, its weights in the models; step 0 where there is none."""
     return Checkpoints(training.job.out / "checkpoints").load(training.objective.models, training.optimizer)
 
@@ -65,10 +65,10 @@ def kept(training):
 def test_a_loss_that_is_no_number_ends_the_training_and_keeps_its_state(prepared, kind):
     training = prepared(kind)
     poisoned_before(training, 2)
-    told = r"train ce-0000000000: loss is nan at step 2 \(queries q\d, q\d …\); \S+ held inf or nan before it"
-    with pytest.raises(UserError, match=told):
+    message = r"train ce-0000000000: loss is nan at step 2 \(queries q\d, q\d …\); \S+ held inf or nan before it"
+    with pytest.raises(UserError, match=message):
         training.run()
-    there = kept(training)
+    there = load_checkpoint(training)
     assert there.step == 1
     assert [step for step, name, _ in there.log if name == "loss"] == [1]
     assert not (training.job.out / "stage.json").exists()
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_is_whole_is_not_given_up_for_one_that_is_not(prepared
     poisoned_before(training, 2)
     with pytest.raises(UserError, match="loss is nan at step 2"):
         training.run()
-    assert kept(training).step == 1
+    assert load_checkpoint(training).step == 1
     assert training.overflowed() == ""
 
 
@@ -88,14 +88,14 @@ def test_weights_that_overflow_in_the_last_step_are_not_handed_over(prepared, ki
     training = prepared(kind, queries_per_batch=4, lr=1e39)  # beyond what fp32 holds; loss and gradient are fine
     with pytest.raises(UserError, match=r"train ce-0000000000: \S+ holds inf or nan after step 1; lower train.lr"):
         training.run()
-    assert kept(training).step == 0
+    assert load_checkpoint(training).step == 0
 
 
 def test_weights_that_are_no_numbers_are_not_saved_on_the_way(prepared):
     training = prepared(checkpoint_seconds=0, lr=1e39)
     with pytest.raises(UserError, match="holds inf or nan after step 1"):
         training.run()
-    assert kept(training).step == 0
+    assert load_checkpoint(training).step == 0
 
 
 def test_a_gradient_that_is_no_number_changes_no_weight(training):
@@ -129,9 +129,9 @@ def test_lengthened_lists_repeat_no_passage():
     # Passages 0 and 1 are one: query 5 has a copy as its negative, query 6 gets it once, query 7 knows it as relevant.
     batch = Batch(np.array([4, 8, 5, 6, 7]), np.array([[0, 2], [1, -1], [3, 1], [2, -1], [2, 3]]))
     positives = Positives(np.array([4, 8, 5, 6, 7, 7]), np.array([0, 1, 3, 2, 2, 1]), COPIES)
-    made = positives.lengthened(batch).passages
-    assert made[:, :2].tolist() == batch.passages.tolist()
-    assert made[:, 2:].tolist() == [
+    lists = positives.lengthened(batch).passages
+    assert lists[:, :2].tolist() == batch.passages.tolist()
+    assert lists[:, 2:].tolist() == [
         [-1, -1, 3, -1, -1],
         [-1, -1, 3, 2, -1],
         [-1, -1, -1, 2, -1],
@@ -144,6 +144,6 @@ def test_known_positives_of_many_equal_a_search_for_each():
     rng = np.random.default_rng(0)
     queries, passages = rng.integers(0, 30, 200), rng.integers(0, 50, 200)
     pairs = set(zip(queries.tolist(), passages.tolist(), strict=True))
-    asked, among = rng.integers(0, 40, 25), rng.integers(0, 60, 70)
-    expected = [[(q, p) in pairs for p in among.tolist()] for q in asked.tolist()]
-    assert Positives(queries, passages).known(asked, among).tolist() == expected
+    query_rows, passage_rows = rng.integers(0, 40, 25), rng.integers(0, 60, 70)
+    expected = [[(q, p) in pairs for p in passage_rows.tolist()] for q in query_rows.tolist()]
+    assert Positives(queries, passages).known(query_rows, passage_rows).tolist() == expected

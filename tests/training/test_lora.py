@@ -32,12 +32,12 @@ TOUCHED = {
 @pytest.fixture
 def lora_job(quick_job):
     """`lora_job(objective, name, train, **execution)`: two towers or a cross-encoder with LoRA."""
-    return lambda *words, **told: quick_job(*words, shape={"lora": LORA, "shared": False}, **told)
+    return lambda *words, **options: quick_job(*words, shape={"lora": LORA, "shared": False}, **options)
 
 
 def numbers(job, objective, tokens):
     """What the models of an objective, or of a finished artifact's folder, give for some texts."""
-    opened, made = Tokens.open(tokens), {}
+    opened, outputs = Tokens.open(tokens), {}
     if objective is None:
         parts = {"dual": DualEncoder, "cross": CrossEncoder}
         models = {name: kind.load(job.out / name) for name, kind in parts.items() if (job.out / name).is_dir()}
@@ -48,11 +48,11 @@ def numbers(job, objective, tokens):
         model.eval()
         with torch.no_grad():
             if name == "cross":
-                made[name] = model(*texts, opened.template, "fp32")
+                outputs[name] = model(*texts, opened.template, "fp32")
             else:
-                made[name] = torch.stack([model.encode("query", texts[0], opened.template, "fp32"),
-                                          model.encode("passage", texts[1], opened.template, "fp32")])  # fmt: skip
-    return made
+                outputs[name] = torch.stack([model.encode("query", texts[0], opened.template, "fp32"),
+                                             model.encode("passage", texts[1], opened.template, "fp32")])  # fmt: skip
+    return outputs
 
 
 def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
@@ -90,21 +90,21 @@ def test_only_named_layers_get_an_adapter(encoder):
 @pytest.mark.parametrize("objective", ["dual", "cross", "joint"])
 def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective, lora_job, tokens, encoder, lists):
     job = lora_job(objective)
-    made = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
-    before = {name: p.detach().clone() for name, p in made.models.named_parameters()}
+    learner = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
+    before = {name: p.detach().clone() for name, p in learner.models.named_parameters()}
     drawn = stage.training_lists(job)
-    training = Training(job, job.params.train, made, drawn, None)
+    training = Training(job, job.params.train, learner, drawn, None)
     training.run()
-    learned = {name for name, p in made.models.named_parameters() if not torch.equal(p, before[name])}
+    learned = {name for name, p in learner.models.named_parameters() if not torch.equal(p, before[name])}
     expected = {name for name in before if ".lora_" in name or name.startswith("cross.head")}
     assert learned == expected
     assert len(learned) == len(TOUCHED[objective]) * 2 * 2 * LINEAR + 2 * (objective != "dual")
-    assert weights(made.models).keys() == expected
+    assert weights(learner.models).keys() == expected
     state = training.optimizer.state_dict()["state"]
     assert sum(moments["exp_avg"].numel() for moments in state.values()) == sum(before[n].numel() for n in expected)
 
     stage.write(job, training, State(4, [(4, "loss", 1.0)]), {}, [])
-    unmerged, loaded = numbers(job, made, tokens), numbers(job, None, tokens)
+    unmerged, loaded = numbers(job, learner, tokens), numbers(job, None, tokens)
     assert unmerged.keys() == loaded.keys()
     for name, values in unmerged.items():
         scale = float(values.abs().max())
@@ -135,9 +135,9 @@ def test_peft_loads_the_adapter_onto_what_the_training_started_from(lora_job, en
 
 def test_a_static_teacher_stays_as_it_is(lora_job, encoder):
     job = lora_job("joint", train={"teacher": "static"})
-    made = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
-    assert not any("lora" in name for name, _ in made.models["cross"].named_parameters())
-    assert {name.split(".")[0] for name in weights(made.models)} == {"dual"}
+    learner = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
+    assert not any("lora" in name for name, _ in learner.models["cross"].named_parameters())
+    assert {name.split(".")[0] for name in weights(learner.models)} == {"dual"}
 
 
 def test_interrupted_it_ends_with_the_same_bytes(lora_job, monkeypatch):

@@ -18,21 +18,21 @@ from tandem.training.losses.pairwise import (
 LN2 = torch.tensor(2.0).log().item()
 
 
-class Given(nn.Module):
+class FixedScores(nn.Module):
     """A cross-encoder of sentence-transformers' interface whose scores are given, one per pair in order."""
 
     num_labels, device = 1, torch.device("cpu")
 
     def __init__(self, scores):
         super().__init__()
-        self.given, self.seen = scores, 0
+        self.scores, self.seen = scores, 0
 
     def preprocess(self, pairs, **_):
         self.seen += len(pairs)
         return {"at": torch.arange(self.seen - len(pairs), self.seen)}
 
     def forward(self, tokens):
-        return {"scores": self.given[tokens["at"]]}
+        return {"scores": self.scores[tokens["at"]]}
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def lists():
 def theirs(make, scores, labels, mask):
     """Value and gradient of one of their cross-encoders' losses, the gradient in the lists' shape."""
     flat = scores[mask].requires_grad_()
-    loss = make(Given(flat))
+    loss = make(FixedScores(flat))
     lengths = mask.sum(1).tolist()
     value = loss((["q"] * 3, [["p"] * length for length in lengths]), list(labels[mask].split(lengths)))
     gradient = torch.zeros_like(scores)
@@ -61,9 +61,9 @@ def ours(loss, scores, *rest):
     return value.detach(), torch.autograd.grad(value, scores)[0]
 
 
-def same(one, other, factor):
+def same(actual, other, factor):
     """Whether value and gradient agree, the other's multiplied by a factor."""
-    for mine, their in zip(one, other, strict=True):
+    for mine, their in zip(actual, other, strict=True):
         torch.testing.assert_close(mine, their * factor, rtol=2e-5, atol=1e-6)
 
 
@@ -137,7 +137,7 @@ def test_kl_t2_is_their_mean_over_queries(vectors, temperature):
 
     queries, passages, teacher = vectors
     their = by_vectors(DistillKLDivLoss(None, temperature=temperature), queries, passages, teacher)
-    same(by_scores(lambda *given: kl_t2(*given, temperature=temperature), *vectors), their, 3)
+    same(by_scores(lambda *tensors: kl_t2(*tensors, temperature=temperature), *vectors), their, 3)
 
 
 def test_hinge_is_their_triplet_loss_of_the_negative_score(vectors):
@@ -146,7 +146,7 @@ def test_hinge_is_their_triplet_loss_of_the_negative_score(vectors):
     queries, passages, _ = vectors
     loss = TripletLoss(None, distance_metric=lambda x, y: -(x * y).sum(-1), triplet_margin=2.0)
     their = by_vectors(loss, queries, passages[:, :2], None)
-    same(by_scores(lambda *given: hinge(*given, margin=2.0), queries, passages[:, :2]), their, 3)
+    same(by_scores(lambda *tensors: hinge(*tensors, margin=2.0), queries, passages[:, :2]), their, 3)
 
 
 def test_listwise_over_a_whole_batch_is_their_multiple_negatives_ranking(vectors):

@@ -108,9 +108,9 @@ def test_regularisers_by_hand():
 
 def test_flops_prefers_activations_spread_over_dimensions():
     # the same L1 norm: one dimension that both texts use costs (1)² = 1, one each (1/2)² + (1/2)² = 1/2
-    same, spread = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.eye(2)
-    assert (flops(same).item(), flops(spread).item()) == (1.0, 0.5)
-    assert l1(same) == l1(spread)
+    same, distinct = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.eye(2)
+    assert (flops(same).item(), flops(distinct).item()) == (1.0, 0.5)
+    assert l1(same) == l1(distinct)
 
 
 def test_a_weight_grows_quadratically_and_then_stays():

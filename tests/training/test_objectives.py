@@ -30,7 +30,7 @@ def test_known_positives_in_batch_are_no_negatives(make_objective, batch):
 
 def test_in_batch_loss_equals_a_plain_softmax(make_objective, gradients, batch):
     objective = make_objective("dual", BIG, torch.float64, in_batch=True)
-    told, _ = gradients(objective, batch)
+    values, _ = gradients(objective, batch)
     sides = batch_texts(objective.model, objective.tokens, batch, "fp32", BIG, Seeds((1, 2)))
     queries, passages = (side.values().detach() for side in sides)
     scores, flat = queries @ passages.T, batch.passages[batch.mask]
@@ -41,17 +41,17 @@ def test_in_batch_loss_equals_a_plain_softmax(make_objective, gradients, batch):
         others = [j for j in range(len(flat)) if (owner[j] == q and j != first) or
                   (owner[j] != q and int(flat[j]) not in known[q])]  # fmt: skip
         losses.append(torch.logsumexp(scores[q, [first, *others]], 0) - scores[q, first])
-    assert told["loss"] == approx(float(torch.stack(losses).mean()), rel=1e-10)
+    assert values["loss"] == approx(float(torch.stack(losses).mean()), rel=1e-10)
 
 
 def test_joint_loss_is_its_two_parts_and_reaches_who_it_should(make_objective, gradients, batch):
     for semantics, teacher in (("paper", "dynamic"), ("reference", "dynamic"), ("paper", "static")):
         objective = make_objective("joint", BIG, torch.float64, semantics=semantics, teacher=teacher)
-        told, grads = gradients(objective, batch)
-        assert told["loss"] == approx(told["kl"] + told["sup"])
+        values, grads = gradients(objective, batch)
+        assert values["loss"] == approx(values["kl"] + values["sup"])
         assert any(name.startswith("dual") for name in grads)
         assert any(name.startswith("cross") for name in grads) is (teacher == "dynamic")
-        assert (told["sup"] == 0) is (teacher == "static")
+        assert (values["sup"] == 0) is (teacher == "static")
 
 
 def test_reference_trains_the_reranker_by_supervision_alone(make_objective, gradients, batch):
@@ -67,9 +67,9 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
 
 
 def test_in_batch_lengthens_joint_lists_by_the_others_positives(make_objective, batch):
-    made = make_objective("joint", in_batch=True).positives.lengthened(batch).passages[:, 4:]
+    added = make_objective("joint", in_batch=True).positives.lengthened(batch).passages[:, 4:]
     # what stands in a list is not added again; passage 5 is a known positive of query 3
-    assert made.tolist() == [[-1, -1, -1, -1], [-1, -1, 8, 11], [2, 5, -1, 11], [-1, -1, 8, -1]]
+    assert added.tolist() == [[-1, -1, -1, -1], [-1, -1, 8, 11], [2, 5, -1, 11], [-1, -1, 8, -1]]
 
 
 def test_list_scores_are_dot_products_over_the_temperature():

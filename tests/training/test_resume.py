@@ -93,12 +93,12 @@ def killed(model_job, command, tmp_path_factory):
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_killed_by_the_system(objective, size, killed, undisturbed):
-    made = killed / f"{objective}-{size}-0123456789"
+    folder = killed / f"{objective}-{size}-0123456789"
     there = undisturbed / f"{objective}-0000000000" if size == 1 else killed / f"{objective}-2-undisturbed-0123456789"
-    assert weights(made) == weights(there)
-    assert curves(made) == curves(there)
-    assert not (made / "checkpoints").exists()
-    died = json.loads((killed / f"{made.name}.killed").read_text())
+    assert weights(folder) == weights(there)
+    assert curves(folder) == curves(there)
+    assert not (folder / "checkpoints").exists()
+    died = json.loads((killed / f"{folder.name}.killed").read_text())
     assert died == sorted(died)
     assert died[-1] < TRAIN["steps"]
 
@@ -109,14 +109,14 @@ def test_splitting_the_work_differently_trains_the_same_model(model_job, undistu
 
     from tandem.training.stage import run
 
-    made = {}
+    tensors = {}
     for name, graph_tokens in (("whole", 1 << 20), ("parts", 64)):
         folder, train = tmp_path / f"{name}-0123456789", {"dropout": 0.0, "steps": 2}
         job = model_job("dual", folder, train, micro_tokens=1 << 20, graph_tokens=graph_tokens)
         run(job)
-        made[name] = load_file(job.out / "dual/shared/model.safetensors")
-    for key, value in made["whole"].items():
-        np.testing.assert_allclose(made["parts"][key], value, atol=2e-5)
+        tensors[name] = load_file(job.out / "dual/shared/model.safetensors")
+    for key, value in tensors["whole"].items():
+        np.testing.assert_allclose(tensors["parts"][key], value, atol=2e-5)
 
 
 def test_the_best_weights_are_kept(undisturbed):

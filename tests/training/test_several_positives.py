@@ -63,11 +63,11 @@ def test_a_visit_draws_so_many_positives_anew_and_fills_up_with_negatives():
 @pytest.mark.parametrize("name", ["dual", "cross", "joint"])
 def test_an_objective_s_loss_is_the_mean_over_its_positives(name):
     # Of a list (a, b, c, d) with positives a and b: half of that of (a, c, d), half of that of (b, c, d).
-    made = objective(name, dtype=torch.float64)
+    learner = objective(name, dtype=torch.float64)
     first = BATCH.part(0, 1)
 
     def supervised(passages, counts=None):
-        values = made.backward(replace(first, passages=np.array([passages]), positives=counts), Seeds((1, 0)))
+        values = learner.backward(replace(first, passages=np.array([passages]), positives=counts), Seeds((1, 0)))
         return values.get("sup", values["loss"])
 
     a, b, c, d = BATCH.passages[0].tolist()
@@ -80,9 +80,9 @@ def test_sizes_of_losses_and_the_cost_of_a_step_count_them():
     train = {"list_size": 4, "positives": 2, "queries_per_batch": 2, "in_batch": False}
     cross = TRAINING["cross"].model_validate(train)
     assert list_sizes(cross, LISTS) == [3, 3]  # a positive and two negatives, whatever else is in the list
-    made = objective("cross")
+    learner = objective("cross")
     costs = [
-        operations_per_step(made.models, made.tokens, LISTS, cross.model_copy(update={"positives": most}))
+        operations_per_step(learner.models, learner.tokens, LISTS, cross.model_copy(update={"positives": most}))
         for most in (1, 2, 3)
     ]
     assert costs[1] / costs[0] == approx(3.5 / 3)  # 2 + 2 and 1 + 2 passages, instead of 1 + 2 and 1 + 2

@@ -67,14 +67,14 @@ def test_stored_scores_teach_what_the_live_model_teaches(
     cross = CrossEncoder.load(cross_model.folder / "cross").to(dtype)
     positives = Positives(np.array([0]), np.array([0]))
     joint = Joint(dual, cross, opened, opened, LIVE.model_copy(update={"semantics": loss}), positives, Budget())
-    live_told, live = gradients(joint, replace(batch, teacher=None))
-    told, made = gradients(student(dtype, loss), batch)
-    assert told["loss"] == approx(live_told["loss"], rel=tolerance)
-    assert told["loss"] > 0.01
-    assert made.keys() == live.keys()
+    live_values, live = gradients(joint, replace(batch, teacher=None))
+    values, grads = gradients(student(dtype, loss), batch)
+    assert values["loss"] == approx(live_values["loss"], rel=tolerance)
+    assert values["loss"] > 0.01
+    assert grads.keys() == live.keys()
     scale = max(float(gradient.abs().max()) for gradient in live.values())
     for name, gradient in live.items():
-        torch.testing.assert_close(made[name], gradient, rtol=tolerance, atol=tolerance * scale)
+        torch.testing.assert_close(grads[name], gradient, rtol=tolerance, atol=tolerance * scale)
 
 
 @pytest.mark.parametrize("loss", distillation)
@@ -88,9 +88,9 @@ def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
     def distilled(scores, passages, stored):
         own = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
         mask = torch.from_numpy(passages >= 0)
-        made = list_loss(own, mask, own, Batch(np.arange(len(passages)), passages, stored))
-        made["distil"].backward()
-        return made["distil"].item(), own.grad.numpy()
+        terms = list_loss(own, mask, own, Batch(np.arange(len(passages)), passages, stored))
+        terms["distil"].backward()
+        return terms["distil"].item(), own.grad.numpy()
 
     value, gradient = distilled(scores, passages, stored)
     first, of_first = distilled(scores[:1, [0, 2, 3]], passages[:1, [0, 2, 3]], stored[:1, [0, 2, 3]])
@@ -119,8 +119,8 @@ def test_the_stage_learns_from_the_stored_scores(taught_job, student, gradients,
     run(taught_job)
     log = pq.read_table(taught_job.out / "log.parquet").to_pylist()
     first = next(row["value"] for row in log if (row["step"], row["name"]) == (1, "loss"))
-    told, _ = gradients(student(torch.float32, "paper"), taught(4, 4, 5))
-    assert first == approx(told["loss"], rel=1e-5)
+    values, _ = gradients(student(torch.float32, "paper"), taught(4, 4, 5))
+    assert first == approx(values["loss"], rel=1e-5)
 
 
 def test_a_teacher_of_other_lists_is_refused(taught_job, make_job, lists, tmp_path):

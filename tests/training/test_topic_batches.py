@@ -41,10 +41,10 @@ def test_queries_of_other_splits_have_no_topic(model_job, dataset, topics, tmp_p
     collection = Collection(dataset)
     job = model_job("dual", tmp_path / "m-0123456789", TRAIN, more={"topics": topics})
     rows = query_rows(collection)
-    found = topics_of(job, rows)
+    row_topics = topics_of(job, rows)
     train, dev = (rows.rows(list(collection.queries(split))) for split in ("train", "dev"))
-    assert found[train].tolist() == (np.arange(len(train)) % 2).tolist()
-    assert set(found[dev].tolist()) == {-1}
+    assert row_topics[train].tolist() == (np.arange(len(train)) % 2).tolist()
+    assert set(row_topics[dev].tolist()) == {-1}
     assert topics_of(model_job("dual", tmp_path / "n-0123456789"), rows) is None
 
 

@@ -127,13 +127,13 @@ def with_layers(model, options):
 def late_interaction(shared, **options):
     """Vectors of 8 numbers for tokens; id 4 is [MASK], ids 5 to 30 are punctuation."""
     query = bert()
-    made = TokenVectors(query, query if shared else bert(), "cls", True, 1.0)
+    model = TokenVectors(query, query if shared else bert(), "cls", True, 1.0)
     layers = [Dense(nn.Linear(32, 8, bias=False), nn.Identity(), TOKENS) for _ in range(2)]
-    made.dense.update(
+    model.dense.update(
         {"query": nn.ModuleList(layers[:1]), "passage": nn.ModuleList(layers[:1] if shared else layers[1:])}
     )
-    made.know(Multi(**{"dim": 8, "query_tokens": 12} | options), mask_id=4, skipped=list(range(5, 31)))
-    return made
+    model.know(Multi(**{"dim": 8, "query_tokens": 12} | options), mask_id=4, skipped=list(range(5, 31)))
+    return model
 
 
 def weigh(model, seed, dtype):
@@ -175,18 +175,18 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         "poly": poly,
     }
     if getattr(params, "loss", "") == "term_recall":
-        made = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
+        learner = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
         learn = CoTraining if name == "spade" else Dual
-        made = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher)
+        learner = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher)
     elif name == "cross":
-        made = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)
+        learner = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)
     else:
-        made = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world)
-    weigh(made.models, 2, dtype)
-    set_dropout(made.models, dropout)
+        learner = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world)
+    weigh(learner.models, 2, dtype)
+    set_dropout(learner.models, dropout)
     if params.freeze_layers:
-        freeze_layers(made.models, params.freeze_layers)
-    made.models.train()
-    return made
+        freeze_layers(learner.models, params.freeze_layers)
+    learner.models.train()
+    return learner

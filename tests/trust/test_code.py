@@ -28,30 +28,30 @@ def called(node: ast.Call) -> str:
 
 def faults(source: str) -> list[str]:
     """What a module does that no module here may."""
-    found = []
+    problems = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            found += [f"{node.lineno}: imports {name}" for name in names if name.split(".")[0] in MODULES]
+            problems += [f"{node.lineno}: imports {name}" for name in names if name.split(".")[0] in MODULES]
         if not isinstance(node, ast.Call):
             continue
-        name, told = called(node), {word.arg: ast.unparse(word.value) for word in node.keywords}
+        name, args = called(node), {word.arg: ast.unparse(word.value) for word in node.keywords}
         if name in CALLS or name.rpartition(".")[2] in FRAMES:
-            found.append(f"{node.lineno}: {name}")
-        if name in ("np.load", "numpy.load") and told.get("allow_pickle") != "False":
-            found.append(f"{node.lineno}: {name} without allow_pickle=False")
-        if told.get("allow_pickle") == "True" or told.get("shell") == "True" or told.get("weights_only") == "False":
-            found.append(f"{node.lineno}: {ast.unparse(node)}")
-        if "trust_remote_code" in told and told["trust_remote_code"] != "False":
-            found.append(f"{node.lineno}: trust_remote_code is {told['trust_remote_code']}")
+            problems.append(f"{node.lineno}: {name}")
+        if name in ("np.load", "numpy.load") and args.get("allow_pickle") != "False":
+            problems.append(f"{node.lineno}: {name} without allow_pickle=False")
+        if args.get("allow_pickle") == "True" or args.get("shell") == "True" or args.get("weights_only") == "False":
+            problems.append(f"{node.lineno}: {ast.unparse(node)}")
+        if "trust_remote_code" in args and args["trust_remote_code"] != "False":
+            problems.append(f"{node.lineno}: trust_remote_code is {args['trust_remote_code']}")
         if name == "yaml.load" and "LOADER" not in ast.unparse(node):
-            found.append(f"{node.lineno}: yaml.load without the safe loader")
-    return found
+            problems.append(f"{node.lineno}: yaml.load without the safe loader")
+    return problems
 
 
 def test_no_module_reads_or_writes_pickle_or_runs_what_it_reads():
     assert len(SOURCES) > 200
-    assert {str(path.relative_to(ROOT)): told for path in SOURCES if (told := faults(path.read_text()))} == {}
+    assert {str(path.relative_to(ROOT)): problems for path in SOURCES if (problems := faults(path.read_text()))} == {}
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_every_rule_and_profile_says_what_it_runs_in_one_way():
     # `run:` blocks may call shell(), whose values are quoted like those of shell lines
     for path in RULES:
         for line in re.findall(r"shell\((.*)\)", path.read_text()):
-            assert all(one.endswith(":q") for one in re.findall(r"\{([^{}]+)\}", line)), (path.name, line)
+            assert all(value.endswith(":q") for value in re.findall(r"\{([^{}]+)\}", line)), (path.name, line)

@@ -17,9 +17,9 @@ def folder(encoder_folder, tmp_path):
 
 
 def test_a_model_with_code_of_its_own_is_refused_and_not_run(folder):
-    told = json.loads((folder / "config.json").read_text())
-    told |= {"model_type": "mine", "auto_map": {"AutoConfig": "m.C", "AutoModel": "m.M"}, "architectures": ["M"]}
-    (folder / "config.json").write_text(json.dumps(told))
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "m.C", "AutoModel": "m.M"}, "architectures": ["M"]}
+    (folder / "config.json").write_text(json.dumps(config))
     (folder / "m.py").write_text(f"open({str(folder / 'run')!r}, 'w')\n")
     with pytest.raises(UserError, match="needs code of its own, which is never run \\(trust_remote_code\\)"):
         check_encoder(folder, folder)
@@ -27,8 +27,8 @@ def test_a_model_with_code_of_its_own_is_refused_and_not_run(folder):
 
 
 def test_an_unknown_family_is_a_line(folder):
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(told | {"model_type": "mine", "architectures": ["M"]}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mine", "architectures": ["M"]}))
     with pytest.raises(UserError, match=r"transformers cannot load it: .*mine") as caught:
         check_encoder(folder, folder)
     assert "\n" not in str(caught.value)

@@ -16,7 +16,7 @@ NAMES = ["../up", "/etc/passwd", "a/b", "..", ".", "a\0b", "a\nb", "-rf", "a b",
 SWEEP = {"grid": {"bm25.k1": [0.5, 0.9]}, "systems": ["bm25"]}
 
 
-def wanted(name):
+def configs_named(name):
     """Configurations in which something that is made has this name."""
     model = {"like": "de_bm25neg"}
     return {
@@ -30,11 +30,11 @@ def wanted(name):
     }
 
 
-@pytest.mark.parametrize("kind", wanted(""))
+@pytest.mark.parametrize("kind", configs_named(""))
 def test_a_name_that_is_no_plain_name_is_refused(configured, kind):
     for name in NAMES:
         with pytest.raises(UserError) as caught:
-            plan = FullPlan({**configured(), **wanted(name)[kind]}, ROOT)
+            plan = FullPlan({**configured(), **configs_named(name)[kind]}, ROOT)
             pytest.fail(f"{kind} {name!r} is planned: {plan.sweeps() or [stage.key for stage in plan.stages.values()]}")
         assert str(caught.value).isprintable(), (kind, name)
 
@@ -50,10 +50,10 @@ def test_ids_never_become_paths(make_job, tmp_path):
     ids = ["../../../up", "/etc/passwd", "a/b", "..", "$(touch${IFS}pwned)", "<script>"]
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
-    rows = [{"_id": one, "title": "", "text": f"text {at}"} for at, one in enumerate(ids)]
+    rows = [{"_id": item, "title": "", "text": f"text {at}"} for at, item in enumerate(ids)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "queries.jsonl").write_text("".join(json.dumps({"_id": one, "text": "asks"}) + "\n" for one in ids))
-    judged = "".join(f"{one}\t{one}\t1\n" for one in ids)
+    (folder / "queries.jsonl").write_text("".join(json.dumps({"_id": item, "text": "asks"}) + "\n" for item in ids))
+    judged = "".join(f"{item}\t{item}\t1\n" for item in ids)
     (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
     before = set(tmp_path.rglob("*"))
     out = tmp_path / "results/mine/dataset/mine-0000000000"

@@ -36,14 +36,14 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     config["runs"] = {"told": {"paths": {"test": str(run)}}}
     config["systems"] = ["told"]
     plan = FullPlan(copy.deepcopy(config), ROOT)
-    made = list(plan.stages.values())
-    lines = [f"printf '%s\\0' {stage.args} {stage.how}" for stage in made]
+    stages = list(plan.stages.values())
+    lines = [f"printf '%s\\0' {stage.args} {stage.how}" for stage in stages]
     read = subprocess.run(["bash", "-c", "set -euo pipefail\n" + "\n".join(lines)], capture_output=True, check=True)
     expected = []
-    for stage in made:
-        told = [(f"--params.{path}", format_value(value)) for path, value in flatten(stage.values).items()]
-        told += [(f"--in.{role}", one.folder) for role, one in stage.upstream.items()]
-        expected += [word for pair in sorted(told) for word in pair]
+    for stage in stages:
+        options = [(f"--params.{path}", format_value(value)) for path, value in flatten(stage.values).items()]
+        options += [(f"--in.{role}", source.folder) for role, source in stage.upstream.items()]
+        expected += [word for pair in sorted(options) for word in pair]
         how = sorted((f"--run.{name}", format_value(value)) for name, value in stage.execution.items())
         expected += [word for pair in how for word in pair]
     assert read.stdout.decode().split("\0")[:-1] == expected
@@ -61,8 +61,8 @@ def test_snakemake_reads_data_from_a_folder_with_such_a_name(tiny_dag, planned_m
     line[line.index("--configfile") + 1] = str(tmp_path / "config.yaml")
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / planned_manifest).read_text())
-    assert told["execution"]["path"] == str(folder)
+    manifest = json.loads((tmp_path / planned_manifest).read_text())
+    assert manifest["execution"]["path"] == str(folder)
     assert not list(tmp_path.rglob("pwned"))
 
 

@@ -32,10 +32,10 @@ def test_divergence_by_hand_and_its_direction():
 def test_tau_b_with_a_tie_by_hand():
     # of the six pairs of four passages one is tied in the second list, four agree, one does not:
     # (4 - 1) / sqrt(6 · 5)
-    one, other = np.array([4.0, 3.0, 2.0, 1.0]), np.array([4.0, 2.0, 3.0, 2.0])
-    assert rank_correlation(one, other) == pytest.approx(3 / math.sqrt(30))
-    assert rank_correlation(one, -one) == pytest.approx(-1)
-    assert rank_correlation(one, np.ones(4)) is None
+    first, second = np.array([4.0, 3.0, 2.0, 1.0]), np.array([4.0, 2.0, 3.0, 2.0])
+    assert rank_correlation(first, second) == pytest.approx(3 / math.sqrt(30))
+    assert rank_correlation(first, -first) == pytest.approx(-1)
+    assert rank_correlation(first, np.ones(4)) is None
 
 
 def test_one_passage_has_nothing_to_compare():

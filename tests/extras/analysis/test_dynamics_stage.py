@@ -21,8 +21,8 @@ def inputs(dataset, tokens, drawn, joint_model, make_model, results, dual_model,
     """A joint model after four steps, its checkpoint after two, and what it started from."""
     before = make_model(results / "model" / "joint.1-00000000d1", ("dual", "cross"), seed=9, temperature=0.5)
     after = [
-        Artifact(one.folder, one.manifest.model_copy(update={"facts": {**one.manifest.facts, "steps": steps}}))
-        for one, steps in ((joint_model, 4), (before, 2))
+        Artifact(model.folder, model.manifest.model_copy(update={"facts": {**model.manifest.facts, "steps": steps}}))
+        for model, steps in ((joint_model, 4), (before, 2))
     ]
     return {
         "dataset": dataset, "candidates": drawn, "tokens": tokens, "cross_tokens": tokens,
@@ -35,9 +35,9 @@ def job(make_job, inputs, tmp_path):
     """`job(**more)`: the stage's job with these inputs instead; None leaves one out."""
 
     def make(queries=4, **more):
-        told = {role: one for role, one in {**inputs, **more}.items() if one is not None}
+        sources = {role: artifact for role, artifact in {**inputs, **more}.items() if artifact is not None}
         params = {"queries": queries, "list_size": 4, "seed": 5, **SCORING, "encode": SCORING}
-        return make_job("dynamics", tmp_path / "joint-00000000d2", params, told, {"workers": 1})
+        return make_job("dynamics", tmp_path / "joint-00000000d2", params, sources, {"workers": 1})
 
     return make
 
@@ -49,8 +49,8 @@ def rows_of(job):
 
 @torch.no_grad()
 def test_each_number_is_that_of_the_models(job, inputs, tokens):
-    made = job()
-    rows, sampled, texts = rows_of(made), sample(made), Tokens.open(tokens)
+    stage = job()
+    rows, sampled, texts = rows_of(stage), sample(stage), Tokens.open(tokens)
     assert [row["step"] for row in rows] == [0] * 4 + [2] * 4 + [4] * 4
     starts = np.concatenate([[0], sampled.ends])
     for at, (step, dual_of, cross_of) in enumerate([
@@ -60,11 +60,11 @@ def test_each_number_is_that_of_the_models(job, inputs, tokens):
         cross = CrossEncoder.load(inputs[cross_of].folder / "cross").eval()
         for number, query in enumerate(sampled.ids):
             own = slice(starts[number], starts[number + 1])
-            asked, found = sampled.queries[own], [texts.passages[p] for p in sampled.passages[own]]
-            q = dual.encode("query", [texts.queries[asked[0]]], texts.template, "fp32")
-            p = dual.encode("passage", found, texts.template, "fp32")
+            query_rows, passages = sampled.queries[own], [texts.passages[p] for p in sampled.passages[own]]
+            q = dual.encode("query", [texts.queries[query_rows[0]]], texts.template, "fp32")
+            p = dual.encode("passage", passages, texts.template, "fp32")
             de = (p @ q[0] / dual.temperature).double().numpy()
-            ce = cross([texts.queries[a] for a in asked], found, texts.template, "fp32").double().numpy()
+            ce = cross([texts.queries[a] for a in query_rows], passages, texts.template, "fp32").double().numpy()
             row, expected = rows[4 * at + number], dict(zip(FLOATS, compare(de, ce), strict=True))
             assert (row["step"], row["query_id"]) == (step, query)
             # vectors are kept in fp16: three digits

@@ -60,14 +60,14 @@ def test_a_repeated_positive_is_a_false_negative_before_anything_else():
     # 3 of 5 words are shared: exactly the threshold
     positive = [{"a", "b", "c", "d"}]
     assert jaccard({"a", "b", "c", "e"}, positive[0]) == 3 / 5
-    made = pair("taobao 2016", "a b c e", positives=positive)
-    assert guess(made) == (FALSE_NEGATIVE, "nearly the words of a labelled positive")
+    texts = pair("taobao 2016", "a b c e", positives=positive)
+    assert guess(texts) == (FALSE_NEGATIVE, "nearly the words of a labelled positive")
     assert guess(pair("taobao 2016", "a b e f", {"taobao": 5.0}, positives=positive))[0] == ENTITY
 
 
 def test_a_misspelt_word_is_told_before_a_missing_one():
-    made = pair("ipone taobao", "an iphone", {"taobao": 5.0}, misspelt={"ipone": "iphone"})
-    assert guess(made) == (TYPO, "ipone for iphone?")
+    texts = pair("ipone taobao", "an iphone", {"taobao": 5.0}, misspelt={"ipone": "iphone"})
+    assert guess(texts) == (TYPO, "ipone for iphone?")
 
 
 def test_half_of_the_weight_is_most_of_the_query():
@@ -107,5 +107,5 @@ def test_weights_and_misspellings_of_the_tiny_corpus(dataset):
 
 
 def test_unspaced_text_is_compared_by_pairs_of_characters():
-    made = Pair(terms("台北去瑞芳"), terms("从瑞芳回台北"), weights={"台北": 2.0, "瑞芳": 2.0})
-    assert guess(made)[0] == SYNTACTIC
+    texts = Pair(terms("台北去瑞芳"), terms("从瑞芳回台北"), weights={"台北": 2.0, "瑞芳": 2.0})
+    assert guess(texts)[0] == SYNTACTIC

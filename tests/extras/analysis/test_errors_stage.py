@@ -37,7 +37,7 @@ def ranked(tmp_path_factory, write_ranked, dataset):
 
 
 @pytest.fixture(scope="module")
-def made(ranked, make_job, dataset):
+def artifact(ranked, make_job, dataset):
     """The wrong results of six queries, three each."""
     job = make_job(
         "errors",
@@ -54,18 +54,18 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(made, dataset):
+def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(artifact, dataset):
     wrong = [query for query in Collection(dataset).queries("test") if query != "test-hare"]
     lowest = sorted(wrong, key=position)[:6]
-    rows = rows_of(made.path("sheet.csv"))
+    rows = rows_of(artifact.path("sheet.csv"))
     assert len(rows) == 18
     assert {row["query_id"] for row in rows} == set(lowest)
-    told = json.loads(made.path("summary.json").read_text())
-    assert {key: told[key] for key in ("queries", "without_positive", "percent", "sampled", "pairs")} == {
+    summary = json.loads(artifact.path("summary.json").read_text())
+    assert {key: summary[key] for key in ("queries", "without_positive", "percent", "sampled", "pairs")} == {
         "queries": 20, "without_positive": 19, "percent": 95.0, "sampled": 6, "pairs": 18
     }  # fmt: skip
-    assert sum(told["guesses"].values()) == 18
-    assert told["guesses"][ENTITY] == 18  # each asks for another animal than the hare
+    assert sum(summary["guesses"].values()) == 18
+    assert summary["guesses"][ENTITY] == 18  # each asks for another animal than the hare
 
 
 def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
@@ -94,15 +94,15 @@ def test_a_query_is_not_wrong_for_its_own_id_where_the_score_ignores_it(
     assert wrong == {False: {"test-otter", "test-hare"}, True: {"test-hare"}}
 
 
-def test_a_row_shows_texts_ranks_the_guess_and_leaves_the_annotator_s_columns_empty(made):
-    row = next(row for row in rows_of(made.path("sheet.csv")) if row["rank"] == "2")
+def test_a_row_shows_texts_ranks_the_guess_and_leaves_the_annotator_s_columns_empty(artifact):
+    row = next(row for row in rows_of(artifact.path("sheet.csv")) if row["rank"] == "2")
     name = row["query_id"].removeprefix("test-")
     assert (row["doc_id"], row["positive_rank"]) == ("hare-2", "4")
     assert row["query"] == f"how does the {name} behave"
     assert f"the {name} " in row["positive"]
     assert (row["guess"], row["why"]) == (ENTITY, f"no {name}")
     assert (row["type"], row["note"]) == ("", "")
-    assert pq.read_metadata(made.path("pairs.parquet")).num_rows == 18
+    assert pq.read_metadata(artifact.path("pairs.parquet")).num_rows == 18
 
 
 def test_no_wrong_query_is_one_line(ranked, make_job, dataset, tmp_path):
@@ -117,13 +117,13 @@ def test_no_wrong_query_is_one_line(ranked, make_job, dataset, tmp_path):
 
 
 @pytest.fixture
-def filled(made, tmp_path):
+def filled(artifact, tmp_path):
     """`filled({row: type})`: the sheet with some types filled in, saved as a German spreadsheet does."""
 
     def make(types, delimiter=";"):
-        rows = rows_of(made.path("sheet.csv"))
-        for at, told in types.items():
-            rows[at]["type"] = told
+        rows = rows_of(artifact.path("sheet.csv"))
+        for at, label in types.items():
+            rows[at]["type"] = label
         with open(tmp_path / "filled.csv", "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
             writer.writeheader()
@@ -133,9 +133,9 @@ def filled(made, tmp_path):
     return make
 
 
-def test_a_filled_sheet_is_read_back(made, filled):
+def test_a_filled_sheet_is_read_back(artifact, filled):
     path = filled({0: "entity", 1: "ENTITY MISMATCH", 5: " other "})
-    assert read_types(path, made) == [ENTITY, ENTITY, OTHER]
+    assert read_types(path, artifact) == [ENTITY, ENTITY, OTHER]
 
 
 @pytest.mark.parametrize(
@@ -152,30 +152,30 @@ def test_a_filled_sheet_is_read_back(made, filled):
         (lambda text: text.replace("type;", "kind;", 1), r"filled\.csv:1: no column type \(found: query_id, "),
     ],
 )
-def test_a_mistake_on_the_sheet_is_one_line(made, filled, change, message):
+def test_a_mistake_on_the_sheet_is_one_line(artifact, filled, change, message):
     path = filled({0: "entity"})
     path.write_text(change(path.read_text()))
     with pytest.raises(UserError, match=message):
-        read_types(path, made)
+        read_types(path, artifact)
 
 
-def table(made, out, *more):
-    run_command(["error-table", "--errors", str(made.folder), "--printed", str(PRINTED), "--out", str(out), *more])
+def table(artifact, out, *more):
+    run_command(["error-table", "--errors", str(artifact.folder), "--printed", str(PRINTED), "--out", str(out), *more])
     return rows_of(out)
 
 
-def test_table_10_from_a_filled_sheet(made, filled, tmp_path):
+def test_table_10_from_a_filled_sheet(artifact, filled, tmp_path):
     types = {0: "entity", 1: "numeral", 2: "other", 3: "other"}
-    rows = table(made, tmp_path / "t/table10.csv", "--sheet", str(filled(types, ",")))
-    found = {(row["category"], row["type"]): row for row in rows}
+    rows = table(artifact, tmp_path / "t/table10.csv", "--sheet", str(filled(types, ",")))
+    lines = {(row["category"], row["type"]): row for row in rows}
     assert len(rows) == 8 + 3 + 1
-    assert found["Others", "Others"] == {
+    assert lines["Others", "Others"] == {
         "category": "Others", "type": "Others", "printed": "8.2", "printed_pairs": "41.0", "pairs": "2",
         "share": "50.0000", "difference": "41.8000",
     }  # fmt: skip
-    salient = found["Salient Phrase Mismatch", ""]
+    salient = lines["Salient Phrase Mismatch", ""]
     assert (salient["printed"], salient["pairs"], salient["share"]) == ("53.4", "2", "50.0000")
-    assert (found["", ""]["printed"], found["", ""]["printed_pairs"], found["", ""]["pairs"]) == ("100.0", "500.0", "4")
+    assert (lines["", ""]["printed"], lines["", ""]["printed_pairs"], lines["", ""]["pairs"]) == ("100.0", "500.0", "4")
     page = (tmp_path / "t/table10.md").read_text()
     assert "Own: 4 pairs, annotated." in page
     assert "The printed shares add up to 100 %; all are whole numbers of 500 pairs." in page
@@ -183,20 +183,20 @@ def test_table_10_from_a_filled_sheet(made, filled, tmp_path):
     assert "+41.8" in (tmp_path / "t/table10.html").read_text()
 
 
-def test_without_a_sheet_the_table_says_that_it_guesses(made, tmp_path):
-    rows = table(made, tmp_path / "table10.csv")
+def test_without_a_sheet_the_table_says_that_it_guesses(artifact, tmp_path):
+    rows = table(artifact, tmp_path / "table10.csv")
     assert rows[0]["pairs"] == "18"
     assert "guessed from words, not annotated" in (tmp_path / "table10.md").read_text()
 
 
-def test_an_empty_sheet_makes_no_table(made, filled, tmp_path):
+def test_an_empty_sheet_makes_no_table(artifact, filled, tmp_path):
     with pytest.raises(UserError, match=r"filled\.csv: no row has a type yet"):
-        table(made, tmp_path / "table10.csv", "--sheet", str(filled({})))
+        table(artifact, tmp_path / "table10.csv", "--sheet", str(filled({})))
 
 
 def test_printed_shares_that_cannot_be_counts_are_told():
     printed = error_table.printed_shares(PRINTED)
     assert list(printed) == list(TYPES)
     assert list(printed.values()) == [39, 5, 9.4, 1, 1.6, 21, 14.8, 8.2]
-    told = error_table.arithmetic({**printed, ENTITY: 39.1})
-    assert told == f"The printed shares add up to 100.1 %; no whole number: {ENTITY}."
+    sentence = error_table.arithmetic({**printed, ENTITY: 39.1})
+    assert sentence == f"The printed shares add up to 100.1 %; no whole number: {ENTITY}."

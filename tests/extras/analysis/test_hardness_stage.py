@@ -26,13 +26,13 @@ ROWS = pd.DataFrame(
 
 
 def test_shares_and_quartiles_by_hand():
-    told = count_negatives(ROWS, 0.5)
+    counts = count_negatives(ROWS, 0.5)
     # ranks 1, 3, 5: the passage without a rank is not among them; 0.5 is not above 0.5
-    assert told["a"] == {
+    assert counts["a"] == {
         "negatives": 4, "queries": 2, "rank": [2.0, 3.0, 4.0], "judge": [0.175, 0.35, 0.525],
         "false_negatives": 25.0, "found_positives": 50.0,
     }  # fmt: skip
-    assert told["b"]["found_positives"] is None
+    assert counts["b"]["found_positives"] is None
     assert list(count_negatives(ROWS, None)["b"]) == ["negatives", "queries", "rank"]
 
 
@@ -41,7 +41,7 @@ def job(make_job, dataset, drawn, tmp_path):
     """`job(params, **inputs)`: the stage's job over two models' lists, which are the same."""
 
     def make(params=(), **inputs):
-        told = {
+        settings = {
             "models": ["ce", "joint"],
             "drawn_from": ["bm25", "bm25"],
             "queries": 3,
@@ -49,34 +49,36 @@ def job(make_job, dataset, drawn, tmp_path):
             **dict(params),
         }
         lists = {"candidates.0": drawn, "candidates.1": drawn}
-        return make_job("hardness", tmp_path / "negatives-00000000d3", told, {"dataset": dataset, **lists, **inputs})
+        return make_job(
+            "hardness", tmp_path / "negatives-00000000d3", settings, {"dataset": dataset, **lists, **inputs}
+        )
 
     return make
 
 
 def test_every_row_has_the_judge_s_probability(job, cross_model, tokens):
-    made = job({"precision": "fp32", "batch_tokens": 2048}, **{"judge.0": cross_model, "judge_tokens.0": tokens})
-    run(made)
-    rows = pq.read_table(open_artifact(made.out).path("negatives.parquet")).to_pandas()
+    stage = job({"precision": "fp32", "batch_tokens": 2048}, **{"judge.0": cross_model, "judge_tokens.0": tokens})
+    run(stage)
+    rows = pq.read_table(open_artifact(stage.out).path("negatives.parquet")).to_pandas()
     names = ["ce: bm25", "ce: bm25, denoised", "joint: bm25", "joint: bm25, denoised"]
     assert rows.groupby("source", sort=False).size().to_dict() == dict.fromkeys(names, 3 * 6)
-    lists = pd.DataFrame(listed_rows(made.inputs["candidates.0"]))
-    kept = lists[lists["query_id"].isin(set(rows["query_id"]))]
+    lists = pd.DataFrame(listed_rows(stage.inputs["candidates.0"]))
+    selected = lists[lists["query_id"].isin(set(rows["query_id"]))]
     scores = PairScores(cross_model, tokens, "fp32", 2048)
-    expected = probability(scores.score(kept["query_row"].to_numpy(), kept["passage_row"].to_numpy()))
-    assert np.allclose(rows["judge"][: len(kept)], expected, atol=1e-6)
-    told = json.loads((made.out / "summary.json").read_text())
-    assert told["judges"] == [cross_model.key]
-    assert told["dropped"] == {"ce": {"known positive": 12}, "joint": {"known positive": 12}}
+    expected = probability(scores.score(selected["query_row"].to_numpy(), selected["passage_row"].to_numpy()))
+    assert np.allclose(rows["judge"][: len(selected)], expected, atol=1e-6)
+    summary = json.loads((stage.out / "summary.json").read_text())
+    assert summary["judges"] == [cross_model.key]
+    assert summary["dropped"] == {"ce": {"known positive": 12}, "joint": {"known positive": 12}}
     # four of five negatives have a rank: 10, 30, 40, 50
-    assert told["sources"]["ce: bm25"]["rank"] == [25.0, 35.0, 42.5]
-    assert told["sources"]["joint: bm25, denoised"]["rank"] == [20.0, 30.0, 40.0]
+    assert summary["sources"]["ce: bm25"]["rank"] == [25.0, 35.0, 42.5]
+    assert summary["sources"]["joint: bm25, denoised"]["rank"] == [20.0, 30.0, 40.0]
 
 
 def test_without_judges_ranks_are_told_and_shown(job):
-    made = job()
-    run(made)
-    artifact = open_artifact(made.out)
+    stage = job()
+    run(stage)
+    artifact = open_artifact(stage.out)
     assert views.sources(artifact)["negatives"].tolist() == [15, 15, 15, 15]
     assert views.sources(artifact)["judged false (%)"].isna().all()
     shown = views.hardness_plot(artifact, "rank").to_dict()

@@ -35,29 +35,29 @@ def notebook_of(*sources):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """An executed notebook of a kernel that a user's settings and kernels would have spoilt."""
+def notebooks(tmp_path_factory):
+    """A notebook as written and as executed, where a user's settings and kernels would have spoilt it."""
     home = tmp_path_factory.mktemp("home")
     (home / "kernels/python3").mkdir(parents=True)
     (home / "kernels/python3/kernel.json").write_text('{"argv": ["/bin/false"], "display_name": "broken"}')
     (home / "profile_default/startup").mkdir(parents=True)
     (home / "profile_default/startup/0.py").write_text("artifact = 'spoilt'; raise SystemExit(1)")
-    told = notebook_of("artifact = ''", "import sys; print(sys.executable, artifact)", "artifact[::-1]")
+    source = notebook_of("artifact = ''", "import sys; print(sys.executable, artifact)", "artifact[::-1]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(home))
         patch.setenv("IPYTHONDIR", str(home))
-        return told, execute(told, {"artifact": "a\"b'c"}, "x.ipynb")
+        return source, execute(source, {"artifact": "a\"b'c"}, "x.ipynb")
 
 
-def test_the_kernel_is_this_interpreter_and_the_parameter_is_set(made):
-    told, executed = made
+def test_the_kernel_is_this_interpreter_and_the_parameter_is_set(notebooks):
+    source, executed = notebooks
     assert executed.cells[1].source == "artifact = 'a\"b\\'c'"
     assert executed.cells[2].outputs[0].text == f"{sys.executable} a\"b'c\n"
-    assert [len(cell.outputs) for cell in told.cells] == [0, 0, 0]  # the notebook itself is as it was
+    assert [len(cell.outputs) for cell in source.cells] == [0, 0, 0]  # the notebook itself is as it was
 
 
-def test_the_page_loads_nothing(made):
-    text = page(made[1], "Title")
+def test_the_page_loads_nothing(notebooks):
+    text = page(notebooks[1], "Title")
     assert "c\\'b\"a" in text
     for loads in ('src="http', 'href="http', "url(http", 'import("http', 'from "http'):
         assert loads not in text

@@ -34,13 +34,13 @@ def inputs(make_collection, make_run, tmp_path):
 
 def audit(make_job, out, inputs, **params):
     run(make_job("false_negatives", out, PARAMS | params, inputs))
-    made = open_artifact(out, "false_negatives")
-    with open(made.path("sheet.csv"), encoding="utf-8", newline="") as file:
+    artifact = open_artifact(out, "false_negatives")
+    with open(artifact.path("sheet.csv"), encoding="utf-8", newline="") as file:
         sheet = file.read()
     assert sheet.startswith("\ufeffquery_id,")
     rows = list(csv.DictReader(sheet.removeprefix("\ufeff").splitlines()))
-    pool = pq.read_table(made.path("pool.parquet")).to_pylist()
-    return made, pool, rows, json.loads(made.path("summary.json").read_text())
+    pool = pq.read_table(artifact.path("pool.parquet")).to_pylist()
+    return artifact, pool, rows, json.loads(artifact.path("summary.json").read_text())
 
 
 def test_fusion_by_hand():
@@ -49,16 +49,16 @@ def test_fusion_by_hand():
 
 
 def test_without_a_judge_the_runs_rank(make_job, inputs, tmp_path):
-    made, pool, sheet, summary = audit(make_job, tmp_path / "a-0123456789", inputs)
-    one, two = 1 / 61, 1 / 62
+    artifact, pool, sheet, summary = audit(make_job, tmp_path / "a-0123456789", inputs)
+    first, second = 1 / 61, 1 / 62
     # q1: bm25 finds p1, p2 and de finds p3, p1; q2: bm25 finds p2, p4 and de finds p4, p5 (equal to p2's second rank)
     expected = [
-        ("q1", "p1", 1, one + two, ["bm25.test", "de.test"], 1, False),
-        ("q1", "p3", 2, one, ["de.test"], None, True),
-        ("q1", "p2", 3, two, ["bm25.test"], None, True),
-        ("q2", "p4", 1, one + two, ["bm25.test", "de.test"], None, True),
-        ("q2", "p2", 2, one, ["bm25.test"], 0, False),
-        ("q2", "p5", 3, two, ["de.test"], None, True),
+        ("q1", "p1", 1, first + second, ["bm25.test", "de.test"], 1, False),
+        ("q1", "p3", 2, first, ["de.test"], None, True),
+        ("q1", "p2", 3, second, ["bm25.test"], None, True),
+        ("q2", "p4", 1, first + second, ["bm25.test", "de.test"], None, True),
+        ("q2", "p2", 2, first, ["bm25.test"], 0, False),
+        ("q2", "p5", 3, second, ["de.test"], None, True),
     ]
     names = ("query_id", "doc_id", "rank", "score", "systems", "relevance", "asked")
     assert [tuple(row[n] for n in names if n != "score") for row in pool] == [e[:3] + e[4:] for e in expected]
@@ -72,7 +72,7 @@ def test_without_a_judge_the_runs_rank(make_job, inputs, tmp_path):
     assert sheet[0]["query"] == "first query"
     assert sheet[2]["query"] == "'=second"
     assert (sheet[2]["title"], sheet[2]["passage"]) == ("A title", "passage number 4")
-    assert summary["scored_by"] == "reciprocal rank fusion (k = 60)" == made.manifest.facts["scored_by"]
+    assert summary["scored_by"] == "reciprocal rank fusion (k = 60)" == artifact.manifest.facts["scored_by"]
     assert "above_threshold" not in summary
     assert summary["queries"] == 3
     assert summary["without_result"] == 1
@@ -124,7 +124,7 @@ def test_judges_rank_and_give_a_verdict(make_job, make_run, dataset, tokens, cro
             CrossEncoder.load(model.folder / "cross").score(left, right, opened.template, "fp32", 512).astype(float)
             for model in (cross_model, joint_model)
         ]
-        return np.mean([1 / (1 + np.exp(-one)) for one in each], axis=0)
+        return np.mean([1 / (1 + np.exp(-logits)) for logits in each], axis=0)
 
     assert [row["score"] for row in pool] == pytest.approx(
         judged([(r["query_id"], r["doc_id"]) for r in pool]), abs=1e-6
@@ -152,8 +152,8 @@ def test_judges_rank_and_give_a_verdict(make_job, make_run, dataset, tokens, cro
 
 def test_a_split_without_judgements_is_all_unlabelled(make_job, make_collection, make_run, tmp_path):
     data = make_collection(tmp_path / "d-0123456789", PASSAGES, QUERIES)
-    one = make_run(tmp_path / "r-0123456789", data, "test", {"q1": ["p1"]})
-    _, pool, _, summary = audit(make_job, tmp_path / "a-0123456789", {"dataset": data, "run.0": one})
+    ranked = make_run(tmp_path / "r-0123456789", data, "test", {"q1": ["p1"]})
+    _, pool, _, summary = audit(make_job, tmp_path / "a-0123456789", {"dataset": data, "run.0": ranked})
     assert [(row["doc_id"], row["asked"]) for row in pool] == [("p1", True)]
     assert summary["above_best_positive"] == {"queries": 0, "of": 0, "percent": None}
 
@@ -172,9 +172,9 @@ def test_runs_that_do_not_fit(make_job, make_run, inputs, tmp_path):
 
 
 def test_so_many_queries_are_looked_at_and_named(make_job, inputs, tmp_path):
-    made, pool, sheet, summary = audit(make_job, tmp_path / "a-0123456789", inputs, queries=2)
+    artifact, pool, sheet, summary = audit(make_job, tmp_path / "a-0123456789", inputs, queries=2)
     # sha1 of q1, q2, q3 begins with e04, f23, 794: the two lowest are q1 and q3
-    assert pq.read_table(made.path("queries.parquet")).to_pylist() == [
+    assert pq.read_table(artifact.path("queries.parquet")).to_pylist() == [
         {"query_id": "q1", "split": "test"}, {"query_id": "q3", "split": "test"}
     ]  # fmt: skip
     assert {row["query_id"] for row in [*pool, *sheet]} == {"q1"}

@@ -35,10 +35,10 @@ RANKED = {"q1": ["p2", "p3", "p1"], "q2": ["p1", "p2", "p4"], "q3": ["p4"]}
 @pytest.fixture
 def inputs(make_job, make_collection, make_run, tmp_path):
     data = make_collection(tmp_path / "d" / "mini-0123456789", PASSAGES, QUERIES, QRELS)
-    one = make_run(tmp_path / "r" / "bm25.test-0123456789", data, "test", RANKED)
+    run = make_run(tmp_path / "r" / "bm25.test-0123456789", data, "test", RANKED)
     out = tmp_path / "pool" / "p-0123456789"
     params = {"split": "test", "depth": 50, "top": 5, "threshold": 0.5}
-    pool_stage(make_job("false_negatives", out, params, {"dataset": data, "run.0": one}))
+    pool_stage(make_job("false_negatives", out, params, {"dataset": data, "run.0": run}))
     return {"dataset": data, "pool": open_artifact(out)}
 
 
@@ -47,26 +47,30 @@ def relabel(make_job, out, inputs, sheet=None, text=None, **params):
         sheet.write_bytes(text if isinstance(text, bytes) else text.encode())
     execution = {"path": str(sheet)} if sheet else {}
     relabel_stage(make_job("relabel", out, params, inputs, execution))
-    made = open_artifact(out, "relabel")
-    table = pq.read_table(made.path("qrels.parquet"))
+    artifact = open_artifact(out, "relabel")
+    table = pq.read_table(artifact.path("qrels.parquet"))
     assert table.schema.equals(QRELS_SCHEMA)
-    return made, list(zip(*table.to_pydict().values(), strict=True)), json.loads(made.path("changes.json").read_text())
+    return (
+        artifact,
+        list(zip(*table.to_pydict().values(), strict=True)),
+        json.loads(artifact.path("changes.json").read_text()),
+    )
 
 
 def filled(inputs, verdicts):
     """The sheet with verdicts for (query, document)."""
     lines = inputs["pool"].path("sheet.csv").read_text(encoding="utf-8-sig").splitlines()
-    made = [lines[0]]
+    rows = [lines[0]]
     for line in lines[1:]:
-        made.append(line + verdicts.get(tuple(line.split(",")[:2]), ""))
-    return "\n".join(made) + "\n"
+        rows.append(line + verdicts.get(tuple(line.split(",")[:2]), ""))
+    return "\n".join(rows) + "\n"
 
 
 def test_annotators_add_positives(make_job, inputs, tmp_path):
     sheet = tmp_path / "filled.csv"
     text = filled(inputs, {("q1", "p2"): "1", ("q1", "p3"): " YES ", ("q2", "p2"): "0"})
     sheet.write_text(text)
-    made, qrels, changes = relabel(
+    artifact, qrels, changes = relabel(
         make_job, tmp_path / "a-0123456789", inputs, sheet, split="test", fingerprint=fingerprint(sheet)
     )
     assert qrels == [*QRELS, ("q1", "p2", 1, "test"), ("q1", "p3", 1, "test")]
@@ -82,17 +86,21 @@ def test_annotators_add_positives(make_job, inputs, tmp_path):
         "positives_per_query": {"before": 1.0, "after": 1.6667},
         "changes": {"q1": {"before": 1, "after": 3}},
     }
-    assert made.manifest.facts["verdict"] == "annotators"
+    assert artifact.manifest.facts["verdict"] == "annotators"
 
 
 def test_verdicts_that_a_model_filled_in_are_no_annotators(make_job, inputs, tmp_path):
     text = "query_id,doc_id,verdict,grade,filled_by\nq1,p2,1,3,some-model\nq1,p3,1,,\n"
-    made, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
+    artifact, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
     assert [row[:2] for row in qrels[len(QRELS) :]] == [("q1", "p2"), ("q1", "p3")]
-    assert (made.manifest.facts["verdict"], changes["verdict"], changes["machine_made"]) == ("machine", "machine", 1)
-    assert made.manifest.facts["warnings"] == ["a language model gave 1 of the sheet's verdicts, not annotators"]
+    assert (artifact.manifest.facts["verdict"], changes["verdict"], changes["machine_made"]) == (
+        "machine",
+        "machine",
+        1,
+    )
+    assert artifact.manifest.facts["warnings"] == ["a language model gave 1 of the sheet's verdicts, not annotators"]
     checked = text.replace("some-model", "")
-    made, _, changes = relabel(make_job, tmp_path / "b-0123456789", inputs, tmp_path / "s.csv", checked)
+    artifact, _, changes = relabel(make_job, tmp_path / "b-0123456789", inputs, tmp_path / "s.csv", checked)
     assert (changes["verdict"], "machine_made" in changes) == ("annotators", False)
 
 
@@ -154,8 +162,8 @@ def test_partners_that_do_not_fit(make_job, make_collection, inputs, tmp_path):
 def test_the_machines_verdict_is_marked_as_such(make_job, make_run, dataset, tokens, cross_model, tmp_path):
     names = pq.read_table(dataset.path("corpus.parquet"))["doc_id"].to_pylist()
     ranked = {f"test-{name[:-2]}": names[i : i + 4] for i, name in enumerate(names[:56]) if name.endswith("-1")}
-    one = make_run(tmp_path / "r" / "bm25.test-0123456789", dataset, "test", ranked)
-    inputs = {"dataset": dataset, "run.0": one, "judge.0": cross_model, "judge_tokens.0": tokens}
+    run = make_run(tmp_path / "r" / "bm25.test-0123456789", dataset, "test", ranked)
+    inputs = {"dataset": dataset, "run.0": run, "judge.0": cross_model, "judge_tokens.0": tokens}
     params = {"split": "test", "depth": 4, "top": 2, "threshold": 0.5, "precision": "fp32", "batch_tokens": 512}
     pool_stage(make_job("false_negatives", tmp_path / "pool" / "o-0123456789", params, inputs))
     rows = pq.read_table(tmp_path / "pool" / "o-0123456789" / "pool.parquet").to_pylist()
@@ -163,27 +171,27 @@ def test_the_machines_verdict_is_marked_as_such(make_job, make_run, dataset, tok
     out = tmp_path / "pool" / "p-0123456789"
     pool_stage(make_job("false_negatives", out, params | {"threshold": middle}, inputs))
     both = {"dataset": dataset, "pool": open_artifact(out)}
-    made, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", both, threshold=middle)
+    artifact, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", both, threshold=middle)
     likely = [(r["query_id"], r["doc_id"], 1, "test") for r in rows if r["asked"] and r["score"] > middle]
     assert qrels[20:] == likely != []
-    assert made.manifest.facts["verdict"] == "machine"
-    told = json.loads((out / "summary.json").read_text())
-    assert changes["changed"] == told["above_threshold"]["queries"]
-    assert changes["positives_per_query"]["after"] == told["positives"]["per_query_with_likely"]
+    assert artifact.manifest.facts["verdict"] == "machine"
+    summary = json.loads((out / "summary.json").read_text())
+    assert changes["changed"] == summary["above_threshold"]["queries"]
+    assert changes["positives_per_query"]["after"] == summary["positives"]["per_query_with_likely"]
     none, _, _ = relabel(make_job, tmp_path / "b-0123456789", both, threshold=1.0)
     assert none.manifest.facts["new_positives"] == 0
 
 
 def test_the_score_stage_takes_the_new_labels(make_job, inputs, tmp_path):
-    one = open_artifact(tmp_path / "r" / "bm25.test-0123456789")
-    made, _, _ = relabel(
+    run = open_artifact(tmp_path / "r" / "bm25.test-0123456789")
+    artifact, _, _ = relabel(
         make_job, tmp_path / "l-0123456789", inputs, tmp_path / "s.csv", "query_id,doc_id,verdict\nq1,p2,1\nq2,p2,1\n"
     )
     means = {}
-    for name, given in (("before", {}), ("after", {"labels": made})):
+    for name, labels in (("before", {}), ("after", {"labels": artifact})):
         out = tmp_path / f"{name}-0123456789"
         job = make_job(
-            "score", out, {"measures": ["RR@10"], "split": "test"}, {"dataset": inputs["dataset"], "run": one, **given}
+            "score", out, {"measures": ["RR@10"], "split": "test"}, {"dataset": inputs["dataset"], "run": run, **labels}
         )
         score(job)
         means[name] = json.loads((out / "statistics.json").read_text())["mean"]["RR@10"]

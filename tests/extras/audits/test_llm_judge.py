@@ -45,26 +45,26 @@ def graded(body):
 
 @pytest.fixture
 def stage(make_job, make_collection, make_run, server, tmp_path):
-    """`stage(name, endpoint, **params)`: the artifact of `judge_llm`; `stage.made(…)` runs any other stage."""
+    """`stage(name, endpoint, **params)`: the artifact of `judge_llm`; `stage.run_stage(…)` runs any other stage."""
     root = tmp_path / "results" / "mini"
     data = make_collection(root / "dataset" / "mini-0123456789", PASSAGES, QUERIES, QRELS)
     run = make_run(root / "bm25" / "bm25.test-0123456789", data, "test", RANKED)
 
-    def made(kind, function, params, inputs, execution=None, name=None):
+    def run_stage(kind, function, params, inputs, execution=None, name=None):
         out = root / kind / f"{name or kind}-0123456789"
         function(make_job(kind, out, params, inputs, execution))
         return open_artifact(out)
 
     pool_params = {"split": "test", "depth": 4, "top": 1, "threshold": 0.5}
-    pool = made("false_negatives", pool_stage, pool_params, {"dataset": data, "run.0": run})
+    pool = run_stage("false_negatives", pool_stage, pool_params, {"dataset": data, "run.0": run})
 
     def judge(name="judge", endpoint=None, **params):
         own = {"model": MODEL, "url": server.url, "split": "test", "seed": 1, "depth": 4} | params
         inputs = {"dataset": data, "pool": pool, "run.0": run}
         execution = {"endpoint": {"url": server.url, **(endpoint or {})}} if own["url"] else {}
-        return made("judge_llm", judge_stage, own, inputs, execution, name)
+        return run_stage("judge_llm", judge_stage, own, inputs, execution, name)
 
-    judge.made, judge.data, judge.run, judge.pool = made, data, run, pool
+    judge.run_stage, judge.data, judge.run, judge.pool = run_stage, data, run, pool
     return judge
 
 
@@ -92,13 +92,13 @@ def grader(tmp_path):
     import torch
     import transformers
 
-    texts, asked = [text for *_, text in PASSAGES], [text for _, text, _ in QUERIES]
-    folder = make_language_model(tmp_path / "grader", "llama", [GRADE, *texts, *asked], initializer_range=0.1)
+    texts, queries = [text for *_, text in PASSAGES], [text for _, text, _ in QUERIES]
+    folder = make_language_model(tmp_path / "grader", "llama", [GRADE, *texts, *queries], initializer_range=0.1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    prompts = [f"<|im_start|>{grade_prompt(query, text)}<|im_end|><|im_start|>" for query in asked for text in texts]
+    prompts = [f"<|im_start|>{grade_prompt(query, text)}<|im_end|><|im_start|>" for query in queries for text in texts]
     inputs = tokenizer(prompts, return_tensors="pt")["input_ids"]
-    answers = torch.tensor(tokenizer.convert_tokens_to_ids([text[-1] for text in texts] * len(asked)))
+    answers = torch.tensor(tokenizer.convert_tokens_to_ids([text[-1] for text in texts] * len(queries)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(300):
         loss = torch.nn.functional.cross_entropy(model(inputs, logits_to_keep=1).logits[:, -1], answers)
@@ -168,7 +168,7 @@ def test_the_sheet_is_filled_and_read_back_as_a_machines(stage, tmp_path):
     ]
     sheet = tmp_path / "filled.csv"
     sheet.write_text("\n".join(text))
-    relabelled = stage.made(
+    relabelled = stage.run_stage(
         "relabel", relabel_stage, {}, {"dataset": stage.data, "pool": stage.pool}, {"path": str(sheet)}
     )
     assert (relabelled.manifest.facts["verdict"], relabelled.manifest.facts["machine_made"]) == ("machine", 2)
@@ -223,10 +223,10 @@ def test_labels_beyond_the_scale_are_refused(stage, make_collection, make_run, m
 
 def test_the_page_shows_scores_side_by_side_and_whose_labels_they_are(stage):
     judge, how = stage(), {"measures": ["RR@10"], "split": "test"}
-    told = {"dataset": stage.data, "run": stage.run, "subset": stage.pool}
+    inputs = {"dataset": stage.data, "run": stage.run, "subset": stage.pool}
     scores = [
-        stage.made("score", score, how, told, name="before"),
-        stage.made("score", score, how, {**told, "labels": judge}, name="after"),
+        stage.run_stage("score", score, how, inputs, name="before"),
+        stage.run_stage("score", score, how, {**inputs, "labels": judge}, name="after"),
     ]
     stages = walk(scores)
     audits = audits_among(stages)

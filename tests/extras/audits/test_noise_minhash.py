@@ -17,8 +17,8 @@ def test_signatures_are_those_of_datasketch(monkeypatch, block):
     monkeypatch.setattr(minhash, "BLOCK", block)
     sketcher = Sketcher(Shingling("words", 3), 0.8, 16, seed=5)
     hashes, counts = sketcher.shingling.hashes(TEXTS)
-    made = sketcher.signatures(hashes, counts)
-    for row, part in zip(made, np.split(hashes, np.cumsum(counts)[:-1]), strict=True):
+    signatures = sketcher.signatures(hashes, counts)
+    for row, part in zip(signatures, np.split(hashes, np.cumsum(counts)[:-1]), strict=True):
         theirs = MinHash(num_perm=16, seed=5, hashfunc=lambda value: value)
         theirs.update_batch((part >> np.uint64(32)).tolist())
         assert row.tolist() == theirs.hashvalues.tolist()

@@ -32,16 +32,16 @@ def by_hand(texts, unit, size, threshold):
     """(first of each text, near-duplicate pairs with their similarity), by sets of n-grams."""
     normal = [normalised(text) for text in texts]
     first = [normal.index(text) if text else at for at, text in enumerate(normal)]
-    single = [at for at, one in enumerate(first) if one == at and normal[at]]
+    single = [at for at, earliest in enumerate(first) if earliest == at and normal[at]]
     sets = {}
     for at in single:
         units = normal[at].split(" ") if unit == "words" else normal[at]
         sets[at] = {tuple(units[n : n + size]) for n in range(max(len(units) - size, 0) + 1)}
     near = {}
-    for one, other in combinations(single, 2):
-        similarity = len(sets[one] & sets[other]) / len(sets[one] | sets[other])
+    for left, right in combinations(single, 2):
+        similarity = len(sets[left] & sets[right]) / len(sets[left] | sets[right])
         if similarity >= threshold:
-            near[one, other] = similarity
+            near[left, right] = similarity
     return first, near
 
 
@@ -53,12 +53,12 @@ def written(path, texts, row_group_size):
 
 @pytest.fixture
 def find(tmp_path):
-    def found(texts, sketcher, workers=1, row_group_size=64):
+    def search(texts, sketcher, workers=1, row_group_size=64):
         (scratch := tmp_path / "scratch").mkdir(exist_ok=True)
         corpus = written(tmp_path / "corpus.parquet", texts, row_group_size)
         return Search(corpus, sketcher, scratch, workers, "t").run()
 
-    return found
+    return search
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_recall_and_precision_on_generated_texts(find, unit, size, units, separa
     assert duplicates.empty.tolist() == [not text.strip() for text in texts]
     assert len(set(first)) < len(first) - 5
     assert len(near) > 80
-    found = dict(
+    hits = dict(
         zip(zip(*(side.tolist() for side in unpack(duplicates.pairs)), strict=True), duplicates.similarity, strict=True)
     )
-    assert found.keys() <= near.keys()
-    assert len(found) >= 0.97 * len(near)
-    for pair, similarity in found.items():
+    assert hits.keys() <= near.keys()
+    assert len(hits) >= 0.97 * len(near)
+    for pair, similarity in hits.items():
         assert similarity == pytest.approx(near[pair])
 
 
@@ -93,12 +93,12 @@ def test_the_threshold_itself_counts(find):
 def test_workers_and_row_groups_change_nothing(find):
     texts = generated(WORDS, " ", 300, (5, 60), seed=2)
     sketcher = Sketcher(Shingling("words", 2), 0.6, 32, seed=9)
-    (one, done), *others = [find(texts, sketcher, *how) for how in ((1, 64), (2, 64), (1, 7), (1, 1000))]
+    (reference, done), *others = [find(texts, sketcher, *how) for how in ((1, 64), (2, 64), (1, 7), (1, 1000))]
     for other, also in others:
-        assert (other.first.tolist(), other.pairs.tolist()) == (one.first.tolist(), one.pairs.tolist())
-        assert other.similarity.tobytes() == one.similarity.tobytes()
+        assert (other.first.tolist(), other.pairs.tolist()) == (reference.first.tolist(), reference.pairs.tolist())
+        assert other.similarity.tobytes() == reference.similarity.tobytes()
         assert also == done
-    assert len(one.pairs)
+    assert len(reference.pairs)
 
 
 def test_a_corpus_without_text_has_no_duplicates(find):
@@ -133,10 +133,10 @@ def test_groups_are_chains_of_repetitions():
     # texts: 0 = 3, 1 ~ 2, 2 ~ 5, 4 = 6, 7 alone
     first = np.asarray([0, 1, 2, 0, 4, 5, 4, 7], np.uint32)
     near = pack([1, 2], [2, 5])
-    made = Duplicates(first, np.zeros(8, bool), near, np.asarray([0.9, 0.8], np.float32))
-    rows, groups = made.groups
+    duplicates = Duplicates(first, np.zeros(8, bool), near, np.asarray([0.9, 0.8], np.float32))
+    rows, groups = duplicates.groups
     assert dict(zip(rows.tolist(), groups.tolist(), strict=True)) == {0: 0, 1: 1, 2: 1, 5: 1, 4: 2}
-    assert made.counts() == {
+    assert duplicates.counts() == {
         "passages": 8,
         "empty": 0,
         "exact_groups": 2,
@@ -146,4 +146,4 @@ def test_groups_are_chains_of_repetitions():
         "group_passages": 7,
     }
     some, others = np.asarray([3, 2, 5, 1, 6, 7]), np.asarray([0, 1, 2, 5, 4, 0])
-    assert made.likeness(some, others) == pytest.approx([2, 0.9, 0.8, 0, 2, 0])
+    assert duplicates.likeness(some, others) == pytest.approx([2, 0.9, 0.8, 0, 2, 0])

@@ -31,10 +31,10 @@ def test_shingles_are_the_n_grams(unit, size):
     for text, part in zip(texts, parts, strict=True):
         assert len(set(part.tolist())) == len(grams(text, unit, size))
     assert len(set(hashes.tolist())) == len(set().union(*(grams(text, unit, size) for text in texts)))
-    for one, first in zip(texts[:40], parts, strict=False):
-        for other, second in zip(texts[:40], parts, strict=False):
+    for left, first in zip(texts[:40], parts, strict=False):
+        for right, second in zip(texts[:40], parts, strict=False):
             assert len(set(first.tolist()) & set(second.tolist())) == len(
-                grams(one, unit, size) & grams(other, unit, size)
+                grams(left, unit, size) & grams(right, unit, size)
             )
 
 
@@ -45,4 +45,4 @@ def test_a_text_has_the_same_shingles_in_any_company(unit):
     together, counts = shingling.hashes(texts)
     alone = [shingling.hashes([text])[0] for text in texts]
     assert together.tolist() == np.concatenate(alone).tolist()
-    assert counts.tolist() == [len(one) for one in alone]
+    assert counts.tolist() == [len(hashes) for hashes in alone]

@@ -56,10 +56,10 @@ def collection(tmp_path):
         ids, titles, texts = zip(*DOCS, strict=True)
         table = pa.table({"doc_id": ids, "title": titles, "text": texts})
         pq.write_table(table, draft.path("corpus.parquet"), row_group_size=2)
-        queries = [(query, text, split) for split, asked in QUERIES.items() for query, text in asked.items()]
+        queries = [(query, text, split) for split, questions in QUERIES.items() for query, text in questions.items()]
         columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
         pq.write_table(pa.table(columns), draft.path("queries.parquet"))
-        qrels = [(*told, split) for split, judged in QRELS.items() for told in judged]
+        qrels = [(*judgement, split) for split, judged in QRELS.items() for judgement in judged]
         columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True))
         columns["relevance"] = pa.array(columns["relevance"], pa.int32())
         pq.write_table(pa.table(columns), draft.path("qrels.parquet"))
@@ -80,13 +80,13 @@ def made_run(tmp_path, collection):
 
 @pytest.fixture
 def audit(tmp_path, collection, made_run):
-    def made(name="noise", workers=1, runs=RUNS, **changed):
+    def run_audit(name="noise", workers=1, runs=RUNS, **changed):
         inputs = {f"run.{at}": made_run(key, lists) for at, (key, lists) in enumerate(runs.items())}
         job = Job("noise", tmp_path / name, PARAMS | changed, {"dataset": collection, **inputs}, {"workers": workers})
         run(job)
         return open_artifact(job.out, "noise")
 
-    return made
+    return run_audit
 
 
 def read(artifact, name):
@@ -94,8 +94,8 @@ def read(artifact, name):
 
 
 def test_corpus_by_hand(audit):
-    made = audit()
-    assert read(made, "summary.json")["corpus"] == {
+    artifact = audit()
+    assert read(artifact, "summary.json")["corpus"] == {
         "passages": 9,
         "empty": 1,
         "exact_groups": 2,
@@ -104,7 +104,7 @@ def test_corpus_by_hand(audit):
         "groups": 3,
         "group_passages": 6,
     }
-    rows = pq.read_table(made.path("duplicates.parquet")).to_pylist()
+    rows = pq.read_table(artifact.path("duplicates.parquet")).to_pylist()
     assert [tuple(row.values()) for row in rows] == [
         (0, "exact", "d1", "d2", 1.0),
         (1, "near", "d3", "d4", pytest.approx(5 / 7)),
@@ -115,7 +115,7 @@ def test_corpus_by_hand(audit):
 def test_labels_by_hand(audit):
     summary = read(audit(), "summary.json")
     names = "queries unjudged judged without_positive judgements unknown missing missing_all repeated_groups repeated"
-    numbers = {split: list(told.values()) for split, told in summary["splits"].items()}
+    numbers = {split: list(counts.values()) for split, counts in summary["splits"].items()}
     assert list(summary["splits"]["test"]) == names.split()
     assert numbers["train"] == [3, 0, 3, 0, 3, 1, 1, 1, 1, 2]  # t3 asks for dX; t1 and t2 are one text
     assert numbers["dev"] == [2, 0, 2, 0, 2, 0, 0, 0, 0, 0]
@@ -135,13 +135,13 @@ def test_overlap_by_hand(audit):
 
 
 def test_holes_by_hand(audit):
-    one, two = read(audit(), "summary.json")["runs"].values()
-    assert (one["queries"], one["missing"]) == (3, 2)  # s4 is not judged, s5 and s6 have no result
-    assert one["depths"]["1"] == {"hole": pytest.approx(1 / 3), "unjudged": 1, "exact": 0, "near": 0, "queries": 0}
+    first, second = read(audit(), "summary.json")["runs"].values()
+    assert (first["queries"], first["missing"]) == (3, 2)  # s4 is not judged, s5 and s6 have no result
+    assert first["depths"]["1"] == {"hole": pytest.approx(1 / 3), "unjudged": 1, "exact": 0, "near": 0, "queries": 0}
     # s1: 1 of 2, s2: 2 of 2, s3: 1 of 2; d1 for s1 and d2 for s2 have a positive's text
-    assert one["depths"]["2"] == {"hole": pytest.approx(2 / 3), "unjudged": 4, "exact": 2, "near": 0, "queries": 2}
-    assert (two["queries"], two["missing"]) == (2, 3)
-    assert two["depths"]["2"] == {"hole": 1.0, "unjudged": 2, "exact": 1, "near": 1, "queries": 2}
+    assert first["depths"]["2"] == {"hole": pytest.approx(2 / 3), "unjudged": 4, "exact": 2, "near": 0, "queries": 2}
+    assert (second["queries"], second["missing"]) == (2, 3)
+    assert second["depths"]["2"] == {"hole": 1.0, "unjudged": 2, "exact": 1, "near": 1, "queries": 2}
 
 
 def test_table(audit):
@@ -173,14 +173,14 @@ def test_examples_can_be_read(audit):
         {"id": "v2", "text": "who sat?"},
         {"id": "t1", "text": "Who sat?"},
     ]
-    texts = [passage["text"] for some in examples.values() for one in some for passage in one["passages"]]
+    texts = [passage["text"] for some in examples.values() for example in some for passage in example["passages"]]
     assert max(map(len, texts)) <= 201
 
 
 def test_workers_change_no_byte(audit):
-    one, two = audit("one"), audit("two", workers=2)
-    assert one.manifest.files == two.manifest.files
-    assert sorted(p.name for p in two.folder.iterdir()) == sorted([*two.manifest.files, "stage.json"])
+    first, second = audit("one"), audit("two", workers=2)
+    assert first.manifest.files == second.manifest.files
+    assert sorted(p.name for p in second.folder.iterdir()) == sorted([*second.manifest.files, "stage.json"])
 
 
 def test_a_dataset_alone_can_be_audited(audit):
@@ -200,12 +200,12 @@ def test_holes_are_what_ir_measures_leaves_of_judged():
     ids = IdRows(pa.chunked_array([docs]), "passage", "test")
     best_first = {query: ranked_order(some, scores[query]) for query, some in lists.items()}
     run_ = ((query, [doc for doc, _ in pairs], np.empty(0, np.float32)) for query, pairs in best_first.items())
-    found = holes(run_, split, [5, 10, 50], duplicates, ids, most=5).depths
+    depths = holes(run_, split, [5, 10, 50], duplicates, ids, most=5).depths
     ranked = {query: dict(zip(some, scores[query], strict=True)) for query, some in lists.items()}
     measures = {depth: ir_measures.parse_measure(f"Judged@{depth}") for depth in (5, 10, 50)}
     theirs = ir_measures.calc_aggregate(measures.values(), judged, ranked)
     for depth, measure in measures.items():
-        assert found[depth].hole == pytest.approx(1 - theirs[measure])
+        assert depths[depth].hole == pytest.approx(1 - theirs[measure])
 
 
 @pytest.mark.parametrize(

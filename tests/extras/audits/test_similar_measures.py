@@ -10,7 +10,7 @@ from tandem.extras.audits.query_similarity import Queries, VectorCosine, WordCos
 from tandem.extras.words import normal, terms
 
 
-def asked(*texts, split="train"):
+def queries_of(*texts, split="train"):
     return Queries(np.arange(len(texts)), [f"q{i}" for i in range(len(texts))], list(texts), [split] * len(texts))
 
 
@@ -25,21 +25,21 @@ def test_words_of_several_scripts():
 def test_what_counts_as_the_same_query():
     assert normal(" What is  a DOG? ") == normal("what is a dog") == "what is a dog"
     assert normal("?!") == "?!"
-    others, train = asked("A dog!", "cat", "?"), asked("cat", "a  DOG", "a dog.", "!")
+    others, train = queries_of("A dog!", "cat", "?"), queries_of("cat", "a  DOG", "a dog.", "!")
     pairs = same(others, train)
-    assert [one.tolist() for one in pairs] == [[0, 0, 1], [1, 2, 0]]
+    assert [side.tolist() for side in pairs] == [[0, 0, 1], [1, 2, 0]]
 
 
 def test_cosine_of_words_by_hand():
     # Two training queries: df(a) = 2, df(b) = df(c) = 1, df(x) = 0, so idf = 1, 1 + ln(3/2) twice, 1 + ln 3.
-    made = WordCosine(["a b", "b b x", "?"], ["a b", "a c"])
+    measure = WordCosine(["a b", "b b x", "?"], ["a b", "a c"])
     b, x = 1 + math.log(3 / 2), 1 + math.log(3)
     ab, bbx = math.hypot(1, b), math.hypot(2 * b, x)
     expected = [[1, 1 / ab**2], [2 * b * b / (ab * bbx), 0], [0, 0]]
-    block = made.block(slice(0, 3), made.columns(slice(0, 2)), 2, np.zeros(3))
+    block = measure.block(slice(0, 3), measure.columns(slice(0, 2)), 2, np.zeros(3))
     assert block == pytest.approx(np.array(expected), abs=1e-6)
     rows, columns = np.meshgrid(range(3), range(2), indexing="ij")
-    assert made.pairs(rows.ravel(), columns.ravel()) == pytest.approx(np.ravel(expected), abs=1e-6)
+    assert measure.pairs(rows.ravel(), columns.ravel()) == pytest.approx(np.ravel(expected), abs=1e-6)
 
 
 def test_the_nearest_are_found_whatever_the_blocks(monkeypatch):
@@ -55,8 +55,8 @@ def test_the_nearest_are_found_whatever_the_blocks(monkeypatch):
     for blocks in ((16384, 256), (7, 5), (1, 30)):
         monkeypatch.setattr(module, "TRAIN_BLOCK", blocks[0])
         monkeypatch.setattr(module, "OTHERS_BLOCK", blocks[1])
-        found = nearest(WordCosine(others, train), 30, 60, 4, "test")
-        assert list(zip(*(one.tolist() for one in found), strict=True)) == expected
+        pairs = nearest(WordCosine(others, train), 30, 60, 4, "test")
+        assert list(zip(*(side.tolist() for side in pairs), strict=True)) == expected
 
 
 class Vectors:
@@ -80,19 +80,19 @@ def test_cosine_of_vectors_is_exact_with_ties_to_the_first(monkeypatch):
     train[40] = 0
     others = rng.normal(size=(20, 24)).astype(np.float16)
     others[3] = train[7]
-    made = VectorCosine([Vectors(others[:12]), Vectors(others[12:])], Vectors(train))
+    measure = VectorCosine([Vectors(others[:12]), Vectors(others[12:])], Vectors(train))
     wide = [side.astype(np.float64) for side in (others, train)]
     lengths = [np.linalg.norm(side, axis=1, keepdims=True) for side in wide]
     cosine = (wide[0] / lengths[0]) @ (wide[1] / np.where(lengths[1] == 0, 1, lengths[1])).T
     monkeypatch.setattr(module, "TRAIN_BLOCK", 16)
     monkeypatch.setattr(module, "OTHERS_BLOCK", 6)
-    rows, columns = nearest(made, 20, 50, 5, "test")
+    rows, columns = nearest(measure, 20, 50, 5, "test")
     assert columns[rows == 3].tolist() == [7, 20, 21, 22, 23]
     for other in set(range(20)) - {3}:
-        kept = columns[rows == other]
-        assert cosine[other, kept].min() >= np.sort(cosine[other])[-5] - 1e-6
-        assert (cosine[other, kept] > 0).all()
-        assert 40 not in kept
-    assert in_parts(made, rows, columns) == pytest.approx(cosine[rows, columns], abs=1e-6)
-    assert in_parts(made, rows, columns).max() <= 1
+        neighbours = columns[rows == other]
+        assert cosine[other, neighbours].min() >= np.sort(cosine[other])[-5] - 1e-6
+        assert (cosine[other, neighbours] > 0).all()
+        assert 40 not in neighbours
+    assert in_parts(measure, rows, columns) == pytest.approx(cosine[rows, columns], abs=1e-6)
+    assert in_parts(measure, rows, columns).max() <= 1
     assert unit(np.array([[3, 4], [0, 0]], np.float16)).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0]]

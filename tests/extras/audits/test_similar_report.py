@@ -32,22 +32,22 @@ def stages(make_job, make_collection, make_run, tmp_path):
     data = make_collection(root / "dataset" / "mini-0123456789", PASSAGES, QUERIES, QRELS)
     ran = make_run(root / "bm25" / "bm25.test-0123456789", data, "test", RANKED)
 
-    def made(kind, run, params, inputs, execution=None, name=None):
+    def run_stage(kind, run, params, inputs, execution=None, name=None):
         out = root / kind / f"{name or kind}-0123456789"
         run(make_job(kind, out, params, inputs, execution))
         return open_artifact(out)
 
-    audit = made("similar_queries", similar_stage, {"depth": 2, "threshold": 0.5}, {"dataset": data})
+    audit = run_stage("similar_queries", similar_stage, {"depth": 2, "threshold": 0.5}, {"dataset": data})
     params = {"split": "test", "depth": 2, "top": 1, "threshold": 0.5}
-    pool = made("false_negatives", pool_stage, params, {"dataset": data, "run.0": ran})
+    pool = run_stage("false_negatives", pool_stage, params, {"dataset": data, "run.0": ran})
     sheet = tmp_path / "filled.csv"
     sheet.write_text("query_id,doc_id,verdict\nq2,p1,1\n")
-    labels = made("relabel", relabel_stage, {}, {"dataset": data, "pool": pool}, {"path": str(sheet)})
-    how, told = {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": ran}
+    labels = run_stage("relabel", relabel_stage, {}, {"dataset": data, "pool": pool}, {"path": str(sheet)})
+    how, sources = {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": ran}
     scores = [
-        made("score", score_stage, how, told, name="plain"),
-        made("score", score_stage, how, {**told, "labels": labels}, name="labels"),
-        made("score", score_stage, how, {**told, "subset": audit}, name="subset"),
+        run_stage("score", score_stage, how, sources, name="plain"),
+        run_stage("score", score_stage, how, {**sources, "labels": labels}, name="labels"),
+        run_stage("score", score_stage, how, {**sources, "subset": audit}, name="subset"),
     ]
     return walk([audit, pool, labels, *scores])
 

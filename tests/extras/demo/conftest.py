@@ -26,8 +26,8 @@ ROWS = (
 
 
 @pytest.fixture(scope="session")
-def built(made_once, encoder_folder, documents):
-    """A folder with config.yaml and every artifact that its table needs; `run(words, asked)` runs Python there."""
+def built(build_once, encoder_folder, documents):
+    """A folder with config.yaml and every artifact that its table needs; `run(words, stdin)` runs Python there."""
 
     def make(folder):
         write_beir(folder / "beir", documents)
@@ -56,12 +56,12 @@ def built(made_once, encoder_folder, documents):
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         build_in(folder, "tiny", "config.yaml")
 
-    folder = made_once("built", make)
+    folder = build_once("built", make)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": ""}
 
-    def run(words, asked=""):
+    def run(words, stdin=""):
         """The finished process."""
         line = [sys.executable, *words]
-        return subprocess.run(line, input=asked, capture_output=True, text=True, cwd=folder, env=environment)
+        return subprocess.run(line, input=stdin, capture_output=True, text=True, cwd=folder, env=environment)
 
     return SimpleNamespace(folder=folder, run=run)

@@ -32,9 +32,9 @@ def finds_the_run(built, folder, kind, name):
     """Run the page's first block in its folder and compare its top ten with a stage's run."""
     (path,) = built.folder.glob(f"results/tiny/{kind}/{name}.test-*/run.trec")
     run = {query: (docs[:10], scores[:10]) for query, docs, scores in iter_trec(path)}
-    asked = [f"how does the {query.removeprefix('test-')} behave" for query in run]
+    queries = [f"how does the {query.removeprefix('test-')} behave" for query in run]
     script = f"import os; os.chdir({str(folder)!r})\n{ALONE}{blocks(folder)[0]}{ASK}"
-    done = built.run(["-c", script], json.dumps(asked))
+    done = built.run(["-c", script], json.dumps(queries))
     assert done.returncode == 0, done.stderr
     # FAISS may print a line of its own, before or after.
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("[[["))
@@ -45,9 +45,9 @@ def finds_the_run(built, folder, kind, name):
     same = vectors == stored
     assert same.mean() > 0.99
     np.testing.assert_allclose(vectors, stored, rtol=2**-10, atol=1e-6)
-    for (_, found), (docs, scores), equal in zip(answers, run.values(), same.all(1), strict=True):
-        assert [doc for doc, _ in found] == docs
-        assert [value for _, value in found] == pytest.approx(scores.tolist(), rel=1e-5 if equal else 1e-4)
+    for (_, hits), (docs, scores), equal in zip(answers, run.values(), same.all(1), strict=True):
+        assert [doc for doc, _ in hits] == docs
+        assert [value for _, value in hits] == pytest.approx(scores.tolist(), rel=1e-5 if equal else 1e-4)
 
 
 def stored_vectors(built, model):
@@ -93,10 +93,10 @@ def test_sentence_transformers_finds_the_same_in_the_same_folder(built, tmp_path
     begin, between = f"import os; os.chdir({str(folder)!r})\n{ALONE}", "\nfound = search('how does the otter behave')\n"
     done = built.run(["-c", begin + plain + between + theirs + BOTH])
     assert done.returncode == 0, done.stderr
-    one, other = json.loads(done.stdout.splitlines()[-1])
-    assert len(one) == 10
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    assert len(first) == 10
     # Passages that all but tie may change places: the two add up the same numbers in another order.
-    assert all(abs(one.index(doc) - other.index(doc)) <= 1 for doc in one)
+    assert all(abs(first.index(doc) - second.index(doc)) <= 1 for doc in first)
 
 
 def test_the_flat_file_is_the_one_that_faiss_writes(built, tmp_path):

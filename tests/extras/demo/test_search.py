@@ -28,7 +28,7 @@ def run_of(built, kind, name):
     return {query: (docs, scores) for query, docs, scores in iter_trec(path)}
 
 
-def asked(built, system, *flags):
+def ask(built, system, *flags):
     """The answers to `QUERIES`, one a line on standard input, as JSON."""
     done = built.run(["-m", "tandem", "search", system, "config.yaml", "--json", *flags], "\n".join([*QUERIES, "", ""]))
     assert done.returncode == 0, done.stderr
@@ -38,95 +38,105 @@ def asked(built, system, *flags):
 
 def check_list(answers, run):
     """Documents and scores of answers are those of a run's top."""
-    for told in answers:
-        docs, scores = run[told["known"]["query"]]
-        count = len(told["passages"])
-        assert [one["doc_id"] for one in told["passages"]] == docs[:count]
-        np.testing.assert_allclose([one["score"] for one in told["passages"]], scores[:count], rtol=1e-6, atol=1e-6)
+    for answer in answers:
+        docs, scores = run[answer["known"]["query"]]
+        count = len(answer["passages"])
+        assert [passage["doc_id"] for passage in answer["passages"]] == docs[:count]
+        np.testing.assert_allclose(
+            [passage["score"] for passage in answer["passages"]], scores[:count], rtol=1e-6, atol=1e-6
+        )
 
 
 def check_column(answers, label, run, rel=1e-6):
     """A column has the scores that a run gives the same documents."""
     seen = 0
-    for told in answers:
-        scores = dict(zip(*run[told["known"]["query"]], strict=True))
-        for one in told["passages"]:
-            found = one["scores"][label]
-            if one["doc_id"] in scores:
-                assert found == pytest.approx(float(scores[one["doc_id"]]), rel=rel, abs=1e-6)
+    for answer in answers:
+        scores = dict(zip(*run[answer["known"]["query"]], strict=True))
+        for passage in answer["passages"]:
+            score = passage["scores"][label]
+            if passage["doc_id"] in scores:
+                assert score == pytest.approx(float(scores[passage["doc_id"]]), rel=rel, abs=1e-6)
                 seen += 1
     assert seen >= len(answers)
 
 
 def test_weights_of_terms_are_searched_by_bm25(built):
-    answers = asked(built, "deepct@bm25", "--k", "4", "--alone")
-    assert any(told["passages"] for told in answers)
+    answers = ask(built, "deepct@bm25", "--k", "4", "--alone")
+    assert any(answer["passages"] for answer in answers)
     check_list(answers, run_of(built, "retrieve_sparse", "deepct@bm25"))
     check_column(answers, "DE deepct@bm25", run_of(built, "retrieve_sparse", "deepct@bm25"))
 
 
 def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
     """BM25, a dual encoder, their weighted fusion and an ensemble of two cross-encoders in one."""
-    answers = asked(built, "both+pair", "--k", "8")
-    assert [told["query"] for told in answers] == QUERIES
+    answers = ask(built, "both+pair", "--k", "8")
+    assert [answer["query"] for answer in answers] == QUERIES
     check_list(answers, run_of(built, "rerank", "both+pair"))
     bm25, dual = run_of(built, "bm25", "bm25"), run_of(built, "retrieve", "de_bm25neg")
     check_column(answers, "BM25", bm25)
     check_column(answers, "DE de_bm25neg", dual)
-    for told in answers:
-        top = [one["scores"]["CE pair"] for one in told["passages"]]
+    for answer in answers:
+        top = [passage["scores"]["CE pair"] for passage in answer["passages"]]
         assert top[:5] == sorted(top[:5], reverse=True)
         assert top[5:] == [None] * 3  # the run re-ranks five
-        listed = bm25[told["known"]["query"]][0]
-        assert all((one["scores"]["BM25"] is None) == (one["doc_id"] not in listed) for one in told["passages"])
-        name = told["known"]["query"].removeprefix("test-")
-        assert told["known"]["relevant"] == [f"{name}-2"]
-        assert [one["doc_id"] for one in told["passages"] if one["relevant"]] in ([], [f"{name}-2"])
-        spent = told["milliseconds"]
+        listed = bm25[answer["known"]["query"]][0]
+        assert all(
+            (passage["scores"]["BM25"] is None) == (passage["doc_id"] not in listed) for passage in answer["passages"]
+        )
+        name = answer["known"]["query"].removeprefix("test-")
+        assert answer["known"]["relevant"] == [f"{name}-2"]
+        assert [passage["doc_id"] for passage in answer["passages"] if passage["relevant"]] in ([], [f"{name}-2"])
+        spent = answer["milliseconds"]
         assert spent.keys() == {"BM25", "encode", "search", "re-rank", "total"}
         assert spent["total"] >= max(spent["BM25"] + spent["search"], spent["re-rank"])
 
 
 def test_late_interaction_re_ranks_as_its_run_does(built):
-    answers = asked(built, "bm25+late", "--alone", "--k", "5")
+    answers = ask(built, "bm25+late", "--alone", "--k", "5")
     run = run_of(built, "rerank", "bm25+late")
-    for told in answers:
-        docs, scores = run[told["known"]["query"]]
-        assert [one["doc_id"] for one in told["passages"]] == docs[:5]
+    for answer in answers:
+        docs, scores = run[answer["known"]["query"]]
+        assert [passage["doc_id"] for passage in answer["passages"]] == docs[:5]
         # vectors are rounded to fp16, where the last bits of another batch's may show
-        assert [one["scores"]["CE late"] for one in told["passages"]] == pytest.approx(scores[:5], rel=1e-3)
+        assert [passage["scores"]["CE late"] for passage in answer["passages"]] == pytest.approx(scores[:5], rel=1e-3)
 
 
 @pytest.mark.parametrize("system", ["late", "late@codes"])
 def test_late_interaction_searches_all_passages_and_compressed_ones(built, system):
-    answers = asked(built, system, "--alone", "--k", "5")
+    answers = ask(built, system, "--alone", "--k", "5")
     run = run_of(built, "maxsim", system)
-    for told in answers:
-        scores = dict(zip(*run[told["known"]["query"]], strict=True))
-        assert len(told["passages"]) == 5
-        for one in told["passages"]:  # vectors of a query are rounded to fp16, as above
-            assert one["score"] == one["scores"][f"DE {system}"] == pytest.approx(scores[one["doc_id"]], rel=1e-3)
+    for answer in answers:
+        scores = dict(zip(*run[answer["known"]["query"]], strict=True))
+        assert len(answer["passages"]) == 5
+        for passage in answer["passages"]:  # vectors of a query are rounded to fp16, as above
+            assert (
+                passage["score"]
+                == passage["scores"][f"DE {system}"]
+                == pytest.approx(scores[passage["doc_id"]], rel=1e-3)
+            )
 
 
 def test_late_interaction_scores_what_another_system_retrieves(built):
     """The last of the tables' systems that shares a part, BM25, fills the column of dual encoders."""
-    check_column(asked(built, "bm25+ce_bm25neg", "--k", "20"), "DE late", run_of(built, "maxsim", "late"), rel=1e-3)
+    check_column(ask(built, "bm25+ce_bm25neg", "--k", "20"), "DE late", run_of(built, "maxsim", "late"), rel=1e-3)
 
 
 def test_an_encoder_without_training_is_searched_by_its_name(built):
     folder = Path(yaml.safe_load((built.folder / "config.yaml").read_text())["encoders"]["plain"]["path"])
-    check_list(asked(built, "plain", "--alone", "--k", "3"), run_of(built, "retrieve", folder.name))
+    check_list(ask(built, "plain", "--alone", "--k", "3"), run_of(built, "retrieve", folder.name))
 
 
 def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):
-    answers = asked(built, "rocketqav2")
+    answers = ask(built, "rocketqav2")
     retrieved = run_of(built, "retrieve", "rocketqav2")
     check_list(answers, retrieved)
     check_column(answers, "DE rocketqav2", retrieved)
     joint = run_of(built, "rerank", "rocketqav2.retriever+rocketqav2.reranker")
     top = {query: (docs[:5], scores[:5]) for query, (docs, scores) in joint.items()}
     check_column(answers, "CE rocketqav2.reranker", top)
-    assert all(one["scores"]["CE rocketqav2.reranker"] is not None for told in answers for one in told["passages"])
+    assert all(
+        passage["scores"]["CE rocketqav2.reranker"] is not None for answer in answers for passage in answer["passages"]
+    )
 
 
 def test_odd_queries_are_answered(built):
@@ -135,9 +145,9 @@ def test_odd_queries_are_answered(built):
     for system, *query in (("bm25", "an otter of animals.yaml"), ("bm25", "--", "--otter"), ("both", "水獭 ∅")):
         done = built.run(["-m", "tandem", "search", system, *flags, *query])
         assert done.returncode == 0, done.stderr
-        (told,) = map(json.loads, done.stdout.splitlines())
-        assert told["query"] == query[-1]
-        assert len(told["passages"]) == 3
+        (answer,) = map(json.loads, done.stdout.splitlines())
+        assert answer["query"] == query[-1]
+        assert len(answer["passages"]) == 3
     words = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--json", "--alone"]
     done = subprocess.run(words, input=b"otter \xff\nzzzz\nheron\n", capture_output=True, cwd=built.folder)
     assert done.returncode == 0, done.stderr
@@ -147,16 +157,18 @@ def test_odd_queries_are_answered(built):
 
 
 def test_bm25_alone_loads_no_model(built):
-    answers = asked(built, "bm25")
-    assert all(one["scores"].keys() == {"BM25"} for told in answers for one in told["passages"])
-    assert all(told["milliseconds"].keys() == {"BM25", "total"} for told in answers)
+    answers = ask(built, "bm25")
+    assert all(passage["scores"].keys() == {"BM25"} for answer in answers for passage in answer["passages"])
+    assert all(answer["milliseconds"].keys() == {"BM25", "total"} for answer in answers)
 
 
 def test_an_index_gives_its_run(built):
-    answers = asked(built, "de_bm25neg@lists", "--alone")
+    answers = ask(built, "de_bm25neg@lists", "--alone")
     run = run_of(built, "ann", "de_bm25neg@lists")
     check_list(answers, run)
-    assert all(one["scores"].keys() == {"DE de_bm25neg@lists"} for told in answers for one in told["passages"])
+    assert all(
+        passage["scores"].keys() == {"DE de_bm25neg@lists"} for answer in answers for passage in answer["passages"]
+    )
 
 
 def test_a_person_gets_a_table_without_colours_in_a_pipe(built):
@@ -195,10 +207,10 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
     workers = [int(word) for word in children.stdout.split()]
     assert workers
     os.kill(running.pid, signal.SIGINT)
-    _, told = running.communicate(timeout=120)
+    _, errors = running.communicate(timeout=120)
     os.close(ours)
     assert running.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
     assert not [pid for pid in workers if os.path.exists(f"/proc/{pid}")]
 
 
@@ -218,16 +230,16 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
 )
 def test_a_mistake_is_one_line_before_anything_is_loaded(built, monkeypatch, words, message):
     monkeypatch.chdir(built.folder)
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         run(["search", *words, "config.yaml"])
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_what_is_not_built_is_named_with_the_command_that_builds_it(built, monkeypatch):
     monkeypatch.chdir(built.folder)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         run(["search", "bm25.krovetz", "x", "config.yaml"])
-    line = str(told.value)
+    line = str(error.value)
     key = line.split("before lucene ")[1].split(" is built")[0]
     target = f"results/tiny/lucene/{key}/stage.json"
     # no table has this run, so the configuration must be told that it is wanted
@@ -239,9 +251,9 @@ def test_what_is_not_built_is_named_with_the_command_that_builds_it(built, monke
 def test_a_missing_model_is_not_named_where_what_is_made_from_it_is_missing_too(built, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text((built.folder / "config.yaml").read_text())
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         run(["search", "de_bm25neg", "x", "config.yaml"])
-    line = str(told.value)
+    line = str(error.value)
     assert line.startswith("de_bm25neg cannot be used before embeddings de_bm25neg.passages-")
     assert "model" not in line.split("build it")[0]
     assert "systems=" not in line  # a table has it

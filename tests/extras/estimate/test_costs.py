@@ -77,8 +77,8 @@ def test_a_training_by_hand(plan, machine):
 def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine):
     sparse = FullPlan(merged(MINE, {"models": {"de": {"representation": "sparse"}}}), ROOT)
     costs = [
-        stage_cost(one.planner.model("de", "test"), new_setting(one.settings, machine), machine)
-        for one in (plan, sparse)
+        stage_cost(variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine)
+        for variant in (plan, sparse)
     ]
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     tokens = 10 * (about.tokens("query", 32) + 2) + 40 * (about.tokens("passage", 128) + 2)
@@ -116,11 +116,11 @@ def test_caching_gradients_costs_another_forward_pass(plan, machine):
 def test_devices_share_the_wall_time_alone(plan, machine):
     about = new_setting(plan.settings, machine)
     stage = plan.planner.model("de", "test")
-    one = stage_cost(stage, about, machine)
+    single = stage_cost(stage, about, machine)
     more = replace(about, execution=about.execution.model_copy(update={"devices": 4}))
     four = stage_cost(stage, more, machine)
-    assert four.seconds == one.seconds
-    assert four.wall - 3 == approx((one.wall - 3) / 4)
+    assert four.seconds == single.seconds
+    assert four.wall - 3 == approx((single.wall - 3) / 4)
 
 
 def test_mean_length_of_cut_texts():
@@ -144,11 +144,11 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, choose="dev")
-    one = stage_cost(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
+    undivided = stage_cost(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
     stages = upstream_first([parts.planner.model("de", "test")])
     about = new_setting(parts.settings, machine)
     costs = [stage_cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
-    assert sum(part.operations for part in costs) == approx(one.operations)
+    assert sum(part.operations for part in costs) == approx(undivided.operations)
     assert stage_cost(stages[-1], about, machine).operations == 0
     (small,) = [about.sizes(stage) for stage in stages if stage.values.get("source") == "reduced"]
     # ten dev queries bring at most 101 passages each, but there are only 1000
@@ -231,8 +231,8 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
     plan = FullPlan(MINE | more, ROOT)
     about = new_setting(plan.settings, machine)
     assert about.sizes(plan.planner.dataset("cut")).passages == 3615
-    every, one = (stage_cost(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
-    assert every.operations == approx(3.615 * one.operations)
+    every, first = (stage_cost(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
+    assert every.operations == approx(3.615 * first.operations)
     searched = plan.planner.run("bm25", "dev", "test", "cut")
     assert searched.values["depth"] == 10 * plan.planner.run("bm25", "dev", "test").values["depth"]
 

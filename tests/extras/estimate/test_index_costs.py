@@ -23,12 +23,12 @@ INDEXES = {
     "signs": {"type": "binary", "recall_queries": 0, "part": 400},
     "words": {"factory": "IVF16,SQ8", **LEARNED},
 }
-N, D, ASKED, DEPTH = 1000, 8, 30, 100
+N, D, QUESTIONS, DEPTH = 1000, 8, 30, 100
 
 
 def planned(**more):
     """A thousand passages, 500 training and 30 dev queries, vectors of eight numbers."""
-    counts = {"passages": N, "train": 500, "dev": ASKED}
+    counts = {"passages": N, "train": 500, "dev": QUESTIONS}
     config = {
         "dataset": "big",
         "datasets": {
@@ -103,16 +103,16 @@ def test_a_search_by_hand(machine):
         costs(plan, machine, plan.planner.run(f"de@{name}", "dev", "test"))
         for name in ("lists", "codes", "bytes", "graph", "signs")
     )
-    rescored, exact = 2 * 200 * D, ASKED * N * (2 * D / 1e2 + 1 / 1e7)
-    assert lists.wall == approx(1 + ASKED * (2 * 10 * D + 400 * 2 * D + rescored) / 1e3)
-    assert codes.wall == approx(1 + ASKED * (2 * 10 * D + N * 4 + rescored) / 1e3 + exact)
-    assert small.wall == approx(1 + ASKED * N * 2 * D / 1e3 + 5 * N * (2 * D / 1e2 + 1 / 1e7))
+    rescored, exact = 2 * 200 * D, QUESTIONS * N * (2 * D / 1e2 + 1 / 1e7)
+    assert lists.wall == approx(1 + QUESTIONS * (2 * 10 * D + 400 * 2 * D + rescored) / 1e3)
+    assert codes.wall == approx(1 + QUESTIONS * (2 * 10 * D + N * 4 + rescored) / 1e3 + exact)
+    assert small.wall == approx(1 + QUESTIONS * N * 2 * D / 1e3 + 5 * N * (2 * D / 1e2 + 1 / 1e7))
     # a byte for eight dimensions, exact scores of four times the depth
-    assert signs.wall == approx(1 + ASKED * (N * D / 8 + 2 * 400 * D) / 1e3)
+    assert signs.wall == approx(1 + QUESTIONS * (N * D / 8 + 2 * 400 * D) / 1e3)
     assert costs(plan, machine, index(plan, "signs")).disk == N * D / 8
     # three graphs of at most 400 passages, 16 candidates with six links each
     steps = 3 * 16 * 6 * math.log2(400) / 1e6
-    assert graph.wall == approx(1 + ASKED * ((3 * 16 * 6 * 2 * D + rescored) / 1e3 + steps) + exact)
+    assert graph.wall == approx(1 + QUESTIONS * ((3 * 16 * 6 * 2 * D + rescored) / 1e3 + steps) + exact)
 
 
 def test_gpus_search_at_the_rate_of_exact_search(machine):
@@ -142,19 +142,19 @@ def test_a_tuned_fusion_reads_its_runs_and_fuses_them_by_every_setting(machine, 
     """Weights of three runs in quarters: 6 choose 2."""
     plan = planned(fusions={"three": {"of": ["bm25", "de", "bm25.none"], **fusion}})
     tuned = plan.planner.run("three", "dev", "test").upstream["tuned"]
-    assert costs(plan, machine, tuned).wall == approx(1 + ASKED * DEPTH * 3 * (1 + settings) / 10)
+    assert costs(plan, machine, tuned).wall == approx(1 + QUESTIONS * DEPTH * 3 * (1 + settings) / 10)
 
 
 def test_shards_share_a_search_but_not_the_queries_vectors(machine):
-    one, four = planned(), planned(execution={"shards": 4})
-    cost = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (one, four)]
-    searched = ASKED * N * (2 * D / 1e4 + 1 / 1e7)
+    single, four = planned(), planned(execution={"shards": 4})
+    cost = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (single, four)]
+    searched = QUESTIONS * N * (2 * D / 1e4 + 1 / 1e7)
     assert [each.wall for each in cost] == [approx(1 + searched), approx(1 + searched / 4)]
     queries = [
-        costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall for plan in (one, four)
+        costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall for plan in (single, four)
     ]
     assert queries[0] == queries[1]
-    lexical = [costs(plan, machine, plan.planner.run("bm25", "dev", "test")).wall for plan in (one, four)]
+    lexical = [costs(plan, machine, plan.planner.run("bm25", "dev", "test")).wall for plan in (single, four)]
     assert lexical[0] == lexical[1]  # its queries are one part
 
 
@@ -186,8 +186,8 @@ def test_through_an_index_late_interaction_scores_a_few_times_the_depth(machine)
     plan = planned(models={"late": late})
     setting = new_setting(plan.settings, machine)
     exact, through = (plan.planner.run(system, "dev", "test") for system in ("late", "late@lists"))
-    everything, found = (dict(cost["maxsim"](stage, setting).rows) for stage in (exact, through))
-    assert found["flat_search"] == approx(everything["flat_search"] * 2 * DEPTH / N)
+    everything, indexed = (dict(cost["maxsim"](stage, setting).rows) for stage in (exact, through))
+    assert indexed["flat_search"] == approx(everything["flat_search"] * 2 * DEPTH / N)
     passages, queries = (token_rows(through.upstream[role], setting) for role in ("passages", "queries"))
     # each token of a query meets 10 centroids, and the tokens in four of ten lists
-    assert found["faiss"] == approx(queries * 2 * 128 * (10 + 0.4 * passages), rel=1e-4)
+    assert indexed["faiss"] == approx(queries * 2 * 128 * (10 + 0.4 * passages), rel=1e-4)

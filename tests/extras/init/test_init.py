@@ -154,9 +154,9 @@ def test_nothing_to_score_is_refused():
     [({"zh": 0.9, "en": 0.1}, "zh"), ({"latin": 0.55, "en": 0.45}, "en"), ({"cyrillic": 1.0}, "en"), ({}, "en")],
 )
 def test_the_language_is_that_of_most_texts(shares, language):
-    found = Look(languages={"passage": shares})
-    assert guess_language(found) == language
-    assert bool(found.notes) == ("cyrillic" in shares or not shares)
+    look = Look(languages={"passage": shares})
+    assert guess_language(look) == language
+    assert bool(look.notes) == ("cyrillic" in shares or not shares)
 
 
 def test_analysed_languages_are_those_of_anserini():

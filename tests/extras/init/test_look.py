@@ -17,8 +17,8 @@ def write(folder: Path, docs: list[str], qrels: dict[str, list[str]], texts: lis
     texts = texts or ["the cat is on the mat"] * len(docs)
     rows = [{"_id": doc, "text": text} for doc, text in zip(docs, texts, strict=True)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = [f"{split}{i}" for split, named in qrels.items() for i in range(len(named))]
-    rows = [{"_id": query, "text": "what is on the mat"} for query in asked]
+    queries = [f"{split}{i}" for split, named in qrels.items() for i in range(len(named))]
+    rows = [{"_id": query, "text": "what is on the mat"} for query in queries]
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for split, named in qrels.items():
         lines = "".join(f"{split}{i}\t{doc}\t1\n" for i, doc in enumerate(named))
@@ -32,13 +32,13 @@ def seen(folder: Path, seconds: float = 60.0, **params: object) -> Look:
 
 def test_counts_by_hand(tmp_path):
     texts = ["the cat is on the mat", "a dog"]
-    found = seen(write(tmp_path, ["d1", "d2"], {"train": ["d1", "d1", "d2"], "test": ["d2"]}, texts))
-    assert (found.passages, found.whole, found.queries) == (2, True, {"train": 3, "test": 1})
-    assert found.positives == {"train": 3, "test": 1}
-    assert found.lengths["passage"]["words"] == {"mean": 4.0, "median": 4.0, "p90": approx(5.6), "max": 6}
-    assert found.lengths["query"]["words"]["mean"] == 5.0
-    assert found.languages == {"passage": {"en": 1.0}, "query": {"en": 1.0}}
-    assert found.notes == []
+    summary = seen(write(tmp_path, ["d1", "d2"], {"train": ["d1", "d1", "d2"], "test": ["d2"]}, texts))
+    assert (summary.passages, summary.whole, summary.queries) == (2, True, {"train": 3, "test": 1})
+    assert summary.positives == {"train": 3, "test": 1}
+    assert summary.lengths["passage"]["words"] == {"mean": 4.0, "median": 4.0, "p90": approx(5.6), "max": 6}
+    assert summary.lengths["query"]["words"]["mean"] == 5.0
+    assert summary.languages == {"passage": {"en": 1.0}, "query": {"en": 1.0}}
+    assert summary.notes == []
 
 
 def test_ids_that_never_match_are_refused_with_an_example_of_each(tmp_path):
@@ -55,16 +55,16 @@ def test_without_a_similar_id_the_example_is_the_first(tmp_path):
 
 
 def test_some_unknown_ids_are_a_warning_with_their_share(tmp_path):
-    found = seen(write(tmp_path, ["d1", "d02"], {"test": ["d1", "d1", "d1", "D2"]}))
+    summary = seen(write(tmp_path, ["d1", "d02"], {"test": ["d1", "d1", "d1", "D2"]}))
     line = "1 of 4 qrels (25.0%) name no passage of the corpus, such as D2, where the corpus has d02"
-    assert found.notes == [f"{line}: no run can find them"]
-    assert not found.drop_unknown
+    assert summary.notes == [f"{line}: no run can find them"]
+    assert not summary.drop_unknown
 
 
 def test_a_split_of_mostly_unknown_ids_has_to_drop_them(tmp_path):
-    found = seen(write(tmp_path, ["d1"], {"train": ["d1"] * 9, "test": ["d1", "x", "y"]}))
-    assert found.drop_unknown
-    assert found.notes == ["2 of 12 qrels (16.7%) name no passage of the corpus, such as x: they are dropped"]
+    summary = seen(write(tmp_path, ["d1"], {"train": ["d1"] * 9, "test": ["d1", "x", "y"]}))
+    assert summary.drop_unknown
+    assert summary.notes == ["2 of 12 qrels (16.7%) name no passage of the corpus, such as x: they are dropped"]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_split_without_relevant_passages_is_refused(tmp_path):
 
 def test_after_its_time_the_rest_of_the_corpus_is_left_and_said_so(tmp_path):
     folder = write(tmp_path, [f"d{i}" for i in range(40_000)], {"test": ["d39999", "unknown"]})
-    found = seen(folder, seconds=1e-9)
-    assert (found.passages, found.whole) == (16_384, False)  # those that are read at once
-    assert found.notes == [
+    summary = seen(folder, seconds=1e-9)
+    assert (summary.passages, summary.whole) == (16_384, False)  # those that are read at once
+    assert summary.notes == [
         "the corpus has more than the 16,384 passages read in 0 s: judgements and ids are not checked "
         "(--seconds 0 reads all)"
     ]
@@ -107,12 +107,12 @@ def test_after_its_time_the_rest_of_the_corpus_is_left_and_said_so(tmp_path):
 
 def test_half_of_the_texts_may_be_in_another_language(tmp_path):
     german = "die Katze ist auf der Matte und der Hund ist nicht im Haus"
-    found = seen(write(tmp_path, ["d1", "d2"], {"test": ["d1"]}, ["the cat is on the mat and in the sun", german]))
-    assert found.languages["passage"] == {"en": 0.5, "de": 0.5}
+    summary = seen(write(tmp_path, ["d1", "d2"], {"test": ["d1"]}, ["the cat is on the mat and in the sun", german]))
+    assert summary.languages["passage"] == {"en": 0.5, "de": 0.5}
 
 
 def test_real_qrels_that_name_unpadded_ids(real):
-    found = seen(real("cacm-raw"))
-    assert found.notes[1].startswith("55 of 796 qrels (6.9%) name no passage of the corpus, such as CACM-756, where")
-    assert "the corpus has CACM-0756" in found.notes[1]
-    assert (found.passages, found.queries) == (3204, {"test": 52})
+    summary = seen(real("cacm-raw"))
+    assert summary.notes[1].startswith("55 of 796 qrels (6.9%) name no passage of the corpus, such as CACM-756, where")
+    assert "the corpus has CACM-0756" in summary.notes[1]
+    assert (summary.passages, summary.queries) == (3204, {"test": 52})

@@ -33,7 +33,7 @@ class Project:
     def make(self, stage, files=None, **facts) -> Artifact:
         """Write a stage's artifact; its inputs must be there."""
         folder = self.root / stage.folder
-        inputs = {role: open_artifact(self.root / one.folder) for role, one in stage.upstream.items()}
+        inputs = {role: open_artifact(self.root / source.folder) for role, source in stage.upstream.items()}
         with writing(UncheckedJob(stage.kind, folder, stage.values, inputs, Execution(workers=2))) as draft:
             for file, content in (files or {"data.txt": f"{stage.kind} {stage.name}"}).items():
                 draft.path(file).write_text(content, encoding="utf-8")
@@ -46,10 +46,10 @@ class Project:
     def manifest(self, stage, **changes):
         """The manifest of a stage, with some of it written anew."""
         path = self.root / stage.manifest
-        told = json.loads(path.read_text())
+        content = json.loads(path.read_text())
         if changes:
-            write_json(path, {**told, **changes})
-        return told
+            write_json(path, {**content, **changes})
+        return content
 
 
 @pytest.fixture
@@ -79,13 +79,13 @@ def table_of(*rows) -> Table:
     filled = []
     for system, *scores in rows:
         runs = [score.upstream["run"] for score in scores]
-        told = [
+        lineages = [
             Lineage(score.key, run.key, run.folder, column="", dataset="toy", split="test", seed=seed)
             for seed, (score, run) in enumerate(zip(scores, runs, strict=True))
         ]
         keys = [run.key for run in runs]
         cell = Cell("RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=keys, dataset="toy", split="test")
-        filled.append(Row(system, "", "", keys[0], runs[0].folder, [cell], lineage=told))
+        filled.append(Row(system, "", "", keys[0], runs[0].folder, [cell], lineage=lineages))
     column = FilledColumn("RR@10", "MRR@10", "MRR@10 (RR@10)", "", "", "", "toy", "test", 20)
     return Table("Tiny", None, None, 2, "", [column], filled)
 
@@ -125,8 +125,8 @@ def configured_toy(project):
     (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
     config = {"dataset": "toy", "datasets": {"toy": {"source": "beir", "path": str(folder)}}, "tables": ["baseline"]}
     (project.root / "toy.yaml").write_text(yaml.safe_dump(config))
-    told = Configuration([Path("toy.yaml")])
-    stages = stages_of_all(full_plan(told))
+    configuration = Configuration([Path("toy.yaml")])
+    stages = stages_of_all(full_plan(configuration))
     for stage in stages:
         project.make(stage)
     return stages

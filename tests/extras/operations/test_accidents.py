@@ -50,8 +50,8 @@ def test_what_decides_a_training_is_in_its_key(name):
 
 def test_how_a_training_runs_is_not():
     # BALSAMIC 1213: a temporary folder among the parameters made everything run again
-    told = {"workers": 7, "devices": 8, "path": "/elsewhere", "micro_tokens": 1}
-    assert Stage("model", "toy", "de", MODEL, {}, told).digest == model().digest
+    execution = {"workers": 7, "devices": 8, "path": "/elsewhere", "micro_tokens": 1}
+    assert Stage("model", "toy", "de", MODEL, {}, execution).digest == model().digest
 
 
 def test_a_value_that_equals_a_default_is_hashed_all_the_same():
@@ -83,8 +83,8 @@ def test_canonical_values():
     values += [[], {}, [1, 2], [2, 1], "null"]
     assert len({key(value) for value in values}) == len(values)
     assert key(1e-5) == key(0.00001) == key(float("1E-5"))
-    one, two = {"b": 1, "a": {"d": 2, "c": 3}}, {"a": {"c": 3, "d": 2}, "b": 1}
-    assert Stage("score", "toy", "s", one).digest == Stage("score", "toy", "s", two).digest
+    first, second = {"b": 1, "a": {"d": 2, "c": 3}}, {"a": {"c": 3, "d": 2}, "b": 1}
+    assert Stage("score", "toy", "s", first).digest == Stage("score", "toy", "s", second).digest
 
 
 def test_a_new_name_trains_nothing_again():
@@ -121,7 +121,7 @@ def test_everything_below_another_input_is_another():
     # pyterrier-caching: a model that was trained again under the old path returned the old one's scores
     runs = [Stage("rerank", "toy", "ce", {}, {"judge.0": model(lr=lr)}).key for lr in (1e-5, 2e-5)]
     assert runs[0] != runs[1]
-    old, new = (Stage("rerank", "toy", "ce", {}, {"judge.0": one}) for one in (model(), model()))
+    old, new = (Stage("rerank", "toy", "ce", {}, {"judge.0": judge}) for judge in (model(), model()))
     assert old.key == new.key
 
 
@@ -138,9 +138,11 @@ def test_secrets_are_in_no_manifest(make_job, tmp_path, monkeypatch):
         draft.facts["source"] = f"from https://host/?token={secrets[1]} with {secrets[2]}"
     text = (job.out / "stage.json").read_text()
     assert not any(secret in text for secret in secrets)
-    told = json.loads(text)
-    assert told["execution"]["files"]["corpus.jsonl"]["url"] == "https://***@host/c.jsonl?X-Amz-Signature=***&part=2"
-    assert told["execution"]["mirrors"] == [{"from": "https://host/", "to": "s3://***@mirror/"}]
+    manifest = json.loads(text)
+    assert (
+        manifest["execution"]["files"]["corpus.jsonl"]["url"] == "https://***@host/c.jsonl?X-Amz-Signature=***&part=2"
+    )
+    assert manifest["execution"]["mirrors"] == [{"from": "https://host/", "to": "s3://***@mirror/"}]
     assert job.params.downloads == params["downloads"]  # the job itself keeps what it needs
     assert not {name for name in os.environ if name in text and len(name) > 6} - {"PYTHON"}
 

@@ -45,12 +45,12 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(
     for name in ("results/tables/baseline.csv", "layout/baseline.yaml", "envs/requirements.lock", "lineage.json"):
         assert f"baseline/{name}" in names
     assert "baseline/results/tables/baseline.log" not in names
-    assert {(one.mtime, one.uid, one.uname, one.mode) for one in names.values()} == {(0, 0, "", 0o644)}
+    assert {(member.mtime, member.uid, member.uname, member.mode) for member in names.values()} == {(0, 0, "", 0o644)}
     monkeypatch.chdir(away)
     assert run_command("verify", "baseline") == (0, ["4 artifacts are what their manifests say"])
     # the configuration in it plans the same stages, anywhere
-    told = yaml.safe_load(Path("baseline/config.yaml").read_text())
-    assert [stage.key for _, stage in FullPlan(told, ROOT).tables["baseline"]] == [stages["score"].key]
+    config = yaml.safe_load(Path("baseline/config.yaml").read_text())
+    assert [stage.key for _, stage in FullPlan(config, ROOT).tables["baseline"]] == [stages["score"].key]
     assert f"score {stages['score'].key}" in Path("baseline/lineage.txt").read_text()
     table = Path("baseline/results/tables/baseline.csv")
     table.write_text(table.read_text().replace("12.34", "42.34"))
@@ -92,7 +92,7 @@ def test_mistakes_are_one_line(finished, words, message):
 
 
 def test_a_damaged_run_is_not_packed(finished, project):
-    stage = next(one for one in finished if one.kind == "bm25")
+    stage = next(candidate for candidate in finished if candidate.kind == "bm25")
     (project.folder(stage) / "run.trec").write_text("q Q0 x 1 2.0 t\n")
     with pytest.raises(UserError, match=r"run\.trec: changed since it was written"):
         run(["bundle", "baseline", "toy.yaml"])

@@ -33,7 +33,7 @@ def test_a_flipped_bit_in_every_file_of_every_kind_is_named(tiny_dag, tmp_path, 
         flip(path, rng)
     status, lines = run_command("verify", "--json")
     assert status == 1
-    found = [json.loads(line) for line in lines]
-    assert {Path(fault["path"]) for fault in found} == set(damaged)
-    assert len(found) == len(damaged)
-    assert {fault["what"] for fault in found} <= {"changed", "damaged"}
+    faults = [json.loads(line) for line in lines]
+    assert {Path(fault["path"]) for fault in faults} == set(damaged)
+    assert len(faults) == len(damaged)
+    assert {fault["what"] for fault in faults} <= {"changed", "damaged"}

@@ -31,9 +31,9 @@ def test_what_a_configuration_needs_stays(configured_toy, run_command):
 
 
 def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configured_toy, project, run_command):
-    kept = folders()
+    before = folders()
     other = stages_of_all(full_plan(Configuration([Path("toy.yaml")], ["bm25={k1: 1.5}"])))
-    new = [stage for stage in other if stage.folder not in kept]
+    new = [stage for stage in other if stage.folder not in before]
     assert [stage.kind for stage in new] == ["bm25", "score"]
     for stage in new:
         project.make(stage)
@@ -41,7 +41,7 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
     model = Stage("model", "toy", "de", {"objective": "dual"})
     project.make(model, {"weights": "x" * 2_000_000})
     lines = run_command("gc", *CONFIG)[1]
-    assert folders() == sorted([*kept, *(stage.folder for stage in new), model.folder])
+    assert folders() == sorted([*before, *(stage.folder for stage in new), model.folder])
     assert [line.split()[-1] for line in lines if "results/" in line] == [
         model.folder, new[1].folder, new[0].folder
     ]  # fmt: skip
@@ -57,7 +57,7 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
     assert not project.folder(model).exists()
     assert project.folder(new[0]).exists()
     assert run_command("gc", *CONFIG, "--yes")[1][-1].startswith("deleted: ")
-    assert folders() == kept
+    assert folders() == before
 
 
 def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy, project):
@@ -82,7 +82,7 @@ def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(project, monkeypatc
     models = [Stage("model", "toy", "de", {"objective": "dual", "seed": seed}) for seed in (1, 2)]
     for model in models:
         project.make(model, {"weights": "x" * 1000})
-    found = list(unneeded(Path("results"), set()))
+    unused = list(unneeded(Path("results"), set()))
     real, locks = gc_module.delete, project.root / ".snakemake/locks"
 
     def delete(folder):
@@ -93,7 +93,7 @@ def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(project, monkeypatc
 
     monkeypatch.setattr(gc_module, "delete", delete)
     with pytest.raises(UserError, match=r"Snakemake is running here.*; deleted before that: 1 folders, \d\.\d kB"):
-        gc_module.delete_all(found)
+        gc_module.delete_all(unused)
     assert sum(project.folder(model).exists() for model in models) == 1
 
 
@@ -141,8 +141,8 @@ def test_stores_checkpoints_and_interrupted_deletions(configured_toy, project):
     running = project.root / "results/toy/model/de-3333333333"
     running.mkdir(parents=True)
     (running / "progress.json").write_text("{}")
-    found = {(one.group, str(one.folder)) for one in unneeded(Path("results"), needed)}
-    assert found == {
+    unused = {(item.group, str(item.folder)) for item in unneeded(Path("results"), needed)}
+    assert unused == {
         ("pairs", "results/toy/pairs/ce-2222222222-aaaaaaaaaa"),
         ("transient", "results/toy/order/toy-9999999999"),
         ("checkpoints", f"{data.folder}/checkpoints"),
@@ -152,8 +152,8 @@ def test_stores_checkpoints_and_interrupted_deletions(configured_toy, project):
 
 def test_configurations_on_a_command_line():
     words = ["--configfile", "a.yaml", "b.yaml", "--config", "seed=1", "x=2", "--yes", "--configfile", "c.yaml"]
-    told, rest = read_configurations(words)
-    assert [(list(map(str, one.files)), one.values) for one in told] == [
+    parsed, rest = read_configurations(words)
+    assert [(list(map(str, configuration.files)), configuration.values) for configuration in parsed] == [
         (["a.yaml", "b.yaml"], ["seed=1", "x=2"]), (["c.yaml"], [])
     ]  # fmt: skip
     assert rest == ["--yes"]
@@ -164,12 +164,15 @@ def test_configurations_on_a_command_line():
 def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_command, monkeypatch):
     data = next(stage for stage in configured_toy if stage.kind == "dataset")
     vectors = [Stage("embeddings", "toy", name, {"side": "passages"}, {"dataset": data}) for name in ("a", "b")]
-    runs = [Stage("retrieve", "toy", f"{one.name}.test", {}, {"dataset": data, "passages": one}) for one in vectors]
+    runs = [
+        Stage("retrieve", "toy", f"{passages.name}.test", {}, {"dataset": data, "passages": passages})
+        for passages in vectors
+    ]
     for stage in (*vectors, runs[0]):
         project.make(stage)
     monkeypatch.setattr(configurations, "stages_of_all", lambda plan: [data, *vectors, *runs])
     assert configurations.spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
     needed = {(stage.kind, stage.key) for stage in (*configured_toy, *vectors, *runs)}
-    found = list(unneeded(Path("results"), needed, configurations.spent_stages([None])))
-    assert [(one.group, str(one.folder)) for one in found] == [("spent", vectors[0].folder)]
+    unused = list(unneeded(Path("results"), needed, configurations.spent_stages([None])))
+    assert [(item.group, str(item.folder)) for item in unused] == [("spent", vectors[0].folder)]
     assert list(unneeded(Path("results"), needed)) == []

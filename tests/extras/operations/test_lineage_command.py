@@ -30,11 +30,13 @@ def test_the_tree_says_what_made_each_stage(chain, project, run_command):
 
 def test_json_holds_whole_manifests_inputs_first(chain, project, run_command):
     _, lines = run_command("lineage", chain["score"].key, "--json")
-    told = json.loads("\n".join(lines))
-    assert told["of"] == [chain["score"].key]
-    assert [one["key"] for one in told["stages"]] == [chain[n].key for n in ("dataset", "lucene", "bm25", "score")]
-    assert told["stages"][2]["manifest"] == project.manifest(chain["bm25"])
-    assert told["stages"][3]["manifest"]["inputs"]["run"] == told["stages"][2]["content"]
+    lineage = json.loads("\n".join(lines))
+    assert lineage["of"] == [chain["score"].key]
+    assert [entry["key"] for entry in lineage["stages"]] == [
+        chain[n].key for n in ("dataset", "lucene", "bm25", "score")
+    ]
+    assert lineage["stages"][2]["manifest"] == project.manifest(chain["bm25"])
+    assert lineage["stages"][3]["manifest"]["inputs"]["run"] == lineage["stages"][2]["content"]
 
 
 @pytest.mark.parametrize(

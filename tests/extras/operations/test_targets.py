@@ -44,8 +44,8 @@ def test_a_number_over_seeds_has_the_lineage_of_each(seeds, chain, run_command):
         assert f"model {score.upstream['run'].upstream['passages'].key}" in text
     assert text.count("source=") == 1  # the collection of both is spelled out once
     assert lines[-1].startswith("7 stages, ")
-    told = json.loads("\n".join(run_command("lineage", "tiny:de", "--json")[1]))
-    assert told["of"] == [score.key for score in seeds["de"]]
+    lineage = json.loads("\n".join(run_command("lineage", "tiny:de", "--json")[1]))
+    assert lineage["of"] == [score.key for score in seeds["de"]]
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_many_differences_are_told_stage_by_stage(project, chain, run_command):
 
 
 def test_values_that_only_keys_tell_apart_are_told(project, run_command):
-    one, other = (Stage("imported", "toy", "s", {"at": value}) for value in (1, True))
-    assert one.key != other.key
-    for stage in (one, other):
+    first, second = (Stage("imported", "toy", "s", {"at": value}) for value in (1, True))
+    assert first.key != second.key
+    for stage in (first, second):
         project.make(stage)
-    assert run_command("why", one.key, other.key)[1] == [f"{one.key} differs from {other.key}: at is 1, was True"]
+    assert run_command("why", first.key, second.key)[1] == [f"{first.key} differs from {second.key}: at is 1, was True"]

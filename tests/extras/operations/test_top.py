@@ -16,22 +16,22 @@ from tandem.errors import UserError
 
 @pytest.fixture
 def job(project):
-    """`job(place, **told)`: a job's progress file below results/toy."""
+    """`job(place, **facts)`: a job's progress file below results/toy."""
 
-    def write(place, **told):
+    def write(place, **facts):
         path = project.root / "results/toy" / place
         path.parent.mkdir(parents=True, exist_ok=True)
         now = time.time()
         head = {"command": path.parts[-3], "key": path.parent.name, "node": "n1", "pid": 1, "started": now - 90}
-        path.write_text(json.dumps({**head, "updated": now, **told}) + "\n")
+        path.write_text(json.dumps({**head, "updated": now, **facts}) + "\n")
         return path
 
     return write
 
 
 def test_a_line_for_each_job(job, run_command):
-    told = {"done": 1200, "total": 4800, "unit": "steps", "note": "loss 1.183", "rate": 2.5, "left": 6960}
-    job("model/de-0123456789/progress.json", **told, peak_memory_mib=5222, gpu_memory_mib=2048, slurm="77")
+    facts = {"done": 1200, "total": 4800, "unit": "steps", "note": "loss 1.183", "rate": 2.5, "left": 6960}
+    job("model/de-0123456789/progress.json", **facts, peak_memory_mib=5222, gpu_memory_mib=2048, slurm="77")
     job("embeddings/de-0123456789/shards/0-of-2.progress.json", updated=time.time() - 600)
     job("bm25/.hidden/progress.json")
     (job("bm25/b-0123456789/progress.json")).write_text("not JSON")
@@ -125,9 +125,9 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(project):
         with Progress("train de", 10, "steps") as progress:
             progress.filed -= 10
             progress.add(4, note="loss 0.25")
-            told = json.loads(path.read_text())
-            assert (told["done"], told["total"], told["note"], told["pid"]) == (4, 10, "loss 0.25", os.getpid())
-            assert told["peak_memory_mib"] > 0
+            facts = json.loads(path.read_text())
+            assert (facts["done"], facts["total"], facts["note"], facts["pid"]) == (4, 10, "loss 0.25", os.getpid())
+            assert facts["peak_memory_mib"] > 0
             progress.add(1)  # within two seconds: not written again
             assert json.loads(path.read_text())["done"] == 4
             with Progress("rank 1", 10, "steps", quiet=True) as silent:
@@ -160,6 +160,6 @@ def test_a_killed_job_is_silent_after_a_minute(project, run_command):
     job.wait()
     job.stdout.close()
     path = out.with_name("progress.json")
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps({**told, "updated": told["updated"] - 61}))
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "updated": facts["updated"] - 61}))
     assert "silent for 1 min" in run_command("top")[1][1]

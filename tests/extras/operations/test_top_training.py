@@ -20,8 +20,10 @@ from tandem.extras.plan import FullPlan
 def training(tiny_dag, tmp_path, monkeypatch):
     """The tiny dual encoder's training with very many steps, as slurm's job 4711; its progress file and process."""
     plan = FullPlan(gathered([tiny_dag.folder / "config.yaml"], ROOT), ROOT)
-    named = (one for (kind, _), one in plan.stages.items() if kind == "model" and one.name == "de_bm25neg")
-    stage = next(one for one in named if (tiny_dag.folder / one.manifest).is_file())
+    named = (
+        candidate for (kind, _), candidate in plan.stages.items() if kind == "model" and candidate.name == "de_bm25neg"
+    )
+    stage = next(candidate for candidate in named if (tiny_dag.folder / candidate.manifest).is_file())
     words = shlex.split(stage.args)
     words[words.index("--params.train.steps") + 1] = "100000"
     out = tmp_path / "results/tiny/model/de_bm25neg-0123456789/stage.json"
@@ -60,12 +62,12 @@ def test_a_training_is_seen_running_and_dead(training, run_command):
     assert "dead" not in lines[1]
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    told = json.loads(path.read_text())
-    assert told["pid"] == process.pid
+    facts = json.loads(path.read_text())
+    assert facts["pid"] == process.pid
 
     def seen(**changes):
         """The state of the job, its file written ten seconds ago and with changes."""
-        path.write_text(json.dumps({**told, "updated": time.time() - 10, **changes}))
+        path.write_text(json.dumps({**facts, "updated": time.time() - 10, **changes}))
         (line,) = run_command("top")[1][1:]
         return line
 

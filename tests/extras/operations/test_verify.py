@@ -20,9 +20,9 @@ from tandem.store.files import sha256
 def faults(run_command, *words):
     """(what, path) of each fault."""
     status, lines = run_command("verify", *words, "--json")
-    told = [json.loads(line) for line in lines]
-    assert status == (1 if told else 0)
-    return [(one["what"], one["path"]) for one in told]
+    entries = [json.loads(line) for line in lines]
+    assert status == (1 if entries else 0)
+    return [(entry["what"], entry["path"]) for entry in entries]
 
 
 def test_what_is_whole_is_said_to_be(chain, run_command):
@@ -107,10 +107,10 @@ def test_a_deleted_input_is_no_fault(chain, project, run_command):
 
 def test_a_manifest_that_is_not_what_its_name_says(chain, project, run_command):
     # patapsco: a marker alone says that a task is done, whatever was edited since
-    told = project.manifest(chain["bm25"])
-    project.manifest(chain["bm25"], params={**told["params"], "k1": 1.2})
+    manifest = project.manifest(chain["bm25"])
+    project.manifest(chain["bm25"], params={**manifest["params"], "k1": 1.2})
     assert faults(run_command) == [("name", chain["bm25"].manifest)]
-    project.manifest(chain["bm25"], params=told["params"])
+    project.manifest(chain["bm25"], params=manifest["params"])
     assert faults(run_command) == []
     renamed = project.folder(chain["bm25"]).with_name("bm25.test-0000000000")
     os.rename(project.folder(chain["bm25"]), renamed)

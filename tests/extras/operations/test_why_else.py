@@ -25,10 +25,10 @@ def test_one_key_in_two_places(chain, project, run_command):
     shutil.copytree(project.root / "results", project.root / "elsewhere/results")
     copy = project.root / "elsewhere" / run.folder
     assert run_command("why", run.folder, copy)[1] == [f"{run.key} does not differ from {run.key}"]
-    told = project.manifest(run)
-    files = {"run.trec": {**told["files"]["run.trec"], "sha256": "0" * 64}}
+    manifest = project.manifest(run)
+    files = {"run.trec": {**manifest["files"]["run.trec"], "sha256": "0" * 64}}
     project.manifest(run, modules="0123456789", libraries={"numpy": "9"}, files=files)
     lines = run_command("why", run.folder, copy)[1]
     assert lines[0] == f"{run.key} does not differ from {run.key} in what decides its key, but:"
-    assert f"  modules is '0123456789', was '{told['modules']}'" in lines
+    assert f"  modules is '0123456789', was '{manifest['modules']}'" in lines
     assert lines[-1] == "  other bytes in run.trec"

@@ -42,23 +42,23 @@ def objective(name, budget=BIG, world=ALONE, dropout=0.0, dtype=torch.float64, p
     encoder, tokens = bert(), passages_alone(texts())[0]
     model = DualEncoder(encoder, encoder, pooling, False, 2.0)
     params = PRETRAININGS[name].model_validate({"precision": "fp32", **CASES[name], **train})
-    made = make_objective(model, tokens, params, VOCABULARY, budget, world)
+    pretraining = make_objective(model, tokens, params, VOCABULARY, budget, world)
     rng = np.random.RandomState(2)
-    for path, parameter in sorted(made.models.named_parameters()):
+    for path, parameter in sorted(pretraining.models.named_parameters()):
         centre = 1.0 if parameter.dim() == 1 and path.endswith("weight") else 0.0
         parameter.data = torch.from_numpy(rng.normal(centre, 0.2, tuple(parameter.shape))).to(dtype)
-    set_dropout(made.models, dropout)
-    made.models.train()
-    return made
+    set_dropout(pretraining.models, dropout)
+    pretraining.models.train()
+    return pretraining
 
 
 def results(name, budget=BIG, count=COUNTS[0], world=ALONE, **more):
-    """Told values, and the gradient of every parameter, of a step over the first passages."""
-    made = objective(name, budget, world, **more)
+    """Reported values and the gradient of every parameter, of a step over the first passages."""
+    pretraining = objective(name, budget, world, **more)
     process = () if world.size == 1 else (world.rank,)
-    told = world.total(made.backward(Batch(ROWS[:count], ROWS[:count, None]), Seeds((1, 2, *process))))
-    world.sum_gradients(made.models)
-    return told, {path: p.grad for path, p in made.models.named_parameters() if p.grad is not None}
+    values = world.total(pretraining.backward(Batch(ROWS[:count], ROWS[:count, None]), Seeds((1, 2, *process))))
+    world.sum_gradients(pretraining.models)
+    return values, {path: p.grad for path, p in pretraining.models.named_parameters() if p.grad is not None}
 
 
 def compute(folder):
@@ -70,8 +70,8 @@ def compute(folder):
             for count in COUNTS:
                 for size, budget in (("big", BIG), ("small", SMALL)):
                     key = f"{name}|{count}|{size}"
-                    every[key], made = results(name, budget, count, world)
-                    gradients |= {f"{key}|{path}": gradient for path, gradient in made.items()}
+                    every[key], grads = results(name, budget, count, world)
+                    gradients |= {f"{key}|{path}": gradient for path, gradient in grads.items()}
         save_file({path: t.contiguous().clone() for path, t in gradients.items()}, folder / f"{world.rank}.safetensors")
         (folder / f"{world.rank}.json").write_text(json.dumps(every))
 

@@ -26,14 +26,16 @@ def test_parts_equal_one_big_batch(name, dtype, tolerance):
 
 @pytest.mark.parametrize("name", ["crop", "cocondenser"])
 def test_cached_gradients_replay_dropout(name):
-    kept, cached = (results(name, Budget(micro_tokens=60, graph_tokens=tokens), dropout=0.3) for tokens in (1 << 20, 1))
-    assert_same(cached, kept)
-    assert kept[0]["loss"] != approx(results(name)[0]["loss"], rel=1e-3)
+    uncached, cached = (
+        results(name, Budget(micro_tokens=60, graph_tokens=tokens), dropout=0.3) for tokens in (1 << 20, 1)
+    )
+    assert_same(cached, uncached)
+    assert uncached[0]["loss"] != approx(results(name)[0]["loss"], rel=1e-3)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """What each of two processes told, and its gradients."""
+    """The values that each of two processes reports, and its gradients."""
     folder = tmp_path_factory.mktemp("world")
     line = [sys.executable, pretrain_cases.__file__, str(folder)]
     paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -48,6 +50,6 @@ def test_two_processes_equal_one(name, together):
         whole = results(name, BIG, count)
         for size in ("big", "small"):
             key = f"{name}|{count}|{size}"
-            for told, gradients in together:
+            for values, gradients in together:
                 own = {path.removeprefix(f"{key}|"): g for path, g in gradients.items() if path.startswith(f"{key}|")}
-                assert_same((told[key], own), whole)
+                assert_same((values[key], own), whole)

@@ -19,33 +19,33 @@ from tandem.training.lists import Batch
 STEP = Seeds((1, 2))
 
 
-def padded(made, seen, labels):
+def padded(pretraining, seen, labels):
     """Model inputs and aligned labels of some texts, without rounding the length up."""
     inputs = texts().template.singles(seen)
     return inputs, torch.from_numpy(aligned(labels, 1, inputs["input_ids"].shape[1]))
 
 
-def masked_lm(made):
+def masked_lm(pretraining):
     """transformers' BertForMaskedLM with the weights of an objective's encoder and head."""
     from transformers import BertForMaskedLM
 
-    whole = BertForMaskedLM(made.encoder.config).double().eval()
-    whole.bert.load_state_dict(made.encoder.state_dict())
+    whole = BertForMaskedLM(pretraining.encoder.config).double().eval()
+    whole.bert.load_state_dict(pretraining.encoder.state_dict())
     head = whole.cls.predictions
-    head.transform.dense.load_state_dict(made.head.dense.state_dict())
-    head.transform.LayerNorm.load_state_dict(made.head.norm.state_dict())
-    head.decoder.weight, head.decoder.bias = whole.bert.embeddings.word_embeddings.weight, made.head.bias
+    head.transform.dense.load_state_dict(pretraining.head.dense.state_dict())
+    head.transform.LayerNorm.load_state_dict(pretraining.head.norm.state_dict())
+    head.decoder.weight, head.decoder.bias = whole.bert.embeddings.word_embeddings.weight, pretraining.head.bias
     return whole
 
 
 def test_mlm_equals_transformers():
-    made = objective("mlm")
-    whole, passages = masked_lm(made), texts().passages.take(ROWS)
+    pretraining = objective("mlm")
+    whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
     seen, labels = VOCABULARY.hide(passages, 0.15, generator(STEP))
     losses = []
     for row in range(len(ROWS)):
-        inputs, wanted = padded(made, seen.take(np.array([row])), labels.take(np.array([row])))
-        losses.append(float(whole(**inputs, labels=wanted).loss.detach()))
+        inputs, targets = padded(pretraining, seen.take(np.array([row])), labels.take(np.array([row])))
+        losses.append(float(whole(**inputs, labels=targets).loss.detach()))
     assert results("mlm")[0]["loss"] == approx(np.mean(losses), rel=1e-10)
 
 
@@ -54,12 +54,12 @@ def test_the_saved_head_is_the_one_that_learned(tmp_path):
 
     from tandem.extras.pretraining import masking
 
-    made = objective("mlm")
+    pretraining = objective("mlm")
     inputs = texts().template.singles(texts().passages.take(ROWS))
-    masking.masked_lm(made.encoder, made.head).save_pretrained(tmp_path)
+    masking.masked_lm(pretraining.encoder, pretraining.head).save_pretrained(tmp_path)
     saved = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
     with torch.inference_mode():
-        expected = masked_lm(made)(**inputs).logits
+        expected = masked_lm(pretraining)(**inputs).logits
         assert torch.allclose(saved(**inputs).logits, expected, atol=1e-4)  # its head in float32
 
 
@@ -83,11 +83,11 @@ def test_other_families_get_their_own_head(family):
 
 
 def test_equal_counts_of_hidden_tokens_give_transformers_batch_loss():
-    made = objective("mlm")
-    whole, passages = masked_lm(made), texts().passages.take(ROWS)
+    pretraining = objective("mlm")
+    whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
     seen, labels = VOCABULARY.hide(passages, 0.01, generator(STEP))  # one token each
-    inputs, wanted = padded(made, seen, labels)
-    expected = float(whole(**inputs, labels=wanted).loss.detach())
+    inputs, targets = padded(pretraining, seen, labels)
+    expected = float(whole(**inputs, labels=targets).loss.detach())
     assert results("mlm", mask_probability=0.01)[0]["loss"] == approx(expected, rel=1e-10)
 
 
@@ -118,28 +118,28 @@ def test_a_block_is_berts_layer():
 def test_what_is_not_visible_does_not_matter():
     torch.manual_seed(1)
     block = Block(objective("mlm").encoder.config).double().eval()
-    asking, asked = torch.randn(1, 4, 32).double(), torch.randn(1, 4, 32).double()
+    asking, context = torch.randn(1, 4, 32).double(), torch.randn(1, 4, 32).double()
     visible = torch.tensor([[[True, False, True, True]] * 4])
-    other = asked.clone()
+    other = context.clone()
     other[0, 1] = 100.0
-    torch.testing.assert_close(block(asking, asked, visible), block(asking, other, visible))
-    assert not torch.allclose(block(asking, asked, visible), block(asking, other, torch.ones_like(visible)))
+    torch.testing.assert_close(block(asking, context, visible), block(asking, other, visible))
+    assert not torch.allclose(block(asking, context, visible), block(asking, other, torch.ones_like(visible)))
 
 
 def test_retromae_equals_its_formula_written_out():
     """One passage, one position at a time: A_i = Σ_j softmax(q_i·k_j / √d over what i sees) v_j, per head."""
-    made = objective("retromae")
-    made.models.eval()
+    pretraining = objective("retromae")
+    pretraining.models.eval()
     row = ROWS[:1]
-    told = made.backward(Batch(row, row[:, None]), STEP)
-    passage, block, encoder = texts().passages.take(row), made.decoder, made.encoder
+    values = pretraining.backward(Batch(row, row[:, None]), STEP)
+    passage, block, encoder = texts().passages.take(row), pretraining.decoder, pretraining.encoder
     count = len(passage.ids)
     seen, labels = VOCABULARY.hide(passage, 0.3, generator(STEP))
-    inputs, wanted = padded(made, seen, labels)
+    inputs, targets = padded(pretraining, seen, labels)
     hidden = encoder(**inputs).last_hidden_state
-    mlm = float(masked_lm(made)(**inputs, labels=wanted).loss.detach())
+    mlm = float(masked_lm(pretraining)(**inputs, labels=targets).loss.detach())
     vector = hidden[0, 0]
-    whole, _ = padded(made, passage, labels)
+    whole, _ = padded(pretraining, passage, labels)
     embedded = encoder.embeddings(whole["input_ids"])[0]
     keys = torch.cat([vector[None], embedded[1:]])  # H2
     asking = vector + encoder.embeddings.position_embeddings.weight[: count + 2]  # H1
@@ -155,12 +155,12 @@ def test_retromae_equals_its_formula_written_out():
             mixed.append(sum(w * block.value(keys[j])[part] for w, j in zip(weights, sees, strict=True)))
         first = block.attended(asking[i] + block.joined(torch.cat(mixed)))
         out = block.transformed(first + block.outer(torch.nn.functional.gelu(block.inner(first))))
-        logits = made.head.norm(torch.nn.functional.gelu(made.head.dense(out)))
-        logits = encoder.embeddings.word_embeddings.weight @ logits + made.head.bias
+        logits = pretraining.head.norm(torch.nn.functional.gelu(pretraining.head.dense(out)))
+        logits = encoder.embeddings.word_embeddings.weight @ logits + pretraining.head.bias
         losses.append(float(-logits.log_softmax(0)[int(passage.ids[i - 1])].detach()))
-    assert told["mlm"] == approx(mlm, rel=1e-9)
-    assert told["decoder"] == approx(np.mean(losses), rel=1e-9)
-    assert told["loss"] == approx(mlm + np.mean(losses), rel=1e-9)
+    assert values["mlm"] == approx(mlm, rel=1e-9)
+    assert values["decoder"] == approx(np.mean(losses), rel=1e-9)
+    assert values["loss"] == approx(mlm + np.mean(losses), rel=1e-9)
 
 
 def test_span_contrast_by_hand():
@@ -177,10 +177,10 @@ def test_span_contrast_by_hand():
 
 
 def test_crop_is_a_softmax_over_the_other_spans():
-    made, passages = objective("crop"), texts().passages.take(ROWS)
+    pretraining, passages = objective("crop"), texts().passages.take(ROWS)
     spans = [crop(passages, 0.3, 0.7, generator(STEP, side)) for side in (0, 1)]
-    one, other = (made.model.encode("query", span, texts().template, "fp32") for span in spans)
-    scores = one @ other.T / 2.0
+    first, second = (pretraining.model.encode("query", span, texts().template, "fp32") for span in spans)
+    scores = first @ second.T / 2.0
     losses = []
     for i, row in enumerate(ROWS):
         others = [j for j in range(len(ROWS)) if j == i or ROWS[j] != row]  # passage 3 stands twice
@@ -189,42 +189,42 @@ def test_crop_is_a_softmax_over_the_other_spans():
 
 
 def test_cocondenser_is_the_sum_of_its_parts():
-    made = objective("cocondenser", pooling="mean")
-    told = results("cocondenser", pooling="mean")[0]
-    assert told["loss"] == approx(told["mlm"] + told["head"] + told["contrast"])
+    pretraining = objective("cocondenser", pooling="mean")
+    values = results("cocondenser", pooling="mean")[0]
+    assert values["loss"] == approx(values["mlm"] + values["head"] + values["contrast"])
     twice = np.repeat(ROWS, 2)
     spans = crop(texts().passages.take(twice), 0.3, 0.7, generator(STEP, 0))
     seen, labels = VOCABULARY.hide(spans, 0.15, generator(STEP, 1))
-    whole, mlm, head, vectors = masked_lm(made), [], [], []
+    whole, mlm, head, vectors = masked_lm(pretraining), [], [], []
     for row in range(len(twice)):
-        inputs, wanted = padded(made, seen.take(np.array([row])), labels.take(np.array([row])))
-        mlm.append(float(whole(**inputs, labels=wanted).loss.detach()))
-        states = made.encoder(**inputs, output_hidden_states=True).hidden_states  # embeddings, layer 1, layer 2
+        inputs, targets = padded(pretraining, seen.take(np.array([row])), labels.take(np.array([row])))
+        mlm.append(float(whole(**inputs, labels=targets).loss.detach()))
+        states = pretraining.encoder(**inputs, output_hidden_states=True).hidden_states  # embeddings, layer 1, layer 2
         vectors.append(states[2][0].mean(0))
         hidden, visible = (
             torch.cat([vectors[-1][None], states[1][0, 1:]])[None],
             torch.ones(1, 1, states[1].shape[1]).bool(),
         )
-        for block in made.condenser:
+        for block in pretraining.condenser:
             hidden = block(hidden, hidden, visible)
         logits = whole.cls(hidden)[0]
-        at = wanted[0] >= 0
-        head.append(float(torch.nn.functional.cross_entropy(logits[at], wanted[0][at]).detach()))
+        at = targets[0] >= 0
+        head.append(float(torch.nn.functional.cross_entropy(logits[at], targets[0][at]).detach()))
     scores = torch.stack(vectors) @ torch.stack(vectors).T / 2.0
     contrast = []
     for i, row in enumerate(twice):
         others = [j for j in range(len(twice)) if j == (i ^ 1) or twice[j] != row]
         contrast.append(float((scores[i, others].logsumexp(0) - scores[i, i ^ 1]).detach()))
-    assert told["mlm"] == approx(np.mean(mlm), rel=1e-9)
-    assert told["head"] == approx(np.mean(head), rel=1e-9)
-    assert told["contrast"] == approx(np.mean(contrast), rel=1e-9)
+    assert values["mlm"] == approx(np.mean(mlm), rel=1e-9)
+    assert values["head"] == approx(np.mean(head), rel=1e-9)
+    assert values["contrast"] == approx(np.mean(contrast), rel=1e-9)
 
 
 def test_a_passage_without_tokens_teaches_nothing():
-    made = objective("mlm")
+    pretraining = objective("mlm")
     _, labels = VOCABULARY.hide(Ragged(np.array([7, 8]), np.array([0, 0, 2])), 0.5, generator(STEP))
     hidden = torch.randn(2, 4, 32).double()
-    losses = made.predict(hidden, labels)
+    losses = pretraining.predict(hidden, labels)
     assert losses[0] == 0
     assert losses[1] > 0
 

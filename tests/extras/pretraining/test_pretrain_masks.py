@@ -37,8 +37,8 @@ def test_each_text_hides_its_share_exactly(many):
     _, labels = VOCABULARY.hide(many, 0.3, np.random.default_rng(1))
     for row in range(len(many)):
         ordinary = int((~np.isin(many[row], SPECIAL)).sum())
-        wanted = min(ordinary, max(1, round(0.3 * ordinary)))
-        assert int((labels[row] != IGNORED).sum()) == wanted, row
+        expected = min(ordinary, max(1, round(0.3 * ordinary)))
+        assert int((labels[row] != IGNORED).sum()) == expected, row
 
 
 def test_of_the_hidden_80_percent_are_masked_10_replaced_10_kept(many):
@@ -65,11 +65,11 @@ def test_spans_are_parts_of_their_text_with_a_share_within_bounds(many):
     starts = []
     for row in range(len(many)):
         text, span = many[row].tolist(), spans[row].tolist()
-        found = [i for i in range(len(text) - len(span) + 1) if text[i : i + len(span)] == span]
-        assert found or not text
+        places = [i for i in range(len(text) - len(span) + 1) if text[i : i + len(span)] == span]
+        assert places or not text
         assert len(span) == 0 if not text else 1 <= len(span) <= max(1, round(0.5 * len(text)))
         assert not text or len(span) >= round(0.2 * len(text))
-        starts += [found[0] / (len(text) - len(span))] if len(text) > 40 else []
+        starts += [places[0] / (len(text) - len(span))] if len(text) > 40 else []
     assert np.mean(starts) == pytest.approx(0.5, abs=0.1)
     assert min(starts) < 0.05 < 0.95 < max(starts)
 

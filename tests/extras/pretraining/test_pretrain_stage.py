@@ -39,18 +39,18 @@ def vocabularies(make_job, dataset, tmp_path_factory):
     from tandem.extras.pretraining.stage import vocabulary
     from tandem.models import tokenisation
 
-    made = {}
+    artifacts = {}
 
     def make(layers):
-        if layers not in made:
+        if layers not in artifacts:
             folder = tmp_path_factory.mktemp(f"layers-{layers}")
             params = {"vocabulary": 300, "lowercase": True, "seed": 3, **SHAPE, "layers": layers}
             vocabulary(make_job("vocabulary", folder / "v-0123456789", params, {"dataset": dataset}))
             inputs = {"dataset": dataset, "encoder": folder / "v-0123456789"}
             lengths = {"query_length": 16, "passage_length": 40}
             tokenisation.run(make_job("tokens", folder / "t-0123456789", lengths, inputs))
-            made[layers] = open_artifact(folder / "v-0123456789"), open_artifact(folder / "t-0123456789")
-        return made[layers]
+            artifacts[layers] = open_artifact(folder / "v-0123456789"), open_artifact(folder / "t-0123456789")
+        return artifacts[layers]
 
     return make
 
@@ -71,13 +71,13 @@ def pretrain_job(make_job, vocabularies):
 @pytest.fixture(scope="module")
 def undisturbed(pretrain_job, tmp_path_factory):
     """`undisturbed(objective)`: the finished artifact."""
-    folder, made = tmp_path_factory.mktemp("undisturbed"), {}
+    folder, artifacts = tmp_path_factory.mktemp("undisturbed"), {}
 
     def make(objective):
-        if objective not in made:
+        if objective not in artifacts:
             stage.pretrain(pretrain_job(objective, folder / f"{objective}-0000000000"))
-            made[objective] = open_artifact(folder / f"{objective}-0000000000")
-        return made[objective]
+            artifacts[objective] = open_artifact(folder / f"{objective}-0000000000")
+        return artifacts[objective]
 
     return make
 
@@ -136,14 +136,14 @@ def test_heads_are_dropped_but_for_mlm_and_the_tokenizer_stays(undisturbed, voca
 def test_a_model_starts_from_it_and_so_does_a_further_pretraining(undisturbed, make_job, vocabularies, tmp_path):
     from tandem.training.stage import start_cross, start_dual
 
-    made = undisturbed("crop")
+    pretrained = undisturbed("crop")
     towers = ModelParams.model_validate({"objective": "dual", "train": {}, "shared": False, **VECTOR})
-    assert start_dual(made, towers).dimension == 32
-    assert start_cross(made, "cls").head.in_features == 32
+    assert start_dual(pretrained, towers).dimension == 32
+    assert start_cross(pretrained, "cls").head.in_features == 32
     params = {"objective": "mlm", **VECTOR, "train": TRAIN | OBJECTIVES["mlm"] | {"steps": 1}}
-    inputs = {"start": made, "tokens": vocabularies(1)[1]}
+    inputs = {"start": pretrained, "tokens": vocabularies(1)[1]}
     stage.pretrain(make_job("pretrain", tmp_path / "further-0123456789", params, inputs))
-    assert open_artifact(tmp_path / "further-0123456789").upstream["start"] == str(made.folder)
+    assert open_artifact(tmp_path / "further-0123456789").upstream["start"] == str(pretrained.folder)
 
 
 def test_sentence_transformers_gives_the_same_vectors(undisturbed, vocabularies):
@@ -199,9 +199,9 @@ def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     vocabulary(make_job("vocabulary", tmp_path / "v-0123456789", params, {"dataset": topical}))
     inputs = {"dataset": topical, "encoder": tmp_path / "v-0123456789"}
     tokenisation.run(make_job("tokens", tmp_path / "t-0123456789", {"query_length": 8, "passage_length": 40}, inputs))
-    told = {"steps": 60, "lr": 1e-2, "dropout": 0.0, "passages_per_batch": 32, **SPANS}
+    options = {"steps": 60, "lr": 1e-2, "dropout": 0.0, "passages_per_batch": 32, **SPANS}
     inputs = {"start": tmp_path / "v-0123456789", "tokens": tmp_path / "t-0123456789"}
-    params = {"objective": "crop", **VECTOR, "train": TRAIN | told}
+    params = {"objective": "crop", **VECTOR, "train": TRAIN | options}
     stage.pretrain(make_job("pretrain", tmp_path / "p-0123456789", params, inputs, {"workers": 1}))
     texts = Tokens.open(open_artifact(tmp_path / "t-0123456789"))
     tokenizer = load_tokenizer(tmp_path / "v-0123456789/hf")
@@ -211,16 +211,16 @@ def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     def rank(name):
         """RR@10 of an encoder."""
         model = DualEncoder.start(tmp_path / name / "hf", **VECTOR, shared=True).eval()
-        asked, passages = (
+        queries, passages = (
             model.encode("query", some, texts.template, "fp32").detach().numpy() for some in (words, texts.passages)
         )
-        found = []
-        for number, scores in enumerate(asked @ passages.T):
+        reciprocals = []
+        for number, scores in enumerate(queries @ passages.T):
             has = [words[number][0] in texts.passages[row] for row in range(400)]
             top = np.argsort(-np.where(has, -np.inf, scores), kind="stable")[:10]
             hits = top % TOPICS == number // WORDS
-            found.append(1 / (hits.argmax() + 1) if hits.any() else 0.0)
-        return np.mean(found)
+            reciprocals.append(1 / (hits.argmax() + 1) if hits.any() else 0.0)
+        return np.mean(reciprocals)
 
     before, after = rank("v-0123456789"), rank("p-0123456789")
     assert before < 0.2, before  # chance: .05 a rank

@@ -29,8 +29,8 @@ print(hashlib.sha256("\\n".join(pieces(lambda: iter(texts), 500, True)).encode()
 
 
 @pytest.fixture(scope="module")
-def made(make_job, dataset, tmp_path_factory):
-    """`made(name, **params)`: the artifact of the tiny corpus."""
+def make_vocabulary(make_job, dataset, tmp_path_factory):
+    """`make_vocabulary(name, **params)`: the artifact of the tiny corpus."""
 
     def make(name, **params):
         out = tmp_path_factory.mktemp("vocabulary") / f"{name}-0123456789"
@@ -40,13 +40,15 @@ def made(make_job, dataset, tmp_path_factory):
     return make
 
 
-def test_every_run_writes_the_same_bytes(made):
-    one, other = made("one"), made("other")
-    files = sorted(path.name for path in (one.folder / "hf").iterdir())
+def test_every_run_writes_the_same_bytes(make_vocabulary):
+    first, second = make_vocabulary("one"), make_vocabulary("other")
+    files = sorted(path.name for path in (first.folder / "hf").iterdir())
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     for name in files:
-        assert sha256(one.folder / "hf" / name) == sha256(other.folder / "hf" / name), name
-    assert sha256(made("seed", seed=4).path("hf/model.safetensors")) != sha256(one.path("hf/model.safetensors"))
+        assert sha256(first.folder / "hf" / name) == sha256(second.folder / "hf" / name), name
+    assert sha256(make_vocabulary("seed", seed=4).path("hf/model.safetensors")) != sha256(
+        first.path("hf/model.safetensors")
+    )
 
 
 def test_the_order_of_a_hash_map_does_not_matter():
@@ -100,10 +102,10 @@ def test_a_corpus_of_nothing_is_refused(make_job, make_dataset, tmp_path):
         run(make_job("vocabulary", tmp_path / "v-0123456789", PARAMS, {"dataset": data}))
 
 
-def test_the_shape_is_as_told_and_any_reader_loads_it(made):
+def test_the_shape_is_as_told_and_any_reader_loads_it(make_vocabulary):
     from transformers import AutoModel, AutoTokenizer
 
-    folder = made("shape", layers=2).folder / "hf"
+    folder = make_vocabulary("shape", layers=2).folder / "hf"
     check_encoder(folder, "this test")
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert len(model.encoder.layer) == 2
@@ -112,8 +114,8 @@ def test_the_shape_is_as_told_and_any_reader_loads_it(made):
     assert tokenizer.mask_token_id == SPECIAL.index("[MASK]")
 
 
-def test_without_layers_it_is_a_bag_that_can_weigh_words(made):
-    folder = made("static", layers=0).folder / "hf"
+def test_without_layers_it_is_a_bag_that_can_weigh_words(make_vocabulary):
+    folder = make_vocabulary("static", layers=0).folder / "hf"
     check_encoder(folder, "this test")
     model = load_encoder(folder).eval()
 

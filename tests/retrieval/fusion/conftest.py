@@ -10,8 +10,8 @@ def release(write_ranked, dataset, tmp_path):
 
     def make(lists, split="test", kind="imported", of=dataset, **params):
         out = tmp_path / kind / f"run{len(list(tmp_path.glob('*/*')))}-0123456789"
-        told = {"depth": 100, **({} if kind == "rerank" else {"split": split}), **params}
-        return write_ranked(kind, out, told, {"dataset": of}, lists)
+        settings = {"depth": 100, **({} if kind == "rerank" else {"split": split}), **params}
+        return write_ranked(kind, out, settings, {"dataset": of}, lists)
 
     return make
 
@@ -24,12 +24,12 @@ def random_hits(dataset):
     ids = Collection(dataset).doc_ids().to_pylist()
 
     def make(split, seed, queries=None, among=60):
-        random, made = np.random.default_rng(seed), []
+        random, lists = np.random.default_rng(seed), []
         for query in Collection(dataset).queries(split):
             docs = [ids[at] for at in random.permutation(among)[:12]]
             scores = random.integers(-9, 9, 12).astype(np.float32)
             if queries is None or query in queries:
-                made.append((query, docs, scores))
-        return made
+                lists.append((query, docs, scores))
+        return lists
 
     return make

@@ -23,7 +23,7 @@ def fuse(make_job, dataset, tmp_path):
     """`fuse(params, *runs, tuned=None)`: the artifact of the fused runs."""
 
     def make(params, *runs, tuned=None):
-        inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
+        inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         out = tmp_path / "fuse" / f"both{len(list(tmp_path.glob('fuse/*')))}-0123456789"
         run(make_job("fuse", out, params, inputs | ({"tuned": tuned} if tuned else {})))
         return open_artifact(out, "fuse")
@@ -36,7 +36,7 @@ def tuned(make_job, dataset, tmp_path):
     """`tuned(settings, runs, method)`: an artifact as the stage `tune_fusion` writes it."""
 
     def make(settings, runs, method="weighted"):
-        inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
+        inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         job = make_job("tune_fusion", tmp_path / "tune_fusion" / "t-0123456789", {"method": method}, inputs)
         with writing(job) as draft:
             write_json(draft.path("chosen.json"), settings)
@@ -55,39 +55,39 @@ def lines(artifact):
 def test_ranks_are_fused_query_by_query(fuse, release, random_hits, dataset):
     queries = list(Collection(dataset).queries("test"))
     first, second = random_hits("test", 1, queries[2:]), random_hits("test", 2, [*queries[1:9], *queries[10:]])
-    made = fuse(RRF, release(first), release(second))
+    fused = fuse(RRF, release(first), release(second))
     expected = []
     for query in queries[1:]:
         scores = {}
         for lists in (first, second):
-            for name, docs, given in lists:
-                for rank, (doc, _) in enumerate(ranked_order(docs, given) if name == query else (), 1):
+            for name, docs, values in lists:
+                for rank, (doc, _) in enumerate(ranked_order(docs, values) if name == query else (), 1):
                     scores[doc] = scores.get(doc, 0) + 1 / (60 + rank)
         ranked = sorted(((np.float32(score), doc) for doc, score in scores.items()), key=lambda p: (-p[0], p[1]))[:8]
         expected += [(query, doc, rank, pytest.approx(score, rel=1e-6)) for rank, (score, doc) in enumerate(ranked, 1)]
-    assert lines(made) == expected
-    assert (made.manifest.facts["queries"], made.manifest.facts["lines"]) == (19, 19 * 8)
+    assert lines(fused) == expected
+    assert (fused.manifest.facts["queries"], fused.manifest.facts["lines"]) == (19, 19 * 8)
 
 
 def test_weights_decide_whose_order_it_is(fuse, release, random_hits):
     lists = random_hits("test", 1), random_hits("test", 2)
-    runs = [release(one) for one in lists]
+    runs = [release(hits) for hits in lists]
     for at, weights in enumerate(([1.0, 0.0], [0.0, 1.0])):
-        made = {
+        fused = {
             query: docs for query, docs, _ in iter_trec(fuse(WEIGHTED | {"weights": weights}, *runs).path("run.trec"))
         }
         for query, docs, scores in lists[at]:
             above = [doc for doc, score in ranked_order(docs, scores) if score > scores.min()][:8]
-            assert made[query][: len(above)] == above
+            assert fused[query][: len(above)] == above
 
 
 def test_tuned_settings_are_those_of_the_artifact(fuse, tuned, release, random_hits):
     runs = [release(random_hits("test", seed)) for seed in (1, 2)]
-    told = fuse(WEIGHTED | {"weights": [0.3, 0.7]}, *runs)
-    made = fuse(WEIGHTED, *runs, tuned=tuned({"weights": [0.3, 0.7]}, runs))
-    assert lines(made) == lines(told)
-    assert made.manifest.facts["tuned"] == {"weights": [0.3, 0.7]}
-    assert lines(made) != lines(fuse(WEIGHTED | {"weights": [0.7, 0.3]}, *runs))
+    explicit = fuse(WEIGHTED | {"weights": [0.3, 0.7]}, *runs)
+    fused = fuse(WEIGHTED, *runs, tuned=tuned({"weights": [0.3, 0.7]}, runs))
+    assert lines(fused) == lines(explicit)
+    assert fused.manifest.facts["tuned"] == {"weights": [0.3, 0.7]}
+    assert lines(fused) != lines(fuse(WEIGHTED | {"weights": [0.7, 0.3]}, *runs))
 
 
 def test_below_its_depth_a_reranked_run_has_ranks_and_no_scores(fuse, release):

@@ -14,8 +14,8 @@ Z = math.sqrt(1.5)  # (5 - 3) / standard deviation of 5, 3, 1
 
 
 def fused(lists, method, **settings):
-    made = pool(lists)
-    return dict(zip(made.docs, fusion[method](made, FuseParams(**settings)).tolist(), strict=True))
+    pooled = pool(lists)
+    return dict(zip(pooled.docs, fusion[method](pooled, FuseParams(**settings)).tolist(), strict=True))
 
 
 def test_reciprocal_ranks_by_hand():
@@ -72,17 +72,17 @@ def test_documents_that_share_the_same_ranks_tie_to_the_bit():
 
 
 def test_equal_scores_are_cut_by_document_id():
-    made = pool([(["z", "y", "x", "w"], np.array([1, 1, 1, 0], np.float32))])
-    docs, scores = best(made.docs, fusion["weighted"](made, FuseParams(normalize="none", weights=[2])), 2)
+    pooled = pool([(["z", "y", "x", "w"], np.array([1, 1, 1, 0], np.float32))])
+    docs, scores = best(pooled.docs, fusion["weighted"](pooled, FuseParams(normalize="none", weights=[2])), 2)
     assert (docs, scores.tolist()) == (["x", "y"], [2, 2])
 
 
 def test_scores_that_only_keep_an_order_are_ranks_and_no_scores():
-    made = pool([(["a", "b", "c"], np.array([2.5, -1, -2], np.float32))], [1])
-    assert made.ranks[:, 0].tolist() == [1, 2, 3]
-    assert np.isnan(made.scores[1:, 0]).all()
+    pooled = pool([(["a", "b", "c"], np.array([2.5, -1, -2], np.float32))], [1])
+    assert pooled.ranks[:, 0].tolist() == [1, 2, 3]
+    assert np.isnan(pooled.scores[1:, 0]).all()
     assert fused([FIRST], "rrf", k=60.0) == pytest.approx({"a": 1 / 61, "b": 1 / 62, "c": 1 / 63})
-    assert fusion["weighted"](made, FuseParams(normalize="min_max", weights=[1])).tolist() == [1, 0, 0]
+    assert fusion["weighted"](pooled, FuseParams(normalize="min_max", weights=[1])).tolist() == [1, 0, 0]
 
 
 def by_hand(lists, method, k=None, normalize=None, weights=None):
@@ -90,8 +90,8 @@ def by_hand(lists, method, k=None, normalize=None, weights=None):
     scores = {}
     for doc in {doc for docs, _ in lists for doc in docs}:
         terms = []
-        for at, (docs, given) in enumerate(lists):
-            ranked = sorted(zip(docs, given, strict=True), key=lambda pair: (-pair[1], pair[0]))
+        for at, (docs, raw) in enumerate(lists):
+            ranked = sorted(zip(docs, raw, strict=True), key=lambda pair: (-pair[1], pair[0]))
             values = [float(score) for _, score in ranked]
             if method == "rrf":
                 terms += [1 / (k + rank) for rank, (name, _) in enumerate(ranked, 1) if name == doc]
@@ -136,8 +136,8 @@ def test_equality_with_brute_force(seed, method, settings):
     expected = by_hand(lists, method, **settings)
     random_hits = fused(lists, method, **settings)
     assert random_hits == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    made = pool(lists)
-    docs, scores = best(made.docs, fusion[method](made, FuseParams(**settings)), 7)
+    pooled = pool(lists)
+    docs, scores = best(pooled.docs, fusion[method](pooled, FuseParams(**settings)), 7)
     ranked = sorted(expected, key=lambda doc: (-np.float32(random_hits[doc]), doc))
     assert docs == ranked[:7]
     assert scores.tolist() == [np.float32(random_hits[doc]) for doc in docs]

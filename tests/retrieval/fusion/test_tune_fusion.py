@@ -31,8 +31,8 @@ RRF = {"method": "rrf", "k": [60.0, 0.0, 10.0], "depth": 15, "split": "dev", "me
 def dataset(make_dataset, documents, tmp_path):
     """The tiny collection, where each dev query is also a passage."""
     names = dict.fromkeys(doc.partition("-")[0] for doc, _, _ in documents)
-    asked = [(f"dev-{name}", "", "?") for name in names]
-    return make_dataset(tmp_path / "dataset" / "asked-0123456789", [*documents, *asked])
+    queries = [(f"dev-{name}", "", "?") for name in names]
+    return make_dataset(tmp_path / "dataset" / "asked-0123456789", [*documents, *queries])
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def tune(make_job, dataset, tmp_path):
     """`tune(params, *runs)`: the artifact."""
 
     def make(params, *runs):
-        inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
+        inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         out = tmp_path / "tune_fusion" / f"t{len(list(tmp_path.glob('tune_fusion/*')))}-0123456789"
         fuse.run_tuning(make_job("tune_fusion", out, params, inputs))
         return open_artifact(out, "tune_fusion")
@@ -65,17 +65,17 @@ def measured(make_job, dataset, tmp_path):
     """`measured(params, *runs)`: the fused run of the stage `fuse`, its mean by `score` and by ir-measures itself."""
 
     def make(params, *runs):
-        inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
+        inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         number = len(list(tmp_path.glob("fuse/*")))
         fusion = {name: value for name, value in params.items() if name in FuseParams.model_fields}
         job = make_job("fuse", tmp_path / "fuse" / f"f{number}-0123456789", fusion, inputs)
         fuse.run(job)
         fused, name = open_artifact(job.out), params["measure"]
-        told = {"measures": [name], "split": params["split"]}
+        settings = {"measures": [name], "split": params["split"]}
         if params.get("ignore_identical_ids"):
-            told["ignore_identical_ids"] = True
+            settings["ignore_identical_ids"] = True
         score = make_job(
-            "score", tmp_path / "score" / f"s{number}-0123456789", told, {"dataset": dataset, "run": fused}
+            "score", tmp_path / "score" / f"s{number}-0123456789", settings, {"dataset": dataset, "run": fused}
         )
         scoring.run(score)
         ranked = {
@@ -84,7 +84,7 @@ def measured(make_job, dataset, tmp_path):
         }
         qrels, measure = Collection(dataset).qrels(params["split"]), ir_measures.parse_measure(name)
         ours = read_summary(open_artifact(score.out)).mean[name]
-        theirs = sum(one.value for one in ir_measures.iter_calc([measure], qrels, ranked)) / len(qrels)
+        theirs = sum(metric.value for metric in ir_measures.iter_calc([measure], qrels, ranked)) / len(qrels)
         return ours, theirs
 
     return make
@@ -97,8 +97,8 @@ def grid(artifact):
 
 
 def test_the_chosen_weights_are_the_best_of_the_grid(tune, measured, runs):
-    made = tune(WEIGHTED, *runs)
-    rows = grid(made)
+    tuned = tune(WEIGHTED, *runs)
+    rows = grid(tuned)
     assert len(rows) == 11
     values = []
     for row in rows:
@@ -107,36 +107,36 @@ def test_the_chosen_weights_are_the_best_of_the_grid(tune, measured, runs):
         assert row["nDCG@10"] == pytest.approx(ours, abs=1e-14) == pytest.approx(theirs, abs=1e-12)
         values.append(theirs)
     assert max(values) > min(values) + 0.05
-    chosen = json.loads(made.path("chosen.json").read_text())
+    chosen = json.loads(tuned.path("chosen.json").read_text())
     best = int(np.argmax(values))
     assert chosen == {"weights": [rows[best]["weights.0"], rows[best]["weights.1"]]}
     assert chosen["weights"] != [0.5, 0.5]
-    assert (made.manifest.facts["chosen"], made.manifest.facts["settings"], made.manifest.facts["queries"]) == (
+    assert (tuned.manifest.facts["chosen"], tuned.manifest.facts["settings"], tuned.manifest.facts["queries"]) == (
         chosen,
         11,
         20,
     )
-    assert made.manifest.facts["value"] == pytest.approx(values[best])
+    assert tuned.manifest.facts["value"] == pytest.approx(values[best])
 
 
 def test_the_constant_of_reciprocal_ranks_is_tuned_likewise(tune, measured, runs):
-    made = tune(RRF, *runs)
-    rows = grid(made)
+    tuned = tune(RRF, *runs)
+    rows = grid(tuned)
     assert [row["k"] for row in rows] == [60, 0, 10]
     values = [measured({**RRF, "k": row["k"]}, *runs)[1] for row in rows]
     assert [row["RR@10"] for row in rows] == pytest.approx(values)
-    assert json.loads(made.path("chosen.json").read_text()) == {"k": rows[int(np.argmax(values))]["k"]}
+    assert json.loads(tuned.path("chosen.json").read_text()) == {"k": rows[int(np.argmax(values))]["k"]}
 
 
 def test_of_equally_good_weights_the_most_even_are_chosen(tune, runs):
-    made = tune(WEIGHTED | {"step": 0.25}, runs[0], runs[0], runs[0])
-    assert len({round(row["nDCG@10"], 12) for row in grid(made)}) == 1
-    assert made.manifest.facts["chosen"] == {"weights": [0.5, 0.25, 0.25]}
+    tuned = tune(WEIGHTED | {"step": 0.25}, runs[0], runs[0], runs[0])
+    assert len({round(row["nDCG@10"], 12) for row in grid(tuned)}) == 1
+    assert tuned.manifest.facts["chosen"] == {"weights": [0.5, 0.25, 0.25]}
 
 
 def test_a_measure_without_a_cutoff_sees_the_whole_list(tune, measured, runs):
-    made = tune(WEIGHTED | {"measure": "AP", "step": 0.5}, *runs)
-    for row in grid(made):
+    tuned = tune(WEIGHTED | {"measure": "AP", "step": 0.5}, *runs)
+    for row in grid(tuned):
         weights = [row["weights.0"], row["weights.1"]]
         assert row["AP"] == pytest.approx(measured({**WEIGHTED, "measure": "AP", "weights": weights}, *runs)[0])
 

@@ -36,7 +36,7 @@ for lines in sys.stdin:
 def words(tmp_path: Path) -> Callable[..., list[str]]:
     """`words(kind, name, params, inputs, execution)`: a stage's command line; folders are below `tmp_path`."""
 
-    def made(
+    def make(
         kind: str, name: str, params: dict[str, Any], inputs: dict[str, str], execution: dict[str, Any] | None = None
     ) -> list[str]:
         line = [word for key, value in params.items() for word in (f"--params.{key}", json.dumps(value))]
@@ -44,7 +44,7 @@ def words(tmp_path: Path) -> Callable[..., list[str]]:
         line += [word for key, value in (execution or {}).items() for word in (f"--run.{key}", json.dumps(value))]
         return [kind, *line, "--out", str(tmp_path / name / "stage.json")]
 
-    return made
+    return make
 
 
 @contextmanager
@@ -91,36 +91,36 @@ def stages(shared: Callable[..., list[str | None]]) -> Callable[..., list[str | 
 def collection(make_dataset_of: Callable[..., Path]) -> Callable[..., Path]:
     """`collection(docs, queries)`: a dataset artifact `tmp_path / "dataset"`; every query is of the test split."""
 
-    def made(docs: dict[str, str], queries: dict[str, str]) -> Path:
+    def make(docs: dict[str, str], queries: dict[str, str]) -> Path:
         return make_dataset_of([(doc, "", text) for doc, text in docs.items()], queries)
 
-    return made
+    return make
 
 
 @pytest.fixture
 def make_dataset_of(tmp_path: Path) -> Callable[..., Path]:
     """`make_dataset_of(documents, queries)`: the same as `collection`, of documents (id, title, text)."""
 
-    def made(documents: list[tuple[str, str, str]], queries: dict[str, str]) -> Path:
+    def make(documents: list[tuple[str, str, str]], queries: dict[str, str]) -> Path:
         folder = tmp_path / "beir"
         (folder / "qrels").mkdir(parents=True)
         rows = [json.dumps({"_id": doc, "title": title, "text": text}) + "\n" for doc, title, text in documents]
         (folder / "corpus.jsonl").write_text("".join(rows))
-        asked = [json.dumps({"_id": query, "text": text}) + "\n" for query, text in queries.items()]
-        (folder / "queries.jsonl").write_text("".join(asked))
+        query_rows = [json.dumps({"_id": query, "text": text}) + "\n" for query, text in queries.items()]
+        (folder / "queries.jsonl").write_text("".join(query_rows))
         (folder / "qrels" / "test.tsv").write_text("".join(f"{query}\t{documents[0][0]}\t1\n" for query in queries))
         run(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(folder)}))
         return tmp_path / "dataset"
 
-    return made
+    return make
 
 
 @pytest.fixture
 def in_java() -> Callable[..., Any]:
-    """`in_java(code, told)`: what code prints as JSON in a process of its own, which reads `told` likewise."""
+    """`in_java(code, inputs)`: the JSON that code prints in a process of its own, which reads `inputs` as JSON."""
 
-    def done(code: str, told: Any) -> Any:
-        ended = subprocess.run([sys.executable, "-c", code], input=json.dumps(told), capture_output=True, text=True)
+    def done(code: str, inputs: Any) -> Any:
+        ended = subprocess.run([sys.executable, "-c", code], input=json.dumps(inputs), capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout)
 

@@ -53,9 +53,9 @@ def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(stages, w
         runs.append((tmp_path / "run" / "run.trec").read_bytes())
         (tmp_path / "index").rename(tmp_path / f"index-{threads}")
     assert runs[0] == runs[1]
-    found = hits(tmp_path / "run")["q"]
-    assert list(found) == ["d1", "d10", "d11", "d12", "d13"]
-    assert list(found.values()) == pytest.approx([found["d1"]] * 5)
+    scores = hits(tmp_path / "run")["q"]
+    assert list(scores) == ["d1", "d10", "d11", "d12", "d13"]
+    assert list(scores.values()) == pytest.approx([scores["d1"]] * 5)
     files = [len(list((tmp_path / f"index-{n}" / "index").glob("*.si"))) for n in (1, 3)]
     assert files == [1, 3]  # segments: the threads did share the work
 
@@ -74,8 +74,8 @@ def test_queries_are_bags_of_words(stages, words, collection, tmp_path):
     first = words("bm25", "first", BM25 | {"queries": 2}, BOTH)
     lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25, BOTH), first
     assert stages(*lines) == [None, None, None]
-    found = {query: list(docs) for query, docs in hits(tmp_path / "run").items()}
-    assert found == {"syntax": ["a"], "field": ["a"], "unicode": ["b"], "long": ["a"]}
+    results = {query: list(docs) for query, docs in hits(tmp_path / "run").items()}
+    assert results == {"syntax": ["a"], "field": ["a"], "unicode": ["b"], "long": ["a"]}
     assert list(hits(tmp_path / "first")) == ["syntax", "field"]
 
 
@@ -113,8 +113,8 @@ def test_analyzers(stages, words, collection, tmp_path):
         lines.append(words("bm25", f"run-{name}", BM25, {"dataset": "dataset", "lucene": name}))
     assert set(stages(*lines)) == {None}
     names = {kind: "-".join(kind) for kind in ANALYZERS}
-    found = {kind: sorted(hits(tmp_path / f"run-{name}").get(name, {})) for kind, name in names.items()}
-    assert found == ANALYZERS
+    results = {kind: sorted(hits(tmp_path / f"run-{name}").get(name, {})) for kind, name in names.items()}
+    assert results == ANALYZERS
 
 
 def test_passages_without_a_term_are_counted(stages, words, collection, tmp_path):
@@ -145,8 +145,8 @@ def test_wrong_indexes_are_one_line(stages, words, collection, tmp_path):
     }
     collection({"a": "foo"}, {"q": "foo"})
     kinds = [{"analyzer": analyzer, "language": language} for analyzer, language in bad.values()]
-    for told, message in zip(stages(*(words("lucene", "index", kind, DATASET) for kind in kinds)), bad, strict=True):
-        assert told.startswith(message)
+    for error, message in zip(stages(*(words("lucene", "index", kind, DATASET) for kind in kinds)), bad, strict=True):
+        assert error.startswith(message)
     line = words("lucene", "index", ENGLISH, DATASET, {"heap": "much"})
     unknown = words("lucene", "index", {"analyzer": "snowball", "language": "en"}, DATASET)
     heap, analyzer = stages(line, unknown, alone=True)
@@ -160,21 +160,21 @@ def test_wrong_searches_are_one_line(stages, words, collection, tmp_path):
     collection({"a": "foo"}, {"q": "foo"})
     bad = {"b": 1.5, "k1": -1, "depth": 0, "queries": 0, "split": "dev"}
     index = words("lucene", "index", ENGLISH, DATASET)
-    done, *told = stages(index, *(words("bm25", "run", BM25 | {key: value}, BOTH) for key, value in bad.items()))
+    done, *errors = stages(index, *(words("bm25", "run", BM25 | {key: value}, BOTH) for key, value in bad.items()))
     assert done is None
-    assert [line.split("; allowed")[0] for line in told[:-1]] == [
+    assert [line.split("; allowed")[0] for line in errors[:-1]] == [
         f"bm25: --params.{key} is {value}" for key, value in list(bad.items())[:-1]
     ]
-    assert told[-1] == f"{tmp_path}/dataset/queries.parquet: holds no split dev; it holds test"
+    assert errors[-1] == f"{tmp_path}/dataset/queries.parquet: holds no split dev; it holds test"
     rm3 = {"fb_terms": 10, "fb_docs": 10, "original_query_weight": 0.5}
-    told = stages(*(words("bm25", "run", BM25 | more, BOTH) for more in ({"rm3": rm3}, {"fields": {"title": 1}})))
-    assert told == [
-        f"{tmp_path}/index: was made without {kept}, which {asked} needs; name an index with {kept}"
-        for asked, kept in (("rm3", "vectors"), ("fields", "fields"))
+    errors = stages(*(words("bm25", "run", BM25 | more, BOTH) for more in ({"rm3": rm3}, {"fields": {"title": 1}})))
+    assert errors == [
+        f"{tmp_path}/index: was made without {part}, which {option} needs; name an index with {part}"
+        for option, part in (("rm3", "vectors"), ("fields", "fields"))
     ]
     (tmp_path / "dataset").rename(tmp_path / "other")
-    [told] = stages(words("bm25", "run", BM25, {"dataset": "other", "lucene": "index"}))
-    assert told == f"{tmp_path}/index: indexes {tmp_path}/dataset, not {tmp_path}/other; name its index"
+    [error] = stages(words("bm25", "run", BM25, {"dataset": "other", "lucene": "index"}))
+    assert error == f"{tmp_path}/index: indexes {tmp_path}/dataset, not {tmp_path}/other; name its index"
     assert not (tmp_path / "run").exists()
 
 
@@ -198,7 +198,7 @@ def test_scifact_has_the_published_effectiveness(words, real, tmp_path):
     for line in lines:
         subprocess.run([sys.executable, "-m", "tandem", *line], check=True)
     qrels = Collection(open_artifact(tmp_path / "dataset")).qrels("test")
-    wanted = json.loads((scifact / "bm25.json").read_text())["results"]["test"]
-    measures = [ir_measures.parse_measure(name) for name in wanted]
-    told = ir_measures.calc_aggregate(measures, qrels, hits(tmp_path / "run"))
-    assert {str(measure): value for measure, value in told.items()} == pytest.approx(wanted, abs=1e-4)
+    expected = json.loads((scifact / "bm25.json").read_text())["results"]["test"]
+    measures = [ir_measures.parse_measure(name) for name in expected]
+    metrics = ir_measures.calc_aggregate(measures, qrels, hits(tmp_path / "run"))
+    assert {str(measure): value for measure, value in metrics.items()} == pytest.approx(expected, abs=1e-4)

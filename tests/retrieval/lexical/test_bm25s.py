@@ -30,23 +30,23 @@ def hits(folder):
 def indexed(make_job, collection, tmp_path):
     """`indexed(docs, queries, how)`: the artifacts `dataset` and `bm25s` of a collection."""
 
-    def made(docs, queries, how=SPLIT):
+    def make(docs, queries, how=SPLIT):
         collection(docs, queries)
         bm25s.run(make_job("bm25s", tmp_path / "index", how, {"dataset": tmp_path / "dataset"}))
         return {"dataset": tmp_path / "dataset", "bm25s": tmp_path / "index"}
 
-    return made
+    return make
 
 
 @pytest.fixture
 def searched(make_job, tmp_path):
     """`searched(inputs, params, workers)`: the run of a search."""
 
-    def made(inputs, params, workers=2):
+    def make(inputs, params, workers=2):
         search(make_job("bm25", tmp_path / "run", params, inputs, {"workers": workers}))
         return hits(tmp_path / "run")
 
-    return made
+    return make
 
 
 def texts(count, longest, seed, words=60):
@@ -84,37 +84,37 @@ def by_hand(docs, formula):
     df = Counter(term for doc in counts.values() for term in doc)
     lengths = {name: sum(doc.values()) for name, doc in counts.items()}
     mean = sum(lengths.values()) / len(docs)
-    made = {}
+    results = {}
     for query, text in QUERIES.items():
-        found = Counter()
+        scores = Counter()
         for name, doc in counts.items():
             ratio = 1 - LENGTH + LENGTH * lengths[name] / mean
             for term in text.split():
                 if doc[term]:
-                    found[name] += formula(doc[term], df[term], len(docs), ratio)
-        if found:
-            made[query] = dict(found)
-    return made
+                    scores[name] += formula(doc[term], df[term], len(docs), ratio)
+        if scores:
+            results[query] = dict(scores)
+    return results
 
 
 @pytest.mark.parametrize(
-    ("told", "formula"),
+    ("params", "formula"),
     [
         ({}, lucene),
         ({"formula": "bm25+"}, plus),
-        ({"formula": "bm25+", "delta": 0.3}, lambda *given: plus(*given, delta=0.3)),
+        ({"formula": "bm25+", "delta": 0.3}, lambda *counts: plus(*counts, delta=0.3)),
         ({"formula": "bm25l"}, long),
-        ({"formula": "bm25+", "k1": 0}, lambda *given: plus(*given, k1=0)),
-        ({"formula": "bm25l", "k1": 0}, lambda *given: long(*given, k1=0)),
+        ({"formula": "bm25+", "k1": 0}, lambda *counts: plus(*counts, k1=0)),
+        ({"formula": "bm25l", "k1": 0}, lambda *counts: long(*counts, k1=0)),
     ],
     ids=["lucene", "plus", "plus of another delta", "long", "plus without frequencies", "long without frequencies"],
 )
-def test_scores_by_their_formula(indexed, searched, told, formula):
+def test_scores_by_their_formula(indexed, searched, params, formula):
     docs = texts(200, 90, seed=1)
-    found, expected = searched(indexed(docs, QUERIES), BM25 | told), by_hand(docs, formula)
-    assert found.keys() == expected.keys()
+    results, expected = searched(indexed(docs, QUERIES), BM25 | params), by_hand(docs, formula)
+    assert results.keys() == expected.keys()
     for query, scores in expected.items():
-        assert found[query] == pytest.approx(scores, abs=1e-4)
+        assert results[query] == pytest.approx(scores, abs=1e-4)
 
 
 def test_scores_are_lucenes_given_the_same_terms(indexed, searched, stages, words, tmp_path):
@@ -124,9 +124,9 @@ def test_scores_are_lucenes_given_the_same_terms(indexed, searched, stages, word
     index = words("lucene", "lucene", SPLIT, {"dataset": "dataset"})
     theirs = words("bm25", "theirs", BM25, {"dataset": "dataset", "lucene": "lucene"})
     assert stages(index, theirs) == [None, None]
-    told = hits(tmp_path / "theirs")
-    assert ours.keys() == told.keys() == {"one", "twice", "long"}
-    for query, scores in told.items():
+    expected = hits(tmp_path / "theirs")
+    assert ours.keys() == expected.keys() == {"one", "twice", "long"}
+    for query, scores in expected.items():
         assert ours[query] == pytest.approx(scores, abs=1e-4)
 
 
@@ -134,12 +134,12 @@ def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(indexed, 
     docs = {f"d{i}": "the same short text" for i in range(40, 0, -1)} | {"e": "same"}
     inputs, runs = indexed(docs, {"q": "same text", "p": "else", "r": "short"}), []
     for workers in (1, 3):
-        found = searched(inputs, BM25 | {"depth": 5}, workers)
+        results = searched(inputs, BM25 | {"depth": 5}, workers)
         runs.append((tmp_path / "run" / "run.trec").read_bytes())
     assert runs[0] == runs[1]
-    assert list(found) == ["q", "r"]
-    assert list(found["q"]) == ["d1", "d10", "d11", "d12", "d13"]
-    assert list(found["q"].values()) == pytest.approx([found["q"]["d1"]] * 5)
+    assert list(results) == ["q", "r"]
+    assert list(results["q"]) == ["d1", "d10", "d11", "d12", "d13"]
+    assert list(results["q"].values()) == pytest.approx([results["q"]["d1"]] * 5)
 
 
 def test_an_index_streams_and_tells_what_is_in_it(indexed, monkeypatch, tmp_path):
@@ -169,8 +169,8 @@ from tandem.stages.lexical import LuceneParams
 machine = java.start()
 analyzer = lucene_analyzer(machine, LuceneParams())
 analyze = machine("io.anserini.analysis.AnalyzerUtils").analyze
-told = [analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
-print(json.dumps(told))
+terms = [analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
+print(json.dumps(terms))
 """
 
 

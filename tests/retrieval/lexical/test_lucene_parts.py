@@ -17,9 +17,9 @@ from tandem.stages import KINDS, SHARDS
 from tandem.stages.base import Part
 from tandem.store.job import load, read_job, run_shard
 
-told = json.load(sys.stdin)
-KINDS["lucene"] = replace(KINDS["lucene"], part=Part(told["part"], "passages"))
-for kind, *words in told["lines"]:
+task = json.load(sys.stdin)
+KINDS["lucene"] = replace(KINDS["lucene"], part=Part(task["part"], "passages"))
+for kind, *words in task["lines"]:
     run_shard(kind, words) if kind in SHARDS else load(KINDS[kind].run)(read_job(kind, words))
 print("null")
 """
@@ -45,9 +45,11 @@ def test_parts_that_are_put_together_search_as_one_index(words, in_java, make_da
         searches = [words("bm25", f"{name}-{how}", BM25 | own, inputs) for how, own in SEARCHES.items()]
         in_java(RUN, {"lines": [*lines, *searches], "part": part})
     for how in SEARCHES:
-        one, other = ((tmp_path / f"{name}-{how}/run.trec").read_bytes().splitlines() for name in ("whole", "parts"))
-        assert len(one) == 36
-        assert [line.split()[:5] for line in one] == [line.split()[:5] for line in other]
+        reference, other = (
+            (tmp_path / f"{name}-{how}/run.trec").read_bytes().splitlines() for name in ("whole", "parts")
+        )
+        assert len(reference) == 36
+        assert [line.split()[:5] for line in reference] == [line.split()[:5] for line in other]
     facts = [open_artifact(tmp_path / name).manifest.facts for name in ("whole", "parts")]
     assert facts[0] == facts[1]
     assert not (tmp_path / "parts/work").exists()

@@ -52,17 +52,17 @@ def made_up(count, vocabulary, seed):
     return {name: Counter({f"w{t}": 5 - at for at, t in enumerate(terms)}) for name, terms in drawn.items()}
 
 
-def expanded(docs, asked, fb_terms, fb_docs, original_query_weight):
+def expanded(docs, terms, fb_terms, fb_docs, original_query_weight):
     """RM3's query as the docstring of `lexical.lucene` has it."""
     df = Counter(term for doc in docs.values() for term in doc)
     model = Counter()
-    for score, name in ranked(docs, asked)[:fb_docs]:
-        kept = Counter({t: tf for t, tf in docs[name].items() if df[t] / len(docs) <= 0.1})
-        kept = dict(kept.most_common(fb_terms))
-        for term, tf in kept.items():
-            model[term] += tf / sum(kept.values()) * score
+    for score, name in ranked(docs, terms)[:fb_docs]:
+        selected = Counter({t: tf for t, tf in docs[name].items() if df[t] / len(docs) <= 0.1})
+        selected = dict(selected.most_common(fb_terms))
+        for term, tf in selected.items():
+            model[term] += tf / sum(selected.values()) * score
     model, weight = dict(model.most_common(fb_terms)), original_query_weight
-    query = Counter({term: weight * count / sum(asked.values()) for term, count in asked.items()})
+    query = Counter({term: weight * count / sum(terms.values()) for term, count in terms.items()})
     for term, value in model.items():
         query[term] += (1 - weight) * value / sum(model.values())
     return query
@@ -80,15 +80,15 @@ def test_rm3_by_its_formula(stages, words, collection, tmp_path):
     search = words("bm25", "run", BM25 | {f"rm3.{key}": value for key, value in rm3.items()}, BOTH)
     plain = words("bm25", "plain", BM25, BOTH)
     assert stages(index, search, plain, JAVA_TOOL_OPTIONS="-Xcheck:jni") == [None, None, None]
-    found = hits(tmp_path / "run")
+    results = hits(tmp_path / "run")
     for name, text in queries.items():
-        asked = Counter(text.split())
-        told = ranked(docs, expanded(docs, asked, **rm3))
-        assert found.get(name, {}) == pytest.approx({doc: score for score, doc in told[:100]}, rel=1e-4)
+        terms = Counter(text.split())
+        expected = ranked(docs, expanded(docs, terms, **rm3))
+        assert results.get(name, {}) == pytest.approx({doc: score for score, doc in expected[:100]}, rel=1e-4)
         assert hits(tmp_path / "plain").get(name, {}) == pytest.approx(
-            {doc: score for score, doc in ranked(docs, asked)[:100]}, rel=1e-4
+            {doc: score for score, doc in ranked(docs, terms)[:100]}, rel=1e-4
         )
-    assert len(found["one"]) > len(hits(tmp_path / "plain")["one"])  # found by other terms than the query's
+    assert len(results["one"]) > len(hits(tmp_path / "plain")["one"])  # found by other terms than the query's
 
 
 def test_fields_are_scored_as_one_by_bm25f(stages, words, make_dataset_of, tmp_path):
@@ -110,26 +110,26 @@ def test_fields_are_scored_as_one_by_bm25f(stages, words, make_dataset_of, tmp_p
         words("bm25", "title", BM25 | {"fields.title": 1.0}, BOTH),
     ]
     assert stages(*lines, JAVA_TOOL_OPTIONS="-Xcheck:jni") == [None] * 4
-    for folder, told in (("run100", weights), ("title", {"title": 1.0})):
-        fields = [(weight, {"title": 0, "text": 1}[name]) for name, weight in told.items()]
+    for folder, field_weights in (("run100", weights), ("title", {"title": 1.0})):
+        fields = [(weight, {"title": 0, "text": 1}[name]) for name, weight in field_weights.items()]
         count = max(sum(bool(row[at]) for row in rows.values()) for _, at in fields)
         lengths = {name: sum(w * len(row[at]) for w, at in fields) for name, row in rows.items()}
         mean = sum(lengths.values()) / count
         for query, text in queries.items():
             expected = Counter()
-            for term, asked in Counter(text.split()).items():
+            for term, times in Counter(text.split()).items():
                 df = max(sum(term in row[at] for row in rows.values()) for _, at in fields)
                 for name, row in rows.items():
                     if tf := sum(w * row[at].count(term) for w, at in fields):
-                        expected[name] += asked * idf(df, count) * saturated(tf, lengths[name], mean)
+                        expected[name] += times * idf(df, count) * saturated(tf, lengths[name], mean)
             assert hits(tmp_path / folder).get(query, {}) == pytest.approx(dict(expected), rel=1e-5)
-    cut = {query: list(found.items())[:4] for query, found in hits(tmp_path / "run100").items()}
-    assert {query: list(found.items()) for query, found in hits(tmp_path / "run4").items()} == cut
+    cut = {query: list(scores.items())[:4] for query, scores in hits(tmp_path / "run100").items()}
+    assert {query: list(scores.items()) for query, scores in hits(tmp_path / "run4").items()} == cut
 
 
-def reciprocal(found, relevant):
+def reciprocal(results, relevant):
     """RR@10 of one query."""
-    ranks = [rank for rank, doc in enumerate(list(found)[:10], 1) if doc == relevant]
+    ranks = [rank for rank, doc in enumerate(list(results)[:10], 1) if doc == relevant]
     return 1 / ranks[0] if ranks else 0.0
 
 
@@ -143,13 +143,13 @@ def test_the_best_of_the_grid_is_chosen_and_searched_with(stages, words, collect
     grid = {"k1": [0.2, 3.0], "b": [0.0, 0.9]}
     tune = grid | {"measure": "RR@10", "split": "test", "queries": 10, "depth": 10}
     inputs = {"dataset": "dataset", engine: "index"}
-    found = BM25 | {"depth": 10, "k1": None, "b": None}
-    told = {key: value for key, value in found.items() if value is not None}
+    settings = BM25 | {"depth": 10, "k1": None, "b": None}
+    params = {key: value for key, value in settings.items() if value is not None}
     lines = [
         words(engine, "index", WORDS, DATASET),
         words("tune_bm25", "tuned", tune, inputs),
-        words("bm25", "run", told, inputs | {"tuned": "tuned"}),
-        *(words("bm25", f"{k1}-{b}", told | {"k1": k1, "b": b}, inputs) for k1 in grid["k1"] for b in grid["b"]),
+        words("bm25", "run", params, inputs | {"tuned": "tuned"}),
+        *(words("bm25", f"{k1}-{b}", params | {"k1": k1, "b": b}, inputs) for k1 in grid["k1"] for b in grid["b"]),
     ]
     assert stages(*lines) == [None] * 7
     points = {
@@ -178,13 +178,13 @@ def test_wrong_tunings_are_one_line(stages, words, collection, tmp_path):
     }
     inputs = {"dataset": "dataset", "bm25s": "index"}
     index = words("bm25s", "index", WORDS, DATASET)
-    told = stages(index, *(words("tune_bm25", "tuned", tune | wrong, inputs) for wrong in bad.values()))
-    assert told[0] is None
-    for line, message in zip(told[1:], bad, strict=True):
+    errors = stages(index, *(words("tune_bm25", "tuned", tune | wrong, inputs) for wrong in bad.values()))
+    assert errors[0] is None
+    for line, message in zip(errors[1:], bad, strict=True):
         assert line.startswith(message)
     other = words("bm25s", "other", WORDS | {"analyzer": "none"}, DATASET)
     good = words("tune_bm25", "tuned", tune, inputs)
     search = words("bm25", "run", {"depth": 10, "split": "test"}, inputs | {"bm25s": "other", "tuned": "tuned"})
-    told = stages(other, good, search)
+    errors = stages(other, good, search)
     message = f"{tmp_path}/tuned: was tuned on another index than {tmp_path}/other; tune on this one"
-    assert told == [None, None, message]
+    assert errors == [None, None, message]

@@ -16,13 +16,13 @@ def language_model(tmp_path_factory, documents):
     """`language_model(family)`: the folder of a tiny `qwen3`, `llama` or `t5` that knows the collection's words."""
     texts = [f"{title} {text}" for _, title, text in documents]
     texts.append("yes no true false A B [ 1 2 3 4 5 ] > Query passage")
-    made = {}
+    folders = {}
 
     def make(family, **options):
         key = (family, *options.items())
-        if key not in made:
-            made[key] = make_language_model(tmp_path_factory.mktemp(family), family, texts, **options)
-        return made[key]
+        if key not in folders:
+            folders[key] = make_language_model(tmp_path_factory.mktemp(family), family, texts, **options)
+        return folders[key]
 
     return make
 
@@ -49,12 +49,12 @@ def rerank(make_job, write_ranked, dataset, questions, tmp_path):
     ranked = [(query, docs, np.arange(8, 0, -1.0)) for query, _ in queries]
     pool = write_ranked("bm25", out, {"depth": 8}, {"dataset": dataset}, ranked)
 
-    def made(params, endpoint=None, name="llm"):
+    def run_stage(params, endpoint=None, name="llm"):
         how = {"endpoint": endpoint} if endpoint else {}
         inputs = {"dataset": dataset, "run": pool}
         out = tmp_path / "tiny" / "rerank_llm" / f"{name}-0123456789"
         job = make_job("rerank_llm", out, {"depth": 6, "precision": "fp32", **params}, inputs, how)
         run(job)
-        return open_artifact(out), {query: (found, scores) for query, found, scores in iter_trec(out / "run.trec")}
+        return open_artifact(out), {query: (ids, scores) for query, ids, scores in iter_trec(out / "run.trec")}
 
-    return made
+    return run_stage

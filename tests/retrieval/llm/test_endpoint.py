@@ -28,8 +28,8 @@ def test_a_server_is_asked_for_the_likeliest_words(server, rerank, questions, mo
     server.respond = likes("heron")
     artifact, runs = rerank({**YES_NO, "url": server.url}, {"url": server.url, "key": "TINY_KEY"})
     docs = questions[1]
-    for found, scores in runs.values():
-        assert set(found[:3]) == {doc for doc in docs[:6] if doc.startswith("heron")}
+    for ranking, scores in runs.values():
+        assert set(ranking[:3]) == {doc for doc in docs[:6] if doc.startswith("heron")}
         # log-odds: -0.1 + 3.0; where yes is not among the likeliest words it gets the last one's: -2.5 + 0.2
         assert list(scores[:6]) == pytest.approx([2.9] * 3 + [-2.3] * 3, abs=1e-5)
     body = server.requests[0][1]
@@ -46,11 +46,11 @@ def test_a_server_orders_windows_and_is_repaired_and_counted(server, rerank, que
     server.respond = lambda body, number: (200, completion("[6] > [5] > [4] > [3] > [2] > [1]"))
     artifact, runs = rerank({**LISTWISE, "url": server.url}, {"url": server.url})
     docs = questions[1]
-    assert all(found == [*docs[5::-1], *docs[6:]] for found, _ in runs.values())
+    assert all(ranking == [*docs[5::-1], *docs[6:]] for ranking, _ in runs.values())
     assert artifact.manifest.facts["repaired"] == 0
     server.respond = lambda body, number: (200, completion("[2] and nothing else"))
     artifact, runs = rerank({**LISTWISE, "model": "other", "url": server.url}, {"url": server.url}, "other")
-    assert all(found == [docs[1], docs[0], *docs[2:]] for found, _ in runs.values())
+    assert all(ranking == [docs[1], docs[0], *docs[2:]] for ranking, _ in runs.values())
     assert artifact.manifest.facts["repaired"] == 2
 
 

@@ -42,10 +42,10 @@ def test_a_passage_scores_by_the_logits_of_two_words(family, form, words, langua
             prompt = yes_no_prompt(form, ASK, text, contents(*passages[doc]))
             prompt = f"<|im_start|>{prompt}<|im_end|><|im_start|>" if form == "chat" else prompt
             scores[doc] = expected_odds(folder, prompt, words)
-        found, values = runs[query]
-        assert found[:6] == sorted(scores, key=scores.get, reverse=True)
+        ranking, values = runs[query]
+        assert ranking[:6] == sorted(scores, key=scores.get, reverse=True)
         assert np.allclose(values[:6], sorted(scores.values(), reverse=True), atol=1e-4)
-        assert found[6:] == docs[6:]
+        assert ranking[6:] == docs[6:]
         assert np.ptp(values[:6]) > 0.01
     facts = artifact.manifest.facts
     assert (facts["asked"], facts["known"], facts["repaired"], facts["answer_tokens"]) == (12, 0, 0, 12)

@@ -47,10 +47,10 @@ def test_all_pairs_count_wins_and_ties_keep_the_order():
 
 def test_passes_find_the_best_with_a_known_number_of_comparisons():
     for passes in (1, 3, 7):
-        asked = []
-        ranked = bubble(8, passes, lambda i, j, asked=asked: asked.append((i, j)) or by_worth(i, j))
+        pairs = []
+        ranked = bubble(8, passes, lambda i, j, pairs=pairs: pairs.append((i, j)) or by_worth(i, j))
         assert [WORTH[at] for at in ranked[:passes]] == sorted(WORTH, reverse=True)[:passes]
-        assert len(asked) == passes * (2 * 8 - passes - 1) / 2
+        assert len(pairs) == passes * (2 * 8 - passes - 1) / 2
         assert sorted(ranked) == list(range(8))
     assert bubble(8, 3, lambda i, j: 0.5) == list(range(8))
 
@@ -75,10 +75,10 @@ def test_a_model_in_this_process_compares_as_transformers_does(language_model, r
             p = float(logits[[true, false]].softmax(0)[0])
             sums[first] += p / 2
             sums[second] += (1 - p) / 2
-        found, scores = runs[query]
-        assert found[:4] == sorted(sums, key=sums.get, reverse=True)
+        ranking, scores = runs[query]
+        assert ranking[:4] == sorted(sums, key=sums.get, reverse=True)
         assert scores[:4] == approx(sorted(sums.values(), reverse=True), abs=1e-4)
-        assert found[4:] == docs[4:]
+        assert ranking[4:] == docs[4:]
     assert artifact.manifest.facts["asked"] == 2 * 4 * 3
 
 
@@ -99,8 +99,8 @@ def test_a_server_prefers_passages(server, rerank, questions):
     docs = questions[1]
     herons = [doc for doc in docs[:6] if doc.startswith("heron")]
     others = [doc for doc in docs[:6] if doc not in herons]
-    for found, scores in runs.values():
-        assert found == [*herons, *others, *docs[6:]]  # among equals the run's order
+    for ranking, scores in runs.values():
+        assert ranking == [*herons, *others, *docs[6:]]  # among equals the run's order
         assert scores[:6] == approx([4, 4, 4, 1, 1, 1], abs=1e-5)  # 3 wins and 2 ties, 2 ties
     facts = artifact.manifest.facts
     assert (facts["asked"], facts["ties"], facts["repaired"]) == (2 * 6 * 5, 2 * 6, 0)
@@ -110,7 +110,7 @@ def test_a_server_prefers_passages(server, rerank, questions):
 def test_who_always_names_one_place_or_none_changes_nothing(letter, repaired, server, rerank, questions):
     server.respond = naming(lambda first, second: letter)
     artifact, runs = rerank({**CHAT, "passes": 2, "url": server.url}, {"url": server.url})
-    assert all(found == questions[1] for found, _ in runs.values())
+    assert all(ranking == questions[1] for ranking, _ in runs.values())
     facts = artifact.manifest.facts
     # of each query 5 comparisons in the first pass; the second asks for 4 of them again
     assert (facts["asked"], facts["ties"], facts["repaired"]) == (20, 10, repaired)

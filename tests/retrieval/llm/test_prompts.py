@@ -66,14 +66,14 @@ class Echo:
     """Answers with the prompt, and keeps what it was asked."""
 
     def __init__(self):
-        self.asked = []
+        self.prompts = []
 
     def complete(self, prompt, tokens):
-        self.asked.append(prompt)
+        self.prompts.append(prompt)
         return Answer(prompt.upper(), None, 5, tokens)
 
     def compare(self, prompt, words):
-        self.asked.append(prompt)
+        self.prompts.append(prompt)
         return Answer("", float(len(prompt)), 7, 1)
 
 
@@ -84,11 +84,11 @@ def test_a_question_is_asked_once(tmp_path):
     first.close()
     again = Answers(path, lambda: model)
     assert [again.complete(prompt, 3).text for prompt in "bc"] == ["B", "C"]
-    assert model.asked == ["a", "b", "c"]
+    assert model.prompts == ["a", "b", "c"]
     assert again.counts == {"asked": 1, "known": 1, "prompt_tokens": 10, "answer_tokens": 6}
     again.complete("b", 4)  # other words may follow where more are allowed
     assert again.compare("b", ("yes", "no")).score == 1.0
-    assert model.asked == ["a", "b", "c", "b", "b"]
+    assert model.prompts == ["a", "b", "c", "b", "b"]
     again.close()
 
 
