@@ -78,7 +78,7 @@ def starting_encoder(name: str, language: str) -> StartingEncoder:
 
 
 def hub_entry(name: str) -> Raw:
-    """The entry of a model on the hub at its current commit, by its small files; empty where they cannot be had."""
+    """The entry of a model on the hub at its current commit, by its small files; empty where they are not available."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
