@@ -38,7 +38,7 @@ def plan(tmp_path, encoder_folder, documents):
 @pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
 def test_a_share_of_train_becomes_dev_in_the_dataset_itself(plan, keys):
     planned = plan(("train", "test"), keys)
-    assert planned.check("all") == [LINE]
+    assert planned.check("baseline") == [LINE]
     params = planned.planner.dataset().values
     assert (params["dev_from_train"], params["dev_from_train_most"]) == (0.1, 500)
     assert planned.planner.run("bm25", "dev", "here").upstream["dataset"] is planned.planner.dataset()
