@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
+from tandem.errors import UserError
 from tandem.models.dual import encode_all, load_dual, read_shape
 from tandem.models.hub import load_tokenizer
 from tandem.models.sparse import winners
@@ -45,23 +46,32 @@ def saved(encoder_folder, tmp_path):
     return make
 
 
-def test_weights_equal_a_loop_over_transformers_states(saved, tokens, tmp_path, monkeypatch):
-    opened, model = Tokens.open(tokens), saved(binary=False).eval()
+@pytest.mark.parametrize("options", [{}, {"layers": [2, 1]}], ids=["the last layer", "a bucket a layer"])
+def test_weights_equal_a_loop_over_transformers_states(options, saved, tokens, tmp_path, monkeypatch):
+    opened, model = Tokens.open(tokens), saved(binary=False, **options).eval()
     monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
     for side, texts in (("query", opened.queries), ("passage", opened.passages)):
-        layer, theirs = model.layers(side)[0].linear, AutoModel.from_pretrained(tmp_path / side).eval()
+        theirs = AutoModel.from_pretrained(tmp_path / side).eval()
         with torch.inference_mode():
             result = model.encode(side, texts.take(np.arange(4)), opened.template, "fp32")
         for row in range(4):
             ids = torch.tensor([*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]])
-            expected = torch.zeros(500)
-            with torch.inference_mode():
-                for state in theirs(ids[None]).last_hidden_state[0, 1:-1]:
-                    numbers = layer(state)
-                    for at in numbers.argsort(descending=True)[:3]:
-                        expected[at] = max(expected[at], numbers[at])
-            assert torch.allclose(result[row], expected, atol=1e-5)
-    assert read_shape(tmp_path).representation == {"type": "uhd", "width": 500, "winners": 3, "binary": False}
+            buckets = []
+            for number, layer in zip(options.get("layers", [-1]), model.layers(side), strict=True):
+                buckets.append(torch.zeros(500))
+                with torch.inference_mode():
+                    for state in theirs(ids[None], output_hidden_states=True).hidden_states[number][0, 1:-1]:
+                        numbers = layer.linear(state)
+                        for at in numbers.argsort(descending=True)[:3]:
+                            buckets[-1][at] = max(buckets[-1][at], numbers[at])
+            assert torch.allclose(result[row], torch.cat(buckets), atol=1e-5)
+    described = {"type": "uhd", "width": 500, "winners": 3, "binary": False, **options}
+    assert read_shape(tmp_path).representation == described
+
+
+def test_a_bucket_of_a_layer_that_is_not_there_is_refused(saved):
+    with pytest.raises(UserError, match=r"representation.layers names layer 3; allowed: 1 to 2, the encoder's"):
+        saved(layers=[3])
 
 
 def test_weights_are_1_except_while_it_learns(saved, tokens):

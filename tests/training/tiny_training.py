@@ -97,8 +97,9 @@ def coil():
 
 
 def uhd():
-    """UHD-BERT over two tiny BERTs: 300 dimensions, of which a token keeps 7."""
-    return with_layers(UltraHighDimensional(bert(), bert(), "max", False, 1.0), WinnersTakeAll(width=300, winners=7))
+    """UHD-BERT over two tiny BERTs: 300 dimensions of each of two layers, of which a token keeps 7."""
+    options = WinnersTakeAll(width=300, winners=7, layers=(1, 2))
+    return with_layers(UltraHighDimensional(bert(), bert(), "max", False, 1.0), options)
 
 
 def poly():

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from tandem.config.base import Section, by_value, choice
+from tandem.config.base import Count, Distinct, Section, by_value, choice
 from tandem.registry import Registry
 
 
@@ -111,11 +111,18 @@ class UniCoilTerms(Representation):
 
 
 class WinnersTakeAll(Representation):
-    """Weights of very many dimensions, by a new linear layer, of which a token keeps its largest alone (UHD-BERT)."""
+    """Weights of very many dimensions, by new linear layers, of which a token keeps its largest alone (UHD-BERT)."""
 
     type: Literal["uhd"] = Field("uhd", description="which representation it is")
-    width: int = Field(81920, ge=1, description="how many dimensions there are")
-    winners: int = Field(80, ge=1, description="dimensions that a token keeps: those of its largest numbers, above 0")
+    width: int = Field(81920, ge=1, description="how many dimensions a bucket has")
+    winners: int = Field(
+        80, ge=1, description="dimensions of a bucket that a token keeps: its largest numbers, above 0"
+    )
+    layers: Distinct[Count] | None = Field(
+        None,
+        exclude_if=not_,
+        description="of the encoder, from 1: each fills a bucket of its own; null: the last one does",
+    )
     binary: bool = Field(True, description="a text's weights are 1, except while it learns")
 
     usual: ClassVar[dict[str, object]] = SparseTerms.usual
@@ -123,11 +130,16 @@ class WinnersTakeAll(Representation):
 
     def head(self, vocabulary: int) -> int:
         """A number for each dimension."""
-        return self.width
+        return self.width * self.buckets
 
     def active_terms(self, tokens: float) -> float:
         """Those of all tokens, were all of them different."""
-        return min(self.width, self.winners * tokens)
+        return min(self.width, self.winners * tokens) * self.buckets
+
+    @property
+    def buckets(self) -> int:
+        """How many layers of the encoder have dimensions of their own."""
+        return len(self.layers or (0,))
 
 
 class SpadeTerms(Representation):

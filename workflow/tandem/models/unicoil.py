@@ -2,6 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -75,18 +76,30 @@ class OwnTokens(DualEncoder, ABC):
         return tandem_usage(shape)
 
     def states(
-        self, side: str, texts: Ragged, template: Template, mode: str, multiple: int
+        self,
+        side: str,
+        texts: Ragged,
+        template: Template,
+        mode: str,
+        multiple: int,
+        layers: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Texts' tokens, special ones included, and padding.
 
+        Args:
+            layers: whose states are returned, from 1, one beside the other; None: the last one's.
         Returns:
-            Their states, shape (texts, tokens, hidden), float32 at least; their ids and whether they are a text's own
-            and no special ones, both of shape (texts, tokens).
+            Their states, shape (texts, tokens, hidden · layers), float32 at least; their ids and whether they are a
+            text's own and no special ones, both of shape (texts, tokens).
         """
         inputs = template.single_inputs(texts, template.titled and side == "passage").padded(multiple)
         placed = {name: place(row) for name, row in inputs.items()}
         with precision(mode):
-            states = self.towers[side](**placed).last_hidden_state
+            if layers is None:
+                states = self.towers[side](**placed).last_hidden_state
+            else:
+                hidden = self.towers[side](**placed, output_hidden_states=True).hidden_states
+                states = torch.cat([hidden[layer] for layer in layers], dim=-1)
         at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
         lengths = place(torch.from_numpy(np.diff(texts.offsets)))
         own = (at >= 0) & (at < lengths[:, None])
