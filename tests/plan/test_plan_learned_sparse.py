@@ -73,7 +73,7 @@ def test_an_index_that_does_not_exist_or_is_not_compared_is_named(splade):
         plan(splade | {"systems": ["splade@seismik"]})
     with pytest.raises(UserError, match=r"tradeoffs.indexes: seismik is no index; did you mean seismic"):
         FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT).tradeoffs()
-    with pytest.raises(UserError, match=r"tradeoffs.indexes: bm25 ranks by BM25, .*; leave it out"):
+    with pytest.raises(UserError, match=r"tradeoffs.indexes: bm25 ranks by other weights .*; leave it out"):
         FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["bm25"]}}, ROOT).tradeoffs()
 
 
@@ -92,9 +92,9 @@ def test_deepct_is_searched_as_the_frequencies_of_bm25(splade):
     splade["models"]["deepct"] = deepct()
     stages = plan(splade | {"systems": ["splade", "deepct@bm25"]})
     run = stages["retrieve_sparse", "deepct@bm25.test"]
-    assert run.values["frequencies"] == {"type": "bm25", "scale": 100.0, "k1": 10.0, "b": 0.9}
+    assert run.values["index"] == {"type": "bm25", "scale": 100.0, "k1": 10.0, "b": 0.9}
     assert run.upstream["passages"].upstream["model"].values["train"]["loss"] == "term_recall"
-    assert "frequencies" not in stages["retrieve_sparse", "splade.test"].values
+    assert "index" not in stages["retrieve_sparse", "splade.test"].values
 
 
 @pytest.mark.parametrize("representation", ["uhd", "spade"])
@@ -129,6 +129,13 @@ def test_term_recall_is_of_tokens(splade, options, error):
     splade["models"]["deepct"] = deepct(**options)
     with pytest.raises(UserError, match=error):
         plan(splade)
+
+
+def test_terms_of_most_passages_may_count_for_nothing(splade):
+    indexes = {"rare": {"type": "pruned", "above": 0.1}}
+    stages = plan(splade | {"indexes": indexes, "systems": ["splade@pruned", "splade@rare"]})
+    for name, above in (("pruned", 0.7), ("rare", 0.1)):
+        assert stages["retrieve_sparse", f"splade@{name}.test"].values["index"] == {"type": "pruned", "above": above}
 
 
 def test_vectors_have_no_frequencies(splade):

@@ -106,10 +106,25 @@ def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, mon
     assert lines == [f"{line} s-0123456789" for line in expected]
 
 
+@pytest.mark.parametrize("above", [0.2, 0.5])
+def test_terms_that_many_passages_have_count_for_nothing(tmp_path, make_job, searched, above):
+    passages = rows(searched["passages"], "passages").toarray()
+    common = (passages > 0).mean(axis=0) > above
+    assert 0 < common.sum() < (passages > 0).any(axis=0).sum()
+    job = make_job(
+        "retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": {"type": "pruned", "above": above}}, searched
+    )
+    sparse_search.run(job)
+    scores = rows(searched["queries"], "queries").toarray() @ np.where(common, 0, passages).T
+    docs = Collection(searched["dataset"]).doc_ids().to_pylist()
+    expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, PARAMS["depth"])
+    assert (job.out / "run.trec").read_text().splitlines() == [f"{line} s-0123456789" for line in expected]
+
+
 def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searched):
     k1, b = 3.0, 0.4
     frequencies = {"type": "bm25", "scale": 20, "k1": k1, "b": b}
-    job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"frequencies": frequencies}, searched)
+    job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": frequencies}, searched)
     sparse_search.run(job)
     tf = np.rint(20 * rows(searched["passages"], "passages").toarray())
     lengths, df = tf.sum(axis=1, keepdims=True), (tf > 0).sum(axis=0)

@@ -142,6 +142,13 @@ class FrequencyIndex(TermIndex):
     b: float = Field(0.9, ge=0, le=1, description="how much a passage's length counts")
 
 
+class PrunedIndex(TermIndex):
+    """Weights of terms but for those that very many passages have (SpaDE)."""
+
+    type: Literal["pruned"]
+    above: float = Field(0.7, gt=0, lt=1, description="terms that a larger share of the passages has count for nothing")
+
+
 class SeismicBuild(Section):
     """What Seismic keeps of weights of terms."""
 
@@ -167,8 +174,10 @@ class SeismicIndex(SeismicBuild, SeismicSearch, TermIndex):
     type: Literal["seismic"]
 
 
-TermIndexEntry = FrequencyIndex | SeismicIndex
-TERM_INDEXES: dict[str, type[TermIndexEntry]] = by_value("type", FrequencyIndex, SeismicIndex)
+ExactTermIndex = FrequencyIndex | PrunedIndex
+"""What an exact search makes of the weights of passages before it multiplies them."""
+TermIndexEntry = ExactTermIndex | SeismicIndex
+TERM_INDEXES: dict[str, type[TermIndexEntry]] = by_value("type", FrequencyIndex, PrunedIndex, SeismicIndex)
 
 
 class TradeoffSweep(Section):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tandem.config.datasets import UNSPACED
-from tandem.config.indexes import FrequencyIndex, SeismicIndex, SeismicSearch
+from tandem.config.indexes import ExactTermIndex, SeismicIndex, SeismicSearch
 from tandem.config.loading import read_section
 from tandem.config.merging import Raw
 from tandem.config.models import ModelEntry
@@ -100,8 +100,8 @@ class FullPlan(Plan):
             params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
             upstream = impacts(ctx, entry.model, split, "tradeoffs.model", data)
             named = [(name, any_index(ctx, name, "tradeoffs.indexes")) for name in entry.indexes]
-            if by_bm25 := next((name for name, built in named if isinstance(built, FrequencyIndex)), None):
-                raise UserError(f"tradeoffs.indexes: {by_bm25} ranks by BM25, all others by products; leave it out")
+            if other := next((name for name, built in named if isinstance(built, ExactTermIndex)), None):
+                raise UserError(f"tradeoffs.indexes: {other} ranks by other weights than all others; leave it out")
             own = [(name, built) for name, built in named if isinstance(built, SeismicIndex)]
             params["seismic"] = [{"name": name} | json_of(built, *SeismicSearch.model_fields) for name, built in own]
             for i, (name, built) in enumerate(own):

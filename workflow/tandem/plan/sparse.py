@@ -28,7 +28,7 @@ def search_terms(ctx: Context, system: str, split: str, where: str, data: str, i
         params |= json_of(entry, *SeismicSearch.model_fields)
         return ctx.stage("search_seismic", data, f"{name}@{index}.{split}", params, upstream)
     if entry is not None:
-        params["frequencies"], name = json_of(entry), f"{name}@{index}"
+        params["index"], name = json_of(entry), f"{name}@{index}"
     return ctx.stage("retrieve_sparse", data, f"{name}.{split}", params, upstream, how)
 
 

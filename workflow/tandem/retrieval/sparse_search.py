@@ -14,7 +14,7 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.retrieval import retrieve
 from tandem.retrieval.exact import Array, Best, pack
-from tandem.retrieval.term_weights import Frequencies, TermWeights
+from tandem.retrieval.term_weights import TermWeights, open_passages
 from tandem.stages.retrieval import RetrieveParams, RetrieveTermsParams
 from tandem.store.job import Job
 
@@ -50,8 +50,8 @@ class SparseRetrieval(retrieve.Retrieval):
 
     def __init__(self, job: Job[RetrieveParams]) -> None:
         super().__init__(job)
-        if isinstance(job.params, RetrieveTermsParams) and job.params.frequencies:
-            self.passages = Frequencies(job.inputs["passages"], job.params.frequencies)
+        if isinstance(job.params, RetrieveTermsParams):
+            self.passages = open_passages(job.inputs["passages"], job.params.index)
 
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:
         """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from tandem.config.indexes import FrequencyIndex
+from tandem.config.indexes import ExactTermIndex, FrequencyIndex, PrunedIndex
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
 from tandem.retrieval.embeddings import FP16, Blocks, Embeddings
@@ -81,6 +81,31 @@ class TermWeights(Embeddings):
         return vstack([csr_array((0, self.dimension)), *parts], format="csr")
 
 
+class Pruned(TermWeights):
+    """Passages' weights without the terms that more than a share of the passages have (Choi et al. 2022).
+
+    Queries' weights of these terms meet nothing, as if they had been cut out there too. All blocks are read once before
+    the first search.
+    """
+
+    def __init__(self, artifact: Artifact, params: PrunedIndex) -> None:
+        super().__init__(artifact, "passages")
+        df = np.zeros(self.dimension, np.int64)
+        for number in range(len(self)):
+            df += np.bincount(self._own(number).indices, minlength=self.dimension)
+        self.common = df > params.above * self.rows
+
+    def _own(self, number: int) -> Any:
+        return super().stored(number)
+
+    def stored(self, number: int) -> Any:
+        """A block's weights that are left, float32, in memory."""
+        weights = self._own(number)
+        weights.data[self.common[weights.indices]] = 0
+        weights.eliminate_zeros()
+        return weights
+
+
 class Frequencies(TermWeights):
     """Passages' weights by BM25, of frequencies tf = round(scale · weight): DeepCT-Index (Dai and Callan 2019).
 
@@ -111,3 +136,10 @@ class Frequencies(TermWeights):
         lengths = np.repeat(tf.sum(axis=1), np.diff(tf.indptr))
         tf.data *= self.idf[tf.indices] / (tf.data + k1 * (1 - b + b * lengths / self.mean))
         return tf
+
+
+def open_passages(artifact: Artifact, index: ExactTermIndex | None) -> TermWeights:
+    """Passages' weights as an exact search multiplies them."""
+    if isinstance(index, FrequencyIndex):
+        return Frequencies(artifact, index)
+    return Pruned(artifact, index) if index else TermWeights(artifact, "passages")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.config import retrieval
-from tandem.config.indexes import FrequencyIndex, SeismicBuild, SeismicSearch, TradeoffSearches
+from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, TradeoffSearches
 from tandem.config.language_models import LanguageModel
 from tandem.config.retrieval import Encode, Inference
 from tandem.registry import Registry
@@ -56,8 +56,8 @@ class RetrieveParams(RunParams):
 class RetrieveTermsParams(RetrieveParams):
     """Exact search by dot products of weights of terms over all passages."""
 
-    frequencies: FrequencyIndex | None = Field(
-        None, exclude_if=not_, description="passages' weights as the frequencies of BM25; null: as they are"
+    index: ExactTermIndex | None = Field(
+        None, exclude_if=not_, discriminator="type", description="what becomes of passages' weights; null: as they are"
     )
 
 

@@ -18,7 +18,7 @@ from tandem.retrieval.faiss_search import BlockSearch
 from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
 from tandem.retrieval.sparse_search import best_of
-from tandem.retrieval.term_weights import Frequencies, TermWeights
+from tandem.retrieval.term_weights import open_passages
 from tandem.stages.base import Params
 from tandem.stages.retrieval import AnnParams, MaxSimParams, RetrieveTermsParams
 from tandem.store.job import Job
@@ -46,12 +46,11 @@ def params_as(kind: type[P], part: PartData) -> P:
 
 
 class Terms:
-    """Weights of terms, or BM25's of them as frequencies, by term and all in memory."""
+    """Weights of terms, or what an exact index makes of them, by term and all in memory."""
 
     def __init__(self, part: PartData) -> None:
-        inputs, own = open_inputs(part), params_as(RetrieveTermsParams, part).frequencies
-        passages = inputs["passages"]
-        opened = Frequencies(passages, own) if own else TermWeights(passages, "passages")
+        inputs = open_inputs(part)
+        opened = open_passages(inputs["passages"], params_as(RetrieveTermsParams, part).index)
         self.order, self.temperature = Order(inputs["dataset"]), opened.temperature
         self.inverted = opened.take(0, opened.rows).T.tocsr()
 
