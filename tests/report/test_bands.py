@@ -119,7 +119,7 @@ def on_page(band):
         cells = [cell.strip().replace("\\", "").strip("*") for cell in line.strip().strip("|").split("|")]
         if cells[0] in ("System", "system"):
             head = cells
-        if cells[:2] == [band.row, band.first_stage or ""]:
+        if [cell.strip("–") for cell in cells[:2]] == [band.row, band.first_stage or ""]:
             for at, title in enumerate(head):
                 if title.split(" printed")[0].split("(")[-1].rstrip(")").endswith(band.measure):
                     at += title.endswith(" printed")
