@@ -118,6 +118,20 @@ def test_what_stages_note_and_warn_of_stands_below_the_table_in_every_format(fou
         assert [suffix for suffix, text in texts.items() if text.count(line) != 1] == []
 
 
+def test_show_finds_a_table_by_its_name(four_queries, monkeypatch, capsys):
+    monkeypatch.chdir(four_queries.root)
+    path = table(four_queries)
+    folder = four_queries.root / "results/tables/mine"
+    folder.mkdir(parents=True)
+    shutil.copy(path.with_suffix(".json"), folder / "table9.json")
+    show(path)
+    by_path = capsys.readouterr().out
+    show(Path("mine/table9"))
+    assert capsys.readouterr().out == by_path
+    with pytest.raises(UserError, match="results/tables has no table mine/table8; did you mean mine/table9?"):
+        show(Path("mine/table8"))
+
+
 def test_show_is_aligned_and_tells_every_p(four_queries, capsys):
     path = table(four_queries)
     show(path)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tandem.cluster.progress import duration
 from tandem.config.base import Model
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import PlannedRow, System, TablePlan, system_name
 from tandem.report import formats
 from tandem.report.charts import bundle
@@ -33,6 +33,7 @@ from tandem.store.files import write_text
 from tandem.store.lineage import input_of, tree, walk
 
 M = TypeVar("M", bound=Model)
+TABLES = Path("results/tables")
 
 
 def _require_csv(_: Any, out: Path) -> None:
@@ -117,9 +118,14 @@ def show(table: Path, /) -> None:
     """Print a table, aligned, with every p-value.
 
     Args:
-        table: a file results/tables/<table>.csv, written by Snakemake.
+        table: a file results/tables/<table>.csv, written by Snakemake, or the table's name alone: `summary`.
     """
-    print(aligned(formats.table_grid(read_table(table.with_suffix(".json")), terminal=True)))
+    own = table.with_suffix(".json")
+    path = own if table.suffix or own.is_file() else TABLES / own
+    finished = [str(other.relative_to(TABLES).with_suffix("")) for other in TABLES.rglob("*.json")]
+    if not table.suffix and finished and not path.is_file():
+        raise UserError(f"{TABLES} has no table {table}{nearest(str(table), finished)}")
+    print(aligned(formats.table_grid(read_table(path), terminal=True)))
 
 
 def write_report(
