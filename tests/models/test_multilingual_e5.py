@@ -15,7 +15,7 @@ MATRICES = {"q": HIDDEN, "k": HIDDEN, "v": HIDDEN, "ao": HIDDEN, "fi": FEED_FORW
 
 
 def block(scale, first):
-    """32 numbers, packed: the first is `first` scales, the 17th seven less than none, the others none."""
+    """32 numbers, packed: the first is `first` times the scale, the 17th -7 times, the others are 0."""
     return struct.pack("<e", scale) + bytes([(first + 8) | 1 << 4, *[0x88] * 15])
 
 

@@ -128,7 +128,7 @@ def test_show_finds_a_table_by_its_name(four_queries, monkeypatch, capsys):
     by_path = capsys.readouterr().out
     show(Path("mine/table9"))
     assert capsys.readouterr().out == by_path
-    with pytest.raises(UserError, match="results/tables has no table mine/table8; did you mean mine/table9?"):
+    with pytest.raises(UserError, match=r"results/tables has no table mine/table8; did you mean mine/table9\?"):
         show(Path("mine/table8"))
 
 

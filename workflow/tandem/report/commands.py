@@ -122,9 +122,10 @@ def show(table: Path, /) -> None:
     """
     own = table.with_suffix(".json")
     path = own if table.suffix or own.is_file() else TABLES / own
-    finished = [str(other.relative_to(TABLES).with_suffix("")) for other in TABLES.rglob("*.json")]
-    if not table.suffix and finished and not path.is_file():
-        raise UserError(f"{TABLES} has no table {table}{nearest(str(table), finished)}")
+    if not table.suffix and not path.is_file():
+        finished = [str(other.relative_to(TABLES).with_suffix("")) for other in TABLES.rglob("*.json")]
+        if finished:
+            raise UserError(f"{TABLES} has no table {table}{nearest(str(table), finished)}")
     print(aligned(formats.table_grid(read_table(path), terminal=True)))
 
 

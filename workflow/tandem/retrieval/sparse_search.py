@@ -50,7 +50,7 @@ class SparseRetrieval(retrieve.Retrieval):
 
     def __init__(self, job: Job[RetrieveParams]) -> None:
         super().__init__(job)
-        if isinstance(job.params, RetrieveTermsParams):
+        if isinstance(job.params, RetrieveTermsParams) and job.params.index:
             self.passages = open_passages(job.inputs["passages"], job.params.index)
 
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:

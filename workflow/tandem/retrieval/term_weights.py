@@ -92,15 +92,12 @@ class Pruned(TermWeights):
         super().__init__(artifact, "passages")
         df = np.zeros(self.dimension, np.int64)
         for number in range(len(self)):
-            df += np.bincount(self._own(number).indices, minlength=self.dimension)
+            df += np.bincount(super().stored(number).indices, minlength=self.dimension)
         self.common = df > params.above * self.rows
-
-    def _own(self, number: int) -> Any:
-        return super().stored(number)
 
     def stored(self, number: int) -> Any:
         """A block's weights that are left, float32, in memory."""
-        weights = self._own(number)
+        weights = super().stored(number)
         weights.data[self.common[weights.indices]] = 0
         weights.eliminate_zeros()
         return weights
