@@ -78,6 +78,18 @@ def test_datasets_that_nothing_uses_are_named(folder, plan):
     assert not any("which nothing uses" in line for line in plan(others, "mine").check("all"))
 
 
+def test_systems_that_no_requested_table_shows_are_named(folder, plan):
+    mine = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
+    systems = ["de_bm25neg", "bm25+mxbai-rerank-xsmall"]
+    line = f"systems names {systems[1]}, which no table of `tables` shows; tables of all systems: published, summary"
+    table4 = plan(mine, "d", systems=systems, tables=["dureader_retrieval/table4"])
+    assert line in table4.check("all")
+    assert line not in table4.check("baseline")
+    assert not any(
+        text.startswith("systems") for text in plan(mine, "d", systems=systems, tables=["summary"]).check("all")
+    )
+
+
 def test_counts_of_an_entry_tell_its_splits(plan):
     entry = {"source": "cmedqa2", "access": "licence", "counts": {"passages": 9, "test": 3, "test_qrels": 4}}
     planned = plan({"mine": entry}, "pydocs")

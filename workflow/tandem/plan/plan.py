@@ -88,8 +88,8 @@ class Plan:
         planned += [stage for table in shown for _, stage in self.tables.get(table, ())]
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
-        lacking = self.tables.lacking(shown)
-        return [*self.planners.notices, *(self.unused_datasets() if checks else ()), *lacking]
+        unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
+        return [*self.planners.notices, *unused, *self.tables.lacking(shown)]
 
     def unused_datasets(self) -> list[str]:
         """A line where the configuration defines datasets and none of them is used: `dataset` names another."""

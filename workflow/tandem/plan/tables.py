@@ -83,6 +83,15 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             lines += [f"{table} lacks {', '.join(names)}: {reason}" for reason, names in rows.items()]
         return lines
 
+    def unshown(self) -> list[str]:
+        """A line where the configuration's `systems` has runs that no requested table has a row of."""
+        shown = {row.run for table in self.requested() if table in self for row in self._read[table].rows}
+        unshown = [system for system in self.settings.systems if system not in shown]
+        if not shown or not unshown:
+            return []
+        every = ", ".join(sorted(table for table, layout in self._read.items() if layout.systems == "all"))
+        return [f"systems names {', '.join(unshown)}, which no table of `tables` shows; tables of all systems: {every}"]
+
     def requested(self) -> list[str]:
         """Names of the tables of `rule all`."""
         return [_table_name(table) for table in self.settings.tables]
