@@ -191,3 +191,16 @@ def test_through_an_index_late_interaction_scores_a_few_times_the_depth(machine)
     passages, queries = (token_rows(through.upstream[role], setting) for role in ("passages", "queries"))
     # each token of a query meets 10 centroids, and the tokens in four of ten lists
     assert indexed["faiss"] == approx(queries * 2 * 128 * (10 + 0.4 * passages), rel=1e-4)
+
+
+def test_trade_offs_of_late_interaction_score_what_an_index_proposes(machine):
+    """One setting, with and without stored vectors: ten queries four times together and three times alone."""
+    late = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}, "representation": "multi"}
+    sweep = {"nprobe": [2], "rescore": [True, False], "rescore_factor": 3}
+    tradeoffs = {"model": "late", "queries": 10, "repeats": 2, "k": [10], "indexes": ["lists"], "sweep": sweep}
+    plan = planned(models={"late": late}, tradeoffs=tradeoffs)
+    stage, setting = plan.tradeoffs(), new_setting(plan.settings, machine)
+    passages, queries = (token_rows(stage.upstream[role], setting) for role in ("passages", "queries"))
+    searches, rows = 2 * 10 * (4 + 3), dict(cost["tradeoffs"](stage, setting).rows)
+    assert rows["flat_search"] == approx(searches * 30 * (passages / N) * (queries / QUESTIONS) * 2 * 128, rel=1e-4)
+    assert rows["rescored"] == 0

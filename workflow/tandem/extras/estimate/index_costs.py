@@ -170,13 +170,16 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
 
 @cost("tradeoffs")
 def tradeoffs(stage: Stage, setting: Setting) -> Work:
-    """Every setting of every index: a query at a time by one thread, all together by all; and exact search once."""
-    params = params_of(stage)
+    """Every setting of every index: a query at a time by one thread, all together by all; and exact search once.
+
+    Of tokens' vectors the passages that an index proposes are scored by MaxSim, whichever vectors decide.
+    """
+    params, passages = params_of(stage), setting.size(stage).passages
     queries, sweep = min(params.queries, setting.queries(stage, params.split)), params.sweep
     single, all_at_once, one_by_one, hops, rescored = min(queries, ALONE) * (params.repeats + 1), 0.0, 0.0, 0.0, 0.0
-    tokens = 1.0
-    if (embedded := stage.upstream["queries"]).kind == "token_vectors":
-        tokens = token_rows(embedded, setting) / setting.queries(stage, params.split)
+    tokens, is_late, products = 1.0, stage.upstream["queries"].kind == "token_vectors", 0.0
+    if is_late:
+        tokens = token_rows(stage.upstream["queries"], setting) / setting.queries(stage, params.split)
     indexes = [Index(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:
         settings: list[tuple[int | None, int | None]] = [(None, None)]
@@ -189,7 +192,12 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
         one_by_one += each * single
         nodes = len(sweep.rescore) * sum(index.compared_nodes(ef) for _, ef in settings)
         hops += tokens * index.hops(nodes) * (single + queries * (params.repeats + 2))
-        rescored += sum(sweep.rescore) * len(settings) * single * max(params.k) * sweep.rescore_factor
+        proposed = len(settings) * min(passages, max(params.k) * sweep.rescore_factor)
+        if is_late:
+            searches = len(sweep.rescore) * (single + queries * (params.repeats + 2))
+            products += searches * proposed * tokens * index.rows / passages * 2.0 * index.dimension
+        else:
+            rescored += sum(sweep.rescore) * single * proposed
     exact = tokens * queries * indexes[0].rows
     rows = (
         (together(setting), all_at_once),
@@ -197,5 +205,6 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
         ("compared", exact),
         ("hops", hops),
         ("rescored", rescored),
+        ("flat_search", products),
     )
     return Work(rows=rows, memory=150 * MIB + max(index.rows * index.each for index in indexes))
