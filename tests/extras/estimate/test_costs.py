@@ -85,6 +85,21 @@ def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine
     assert costs[1].operations - costs[0].operations == approx(100 * 3 * tokens * 2 * 768 * 30522)
 
 
+def test_each_bucket_of_uhd_bert_has_a_layer_and_weights_of_its_own(machine):
+    def passages(**options):
+        representation = {"type": "uhd", "width": 5000, "winners": 3, **options}
+        plan = FullPlan(merged(MINE, {"models": {"de": {"representation": representation}}}), ROOT)
+        stage = plan.planner.run("de", "dev", "test").upstream["passages"]
+        cost = stage_cost(stage, new_setting(plan.settings, machine), machine)
+        return cost.operations, cost.disk
+
+    about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
+    tokens = about.tokens("passage", 128) + 2
+    last, three = passages(), passages(layers=[4, 8, 12])
+    assert three[0] - last[0] == approx(2 * 1000 * tokens * 2 * 768 * 5000)
+    assert (last[1], three[1]) == (approx(6 * 1000 * 3 * tokens), approx(3 * 6 * 1000 * 3 * tokens))
+
+
 def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     def operations(**train):
         plan = FullPlan(merged(MINE, {"models": {"de": {"train": train}}}), ROOT)

@@ -75,22 +75,28 @@ def logits(model: Stage, shape: Shape) -> float:
     return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
 
 
+def active_terms(stage: Stage, setting: Setting) -> float:
+    """Weights of a text of a `term_weights` stage: as many as its model allows, else as SPLADE's papers have."""
+    usual = ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS
+    _, tokens = encoded_texts(stage, setting)
+    return float(params_of(stage.upstream["model"]).representation.active_terms(tokens) or usual)
+
+
 @cost("term_weights")
 def term_weights(stage: Stage, setting: Setting) -> Work:
     """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
     shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
     model = params_of(stage.upstream["model"]).representation
     operations = model.encoders * shape.forward(texts, tokens) + texts * tokens * logits(stage.upstream["model"], shape)
-    usual = ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS
-    disk = 6 * texts * (model.active_terms(tokens) or usual)
+    disk = 6 * texts * active_terms(stage, setting)
     return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)
 
 
 @cost("retrieve_sparse")
 def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
-    """At most `QUERY_TERMS` products of every query with every passage."""
+    """At most a product for each of a query's weights with every passage."""
     params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
-    operations = 2.0 * queries * setting.size(stage).passages * QUERY_TERMS
+    operations = 2.0 * queries * setting.size(stage).passages * active_terms(stage.upstream["queries"], setting)
     return Work(rows=(("flat_search", operations),), run=run_bytes(queries, params.depth, params.split))
 
 
@@ -98,7 +104,8 @@ def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
 def impacts(stage: Stage, setting: Setting) -> Work:
     """Lucene's index of rounded weights: about two bytes each."""
     passages = setting.size(stage).passages
-    return Work(rows=(("indexed", passages),), memory=1024 * MIB, disk=passages * ACTIVE_TERMS * 2)
+    disk = 2 * passages * active_terms(stage.upstream["passages"], setting)
+    return Work(rows=(("indexed", passages),), memory=1024 * MIB, disk=disk)
 
 
 @cost("search_impacts")
@@ -113,7 +120,7 @@ def search_impacts(stage: Stage, setting: Setting) -> Work:
 @cost("seismic")
 def seismic(stage: Stage, setting: Setting) -> Work:
     """Seismic's index: the weights, and lists of the largest of them; in memory while it is built."""
-    weights = setting.size(stage).passages * ACTIVE_TERMS
+    weights = setting.size(stage).passages * active_terms(stage.upstream["passages"], setting)
     return Work(
         rows=(("indexed", setting.size(stage).passages),), memory=1024 * MIB + 24.0 * weights, disk=12 * weights
     )
@@ -123,8 +130,9 @@ def seismic(stage: Stage, setting: Setting) -> Work:
 def search_seismic(stage: Stage, setting: Setting) -> Work:
     """A search through few lists, and exact scores of as many passages as a run is deep."""
     params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
-    rows = (("flat_search", 2.0 * queries * params.depth * ACTIVE_TERMS),)
-    memory = 1024 * MIB + 24.0 * ACTIVE_TERMS * setting.size(stage).passages
+    active = active_terms(stage.upstream["passages"], setting)
+    rows = (("flat_search", 2.0 * queries * params.depth * active),)
+    memory = 1024 * MIB + 24.0 * active * setting.size(stage).passages
     return Work(rows=rows, memory=memory, run=run_bytes(queries, params.depth, params.split))
 
 
@@ -134,4 +142,5 @@ def term_tradeoffs(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     searched = min(params.queries, setting.queries(stage, params.split)) * (params.repeats + 2)
     rows = bm25_rows(stage, setting, searched, max(params.k), terms=10)
-    return Work(rows=rows, memory=1024 * MIB + 12.0 * ACTIVE_TERMS * setting.size(stage).passages)
+    weights = setting.size(stage).passages * active_terms(stage.upstream["passages"], setting)
+    return Work(rows=rows, memory=1024 * MIB + 12.0 * weights)
