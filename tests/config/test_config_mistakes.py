@@ -53,6 +53,22 @@ def mistakes(config):
         (f"{CE}.candidates.denoise", {}, f"{CE}.candidates.denoise.by is missing"),
         (f"{CE}.candidates.denoise", {"by": 3}, f"{CE}.candidates.denoise.by is 3; allowed: string or array"),
         (f"{CE}.candidates.denoise", {"by": [3]}, f"{CE}.candidates.denoise.by.0 is 3; allowed: string"),
+        (
+            f"{CE}.candidates.denoise",
+            {"by": "ce_deneg", "negative_below": 0.95},
+            f"{CE}.candidates.denoise.negative_below is 0.95, above positive_above (0.9)",
+        ),
+        (
+            f"{CE}.candidates.denoise",
+            {"by": "ce_deneg", "negative_below": 5},
+            f"{CE}.candidates.denoise.negative_below is 5; allowed: ≤ 1",
+        ),
+        (
+            f"{CE}.candidates.denoise",
+            {"by": "ce_deneg", "backfill": {"first_rank": 40, "depth": 20}},
+            f"{CE}.candidates.denoise.backfill.depth is 20, before first_rank (40); allowed: ≥ 40",
+        ),
+        (f"{CE}.candidates.first_rank", 30, f"{CE}.candidates.depth is 20, before first_rank (30); allowed: ≥ 30"),
         (f"{CE}.like", "ce_denge", f"{CE}.like is ce_denge, which is no model; did you mean ce_deneg?"),
         (f"{CE}.like", "ce_bm25neg", f"{CE}.like forms a cycle: ce_bm25neg -> ce_bm25neg"),
         (

@@ -1,6 +1,7 @@
 import gzip
 import json
 import random
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,7 +9,8 @@ import pytest
 from messages import unknown_key
 
 from tandem.data.collection import Collection
-from tandem.data.sources.own_files import PASSAGES, QRELS, header, read_trec
+from tandem.data.reading import lines, text_of
+from tandem.data.sources.own_files import PASSAGES, QRELS, header, read_parquet, read_trec
 from tandem.errors import UserError
 
 PASSAGE_ROWS = [("d1", "One", "alpha beta"), ("d2", "", "gamma")]
@@ -118,6 +120,23 @@ def test_qrels_of_two_columns_are_positives(built):
     assert collection.qrels("test") == {"q1": {"d1": 1}, "q2": {"d2": 1}}
 
 
+def test_judgements_of_another_split_than_the_query_s_are_counted(built, tmp_path):
+    files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"])
+    (tmp_path / "mine/qrels").mkdir(parents=True)
+    (tmp_path / "mine/qrels/dev.tsv").write_text("q2\td2\n")
+    apart = built(*files, ("t.tsv", "q1\td1\n"), qrels={"test": "qrels/t.tsv", "dev": "qrels/dev.tsv"})
+    assert apart.qrels("test") == {"q1": {"d1": 1}}
+    assert apart.artifact.manifest.facts["warnings"] == [
+        "1 queries are judged in other splits than theirs alone: unjudged"
+    ]
+
+
+def test_judgements_of_which_none_is_left_are_refused(built):
+    files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\n")
+    with pytest.raises(UserError, match=r"qrels: none is left; name the splits of queries and qrels alike"):
+        built(*files, qrels={"dev": "qrels/t.tsv"})
+
+
 def test_a_pattern_reads_parts_by_name(built, tmp_path):
     (tmp_path / "mine" / "parts").mkdir(parents=True)
     (tmp_path / "mine" / "parts" / "b.tsv").write_text("d2\tgamma\n")
@@ -191,11 +210,35 @@ def test_a_header_is_told_from_a_record(tmp_path):
         "id\ttext\ttitle": ("id", "text", "title"),  # DPR's order
         "1\ttext": None,
         "id\ttitle": None,  # names no text: a passage called id
+        "id\ttext\turl": ("id", "text", "-"),
+        "id\tcontents\ttext": ("id", "-", "text"),  # of two names of the text the usual one
         "query-id\tcorpus-id": None,
     }.items():
         path.write_text(f"{line}\n")
         assert header(path, PASSAGES) == fields
     assert header(path, QRELS) == ("query", "document")
+
+
+def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
+    path = tmp_path / "a.tsv.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.tsv", "1\ttext\n")
+    whole, at = path.read_bytes(), path.read_bytes().index(b"PK\x01\x02")
+    for first, second in (
+        (b"\x01", b"\x00"),
+        (b"\x00", b"\x63"),
+    ):  # encrypted; an unknown compression
+        changed = whole[:6] + first + whole[7:8] + second + whole[9 : at + 8] + first + whole[at + 9 : at + 10] + second
+        path.write_bytes(changed + whole[at + 11 :])
+        with pytest.raises(UserError, match=f"^{path}: .*; unpack it and name its file$"):
+            list(lines(path))
+
+
+def test_a_column_of_bytes_is_no_text(tmp_path):
+    pq.write_table(pa.table({"id": ["1"], "text": [b"words"]}), tmp_path / "a.parquet")
+    ((where, record),) = read_parquet(tmp_path / "a.parquet", PASSAGES)
+    with pytest.raises(UserError, match=r"a.parquet row 1: text is \"b'words'\"; a text is needed"):
+        text_of(where, record, "text")
 
 
 BESIDE = {

@@ -162,3 +162,9 @@ def test_a_dataset_of_files_changes_with_those_that_it_names_and_no_others(tmp_p
     assert key() == before
     put(folder, {"qrels.txt": "q1 0 d1 2\n"})
     assert key() != before
+
+
+def test_a_damaged_file_is_no_format(tmp_path):
+    whole = gzip.compress(SQUAD.encode() * 50)
+    (tmp_path / "a.json.gz").write_bytes(whole[:20] + b"\xff" * 20 + whole[40:])
+    assert Listing.of([tmp_path]).head("a.json") == b""

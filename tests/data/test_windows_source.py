@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.data.collection import CORPUS, LITERAL_MATCH, QRELS, Collection
+from tandem.data.collection import CORPUS, EXCLUDED, LITERAL_MATCH, QRELS, Collection
 from tandem.data.dataset import run
 from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
@@ -50,6 +50,19 @@ def windows(base, tmp_path):
         return open_artifact(out)
 
     return run_stage
+
+
+def test_no_window_of_a_document_that_is_never_a_negative_becomes_one(base, windows, tmp_path):
+    qrels = pq.read_table(base.path(QRELS))
+    never = [("t1", "d1", EXCLUDED, "train"), ("t1", "d1#0", LITERAL_MATCH, "train"), ("t1", "empty", 1, "train")]
+    columns = [list(column) for column in zip(*never, strict=True)]
+    pq.write_table(pa.table(columns, schema=qrels.schema), base.path(QRELS))
+    judged = Collection(windows(label="first")).qrels("train")["t1"]
+    numbers = {EXCLUDED: "d1", LITERAL_MATCH: "d1#0"}
+    for grade, document in numbers.items():
+        own = {window for window, other in judged.items() if other == grade}
+        assert own == {f"{document}#{number}" for number in range(len(own))}
+        assert len(own) > 1
 
 
 def corpus(artifact):

@@ -165,6 +165,18 @@ PRINTED = "source,table,dataset,split,system,setting,metric,value,unit,note\n" +
 FROM = "title: T\nprinted_from: {source: p, table: T1}\ncolumns:\n- {measure: RR@10, name: MRR}\nrows:\n"
 
 
+def test_printed_numbers_that_cannot_be_read_are_named(tmp_path):
+    row = FROM + "- {system: A, run: bm25, printed: {system: A, setting: one}}\n"
+    for wrong, message in {
+        PRINTED.replace(",1,", ",37.4%,"): r"printed.csv:2: value is '37.4%'; a number is needed",
+        f"{PRINTED}p,T1,too,few\n": r"printed.csv:\d: not \d+ columns; quote a text with commas",
+        f'{PRINTED}p,T1,"open\n': r"printed.csv:\d: no valid CSV, unexpected end of data",
+    }.items():
+        (tmp_path / "printed.csv").write_text(wrong)
+        with pytest.raises(UserError, match=message):
+            load(tmp_path, row)
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

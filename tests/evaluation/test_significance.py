@@ -80,6 +80,13 @@ def test_seeds_that_disagree_are_no_evidence_however_many_queries():
     assert seeded_test(differences[..., None])[0] > 0.2
 
 
+@pytest.mark.filterwarnings("error")
+def test_seeds_that_contradict_each_other_exactly_show_no_difference():
+    opposite = np.array([1.0, -1.0])
+    differences = np.stack([np.resize(opposite, 50), np.resize(-opposite, 50)])
+    assert seeded_test(differences[..., None]) == pytest.approx([1])
+
+
 def test_false_alarms_are_as_rare_as_the_level_says():
     generator = np.random.default_rng(5)
     shape = (3, 100, 1000)  # seeds, queries, experiments without an effect

@@ -155,6 +155,22 @@ def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cro
     assert 0 <= report["known_positives_below"]["0.5"] <= 1
 
 
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_query_s_own_passage_is_no_negative_where_scores_ignore_it(
+    make_job, make_dataset, make_tokens, write_ranked, documents, tmp_path, ignored
+):
+    docs = [("train-owl", "", "the same words"), *documents]
+    data = make_dataset(tmp_path / "r/dataset/own-0000000001", docs)
+    ranked = [("train-owl", ["train-owl", *(doc for doc, _, _ in documents)], range(len(docs), 0, -1))]
+    bm25 = write_ranked("bm25", tmp_path / "r/bm25/bm25-0000000002", {"depth": len(docs)}, {"dataset": data}, ranked)
+    params = {"depth": 9, "negatives": 3, "split": "train", "take": "first", "ignore_identical_ids": ignored}
+    inputs = {"dataset": data, "run": bm25, "tokens": make_tokens(tmp_path / "r/tokens/t-0000000003", data)}
+    job = make_job("candidates", tmp_path / "r/candidates/c-0000000004", params, inputs)
+    run(job)
+    negatives = {row["doc_id"] for row in listed_rows(open_artifact(job.out)) if not row["label"]}
+    assert ("train-owl" in negatives) is not ignored
+
+
 def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_run, tmp_path):
     inputs = {"dataset": dataset, "run": train_run, "tokens": tokens}
     with pytest.raises(UserError, match="no query has a positive and a negative"):

@@ -2,13 +2,19 @@
 
 import json
 
+from toy_world import World
+
+from tandem.data import tables
 from tandem.data.collection import EXCLUDED
 from tandem.data.runs import iter_run
+from tandem.evaluation.matching import run as match
 from tandem.evaluation.scores import run as score
 from tandem.report import compare as module
 from tandem.report.charts import bundle
 from tandem.report.compare import explore, ranks_in, select_queries
 from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job
 from tandem.store.lineage import input_of
 
 
@@ -87,6 +93,40 @@ def test_bounds(artifact_of, monkeypatch):
     assert all(set(query) == {"id", "text", "values"} for query in few["queries"][few["shown"] :])
     monkeypatch.setattr(module, "NUMBERS", 2 * 5 * 10)
     assert len(explore(systems(artifact_of))["queries"]) == 10
+
+
+def test_questions_without_qrels_show_the_passages_that_hold_an_answer(tmp_path):
+    world = World(tmp_path)
+
+    def files(draft):
+        passages = [(f"d{n}", "", f"passage {n} {'krill' * (n % 2)}") for n in range(5)]
+        questions = [(f"q{n}", f"question {n}", "test") for n in range(3)]
+        answers = [(f"q{n}", ["krill"]) for n in range(3)]
+        for name, rows, schema in (
+            ("corpus", passages, tables.CORPUS_SCHEMA),
+            ("queries", questions, tables.QUERIES_SCHEMA),
+            ("qrels", [], tables.QRELS_SCHEMA),
+            ("answers", answers, tables.ANSWERS_SCHEMA),
+        ):
+            tables.write(draft.path(f"{name}.parquet"), tables.batches(rows, schema), schema)
+        write_json(draft.path("statistics.json"), {})
+
+    data, scored = world.make("dataset", "toy", {}, files), {}
+    for system, top in (("A", ["d0", "d1", "d2"]), ("B", ["d3", "d0", "d2"])):
+        lists = [(f"q{n}", top, [3, 2, 1]) for n in range(3)]
+        run = world.make("bm25", system, {"split": "test"}, lists, dataset=data)
+        params = {"match": "string", "depth": 3, "split": "test", "title": False}
+        match(Job("match", tmp_path / f"match/{system}-0123456789", params, {"dataset": data, "run": run}))
+        inputs = {"dataset": data, "run": run, "match": open_artifact(tmp_path / f"match/{system}-0123456789")}
+        score(Job("score", tmp_path / f"score/{system}-0123456789", {"measures": ["RR@3"], "split": "test"}, inputs))
+        scored[system, ""] = open_artifact(tmp_path / f"score/{system}-0123456789")
+    page = explore(scored)
+    for query in page["queries"]:
+        assert {page["passages"][at][0] for at in query["relevant"]} == {"d1", "d3"}
+        assert [dict(zip(query["relevant"], ranks, strict=True)) for ranks in query["ranks"]] == [
+            {at: {"d1": 2}.get(page["passages"][at][0]) for at in query["relevant"]},
+            {at: {"d3": 1}.get(page["passages"][at][0]) for at in query["relevant"]},
+        ]
 
 
 def test_seven_thousand_queries_stay_small():

@@ -8,18 +8,32 @@ from pydantic import Field, model_validator
 from tandem.config.base import Items, Names, Section, is_one, problem
 
 
+def _require_ranks(first_rank: int, depth: int) -> None:
+    if depth < first_rank:
+        raise problem(f".depth is {depth}, before first_rank ({first_rank}); allowed: ≥ {first_rank}")
+
+
 class Backfill(Section):
     """Unjudged passages that fill up lists which denoising leaves too short."""
 
     first_rank: int = Field(ge=1, description="the first rank that they are taken from")
     depth: int = Field(ge=1, description="the last rank that they are taken from")
 
+    @model_validator(mode="after")
+    def _forwards(self) -> Self:
+        _require_ranks(self.first_rank, self.depth)
+        return self
+
 
 class Denoising(Section):
     """What a judge's probability makes of a passage."""
 
-    negative_below: float = Field(0.1, description="a passage is a negative only if its probability is below")
-    positive_above: float | None = Field(0.9, description="unlabelled passages above it become positives; null: none")
+    negative_below: float = Field(
+        0.1, ge=0, le=1, description="a passage is a negative only if its probability is below"
+    )
+    positive_above: float | None = Field(
+        0.9, ge=0, le=1, description="unlabelled passages above it become positives; null: none"
+    )
     hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
     calibrate: Literal["dev"] | None = Field(
         None,
@@ -27,6 +41,13 @@ class Denoising(Section):
         description="dev: a probability is fitted to the judge's scores of dev's known positives and other candidates",
     )
     backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.positive_above is not None and self.positive_above < self.negative_below:
+            both = f"negative_below is {self.negative_below:g}, above positive_above ({self.positive_above:g})"
+            raise problem(f".{both}: a passage between them would be both; lower it, or set positive_above")
+        return self
 
 
 class Denoise(Denoising):
@@ -84,6 +105,11 @@ class Draw(Section):
     depth: int = Field(50, ge=1, description="last rank of the window")
     negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
     queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
+
+    @model_validator(mode="after")
+    def _forwards(self) -> Self:
+        _require_ranks(self.first_rank, self.depth)
+        return self
 
 
 class Candidates(Draw):

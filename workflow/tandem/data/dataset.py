@@ -58,7 +58,7 @@ def run(job: Job[DatasetParams]) -> None:
         if job.params.near_duplicates is not None:
             judged, extra["near_duplicates"] = judged_too(judged, corpus.path, job.params.near_duplicates)
         qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)
-        if not answers.num_rows:
+        if not any(query in queries.splits for query in answered):
             require_positives(qrels)
         count_negative_grades(qrels, source.literal_matches, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)

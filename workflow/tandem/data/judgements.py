@@ -31,6 +31,7 @@ def select_qrels(
         UserError: unknown documents where they are refused, or most of a split's unless they are dropped; or two
             judgements of a pair that differ.
     """
+    warnings.count(_judged_elsewhere(judged, queries), "queries are judged in other splits than theirs alone: unjudged")
     table = _without_repeats(_of_queries(judged, queries), warnings, source)
     parts = [ids.has(batch["doc_id"].to_pylist()) for batch in table.to_batches()]
     known: NDArray[np.bool_] = np.concatenate([np.ones(0, np.bool_), *parts])
@@ -50,6 +51,15 @@ def select_qrels(
     return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS), tables.QRELS_SCHEMA)
 
 
+def _judged_elsewhere(judged: pa.Table, queries: Queries) -> int:
+    """How many of the source's queries have judgements, and none in the split that they came from."""
+    elsewhere, own = set[str](), set[str]()
+    for query, split in tables.rows(judged, "query_id", "split"):
+        if query in queries.origins:
+            (own if queries.origins[query] == split else elsewhere).add(query)
+    return len(elsewhere - own)
+
+
 def _of_queries(judged: pa.Table, queries: Queries) -> pa.Table:
     """Judgements of selected queries in the split they came from, under this dataset's split."""
     batches = []
@@ -63,6 +73,8 @@ def _of_queries(judged: pa.Table, queries: Queries) -> pa.Table:
 
 def require_positives(qrels: pa.Table) -> None:
     """Refuse a split without any relevant judgement: nothing could be scored or trained on it."""
+    if not qrels.num_rows:
+        raise UserError("qrels: none is left; name the splits of queries and qrels alike, and give known passages")
     for split in qrels["split"].unique().to_pylist():
         grades = qrels.filter(pc.equal(qrels["split"], split))["relevance"]
         if pc.max(grades).as_py() <= 0:

@@ -2,6 +2,8 @@
 
 import os
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -76,7 +78,7 @@ class Listing:
         try:
             with open_bytes(path if path.is_file() else path.with_name(f"{path.name}.gz")) as file:
                 return file.read(HEAD)
-        except (OSError, EOFError, UserError):
+        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UserError):
             return b""
 
 

@@ -47,7 +47,10 @@ def _only_member(path: Path) -> io.BufferedIOBase:
     names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
     if len(names) != 1:
         raise UserError(f"{path}: zip file holds {len(names)} files, one is allowed; unpack it and name a file of it")
-    return io.BufferedReader(archive.open(names[0]))  # type: ignore[type-var]
+    try:
+        return io.BufferedReader(archive.open(names[0]))  # type: ignore[type-var]
+    except RuntimeError as error:  # a password; an unknown compression, too
+        raise UserError(f"{path}: {error}; unpack it and name its file") from None
 
 
 def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
@@ -137,7 +140,7 @@ def text_of(where: str, record: JsonObject, key: str, number: bool = False) -> s
     if number and type(value) is int:
         return str(value)
     if not isinstance(value, str):
-        shown = json.dumps(value)[:60] if key in record else "missing"
+        shown = json.dumps(value, default=str, skipkeys=True)[:60] if key in record else "missing"
         raise UserError(f"{where}: {key} is {shown}; a text is needed")
     return clean(where, key, value)
 

@@ -6,7 +6,7 @@ resolves a layout once and writes it, with the scores of its rows, as a `TablePl
 
 import csv
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from pydantic import Field
 from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
 from tandem.config.tables import Band, PrintedSystem, TableColumn, TableLayout, TableRow
+from tandem.data.reading import lines, parse_number
 from tandem.errors import UserError
 
 WRONG = "wrong: "  # how the note of a number known to be wrong begins
@@ -107,25 +108,31 @@ def read_printed(path: Path, source: str, table: str) -> PrintedTable:
     """The printed percentages of a table.
 
     Raises:
-        UserError: no such file, source or table, or other columns.
+        UserError: no such file, source or table, other columns, or a value that is no number.
     """
-    lines = [line for row in csv_rows(path, list(Printed._fields)) if (line := Printed(**row)).unit == "percent"]
-    known = dict.fromkeys(f"{line.source}, {line.table}" for line in lines)
-    if own := [line for line in lines if (line.source, line.table) == (source, table)]:
-        return PrintedTable(f"{source}, {table}", own)
+    rows = ((where, Printed(**row)) for where, row in csv_rows(path, list(Printed._fields)))
+    printed = [(where, row) for where, row in rows if row.unit == "percent"]
+    known = dict.fromkeys(f"{row.source}, {row.table}" for _, row in printed)
+    if own := [(where, row) for where, row in printed if (row.source, row.table) == (source, table)]:
+        for where, row in own:
+            parse_number(where, "value", row.value)
+        return PrintedTable(f"{source}, {table}", [row for _, row in own])
     raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
 
 
-def csv_rows(path: Path, columns: list[str]) -> "csv.DictReader[str]":
-    """The rows of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
+def csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """(`file:line`, row) of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
+    # the reader of data counts lines, and names those that are no UTF-8
+    rows = csv.DictReader((line for _, line in lines(path)), strict=True)
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); it holds the printed numbers") from None
-    rows = csv.DictReader(text.splitlines(), strict=True)
-    if rows.fieldnames != columns:
-        raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}")
-    return rows
+        if rows.fieldnames != columns:
+            raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}")
+        for row in rows:
+            if None in row or None in row.values():
+                raise UserError(f"{path}:{rows.line_num}: not {len(columns)} columns; quote a text with commas")
+            yield f"{path}:{rows.line_num}", row
+    except csv.Error as error:
+        raise UserError(f"{path}:{rows.line_num}: no valid CSV, {error}") from None
 
 
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked

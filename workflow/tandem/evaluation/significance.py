@@ -77,8 +77,10 @@ def seeded_test(differences: Floats64) -> Floats64:
     touched = (differences != differences[0]).any(axis=(0, 1))
     if queries > 1 and touched.any():
         error, degrees = _crossed(differences[..., touched])
-        t = differences[..., touched].mean(axis=(0, 1)) / error
-        p[touched] = np.maximum(p[touched], 2 * stdtr(degrees, -np.abs(t)))
+        mean = np.abs(differences[..., touched].mean(axis=(0, 1)))
+        # Without any variance of seeds' and queries' means there is no t: the randomisation test stands alone.
+        t = np.divide(mean, error, out=np.full_like(mean, np.inf), where=error > 0)
+        p[touched] = np.maximum(p[touched], 2 * stdtr(degrees, -t))
     return p
 
 

@@ -53,9 +53,9 @@ def read_printed_numbers(path: Path, source: str, tables: Iterable[str]) -> list
         UserError: no such file, other columns, or a value that is no number.
     """
     rows, selected, numbers = csv_rows(path, PRINTED), set(tables), []
-    for row in rows:
-        if not NUMBER.fullmatch(row["value"] or ""):
-            raise UserError(f"{path}:{rows.line_num}: value is {row['value']!r}; write it as 1,234, 5.6 or 7.8M")
+    for where, row in rows:
+        if not NUMBER.fullmatch(row["value"]):
+            raise UserError(f"{where}: value is {row['value']!r}; write it as 1,234, 5.6 or 7.8M")
         if row["source"] == source and row["table"] in selected:
             numbers.append(PrintedNumber(*(row[name] for name in PRINTED[1:])))
     return numbers

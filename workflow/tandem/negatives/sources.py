@@ -29,7 +29,7 @@ class Labels:
     def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
         collection, params = Collection(job.inputs["dataset"]), job.params
         self.labels, self.docs, self.least_grade = params.labels, docs, params.least_grade
-        self.name = NAMES[params.labels]
+        self.name, self.ignore_identical_ids = NAMES[params.labels], params.ignore_identical_ids
         self.window = slice(params.first_rank - 1, params.depth)
         self.qrels = collection.qrels(params.split) if self.labels == "qrels" else {}
         self.queries = list(self.qrels) if self.labels == "qrels" else list(collection.queries(params.split))
@@ -46,6 +46,7 @@ class Labels:
         """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""
         judged, left_out = self.qrels.get(query, {}), (LITERAL_MATCH, EXCLUDED)
         neither = [doc for doc, grade in judged.items() if grade in left_out or 0 < grade < self.least_grade]
+        neither += [query] if self.ignore_identical_ids else []
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
 
     def _rows(self, ids: list[str]) -> Ids:

@@ -146,6 +146,8 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     pool = None if is_source(lists.from_) else run(ctx, lists.from_, lists.split, f"{at}.from", data)
     params = json_of(lists, *Draw.model_fields) | {"seed": ctx.seed(lists.seed)}
     params["source"] = lists.from_ if pool is None and lists.from_ != RANDOM else None
+    if ctx.dataset_entry(data).ignore_identical_ids:
+        params["ignore_identical_ids"] = True
     upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), "run": pool}
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")

@@ -1,6 +1,7 @@
 """Systems against one another: wins and losses of every pair, and single queries with their passages."""
 
 import hashlib
+from collections.abc import Sequence
 from itertools import chain, islice
 
 import altair
@@ -9,13 +10,13 @@ from markupsafe import Markup
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.evaluation.layouts import System, system_name
-from tandem.evaluation.measures import Qrels, without_excluded
-from tandem.evaluation.scores import read_aligned, shared_measures
+from tandem.evaluation.measures import Qrels, parse_measures, without_excluded
+from tandem.evaluation.scores import read_aligned, relevance, shared_measures
 from tandem.report.charts import SIZE, Specification, figure, inline, specification
 from tandem.report.page import Grid, shortened
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
-from tandem.store.lineage import input_of
+from tandem.store.lineage import input_of, open_upstream
 
 Json = dict[str, object]  # a part of the page's data
 DIGITS = 4  # of a query's value
@@ -107,8 +108,8 @@ def explore(systems: dict[System, Artifact]) -> Json:
     lines = dict(zip(scored, values.transpose(1, 0, 2).round(DIGITS).tolist(), strict=True))
     chosen = select_queries(scored)
     collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams).split
-    texts, qrels = collection.queries(split), collection.qrels(split)
-    relevant = {query: {doc: grade for doc, grade in qrels[query].items() if grade > 0} for query in chosen}
+    texts, qrels = collection.queries(split), judged_by(artifacts)
+    relevant = {query: {doc: grade for doc, grade in qrels.get(query, {}).items() if grade > 0} for query in chosen}
     ignored = artifacts[0].params_as(ScoreParams).ignore_identical_ids
     inputs = ((input_of(artifact, "run"), input_of(artifact, "dataset")) for artifact in artifacts)
     runs = [ranks_in(run, dataset, qrels, relevant, ignored) for run, dataset in inputs]
@@ -152,6 +153,19 @@ def explore(systems: dict[System, Artifact]) -> Json:
     counts: Json = {"total": len(scored), "shown": shown, "none": 2 * deepest}
     plot: Json = {"movement": movement(deepest)}
     return {"systems": names, "measures": measures, **counts, "queries": queries, "passages": passages, **plot}
+
+
+def judged_by(artifacts: Sequence[Artifact]) -> Qrels:
+    """What scores went by: qrels, labels, or the passages with an answer that one of the systems found."""
+    merged: Qrels = {}
+    for artifact in artifacts:
+        params = artifact.params_as(ScoreParams)
+        judged = relevance(
+            open_upstream(artifact), params.split, parse_measures(params.measures), params.ignore_identical_ids
+        )
+        for query, grades in judged.qrels.items():
+            merged.setdefault(query, {}).update(grades)
+    return merged
 
 
 def ranks_in(

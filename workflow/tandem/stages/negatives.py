@@ -33,6 +33,7 @@ class CandidatesParams(Draw, ScoringParams):
     source: str | None = Field(None, description="registered source of negatives; null: the input run, else random")
     seed: int = Field(0, description="of the draw")
     denoise: Denoising | None = Field(None, description="denoising by the input judges")
+    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="no passage is a negative of its own id")
     below_positive: BelowParams | None = Field(None, exclude_if=not_, description="how far below a positive")
 
 

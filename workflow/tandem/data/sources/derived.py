@@ -12,7 +12,7 @@ from pydantic import Field
 from tandem.config import datasets
 from tandem.config.base import Items
 from tandem.config.datasets import Dataset
-from tandem.data.collection import CORPUS, LITERAL_MATCH, QUERIES, Collection
+from tandem.data.collection import CORPUS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import COLUMNS, iter_run, require_split
@@ -157,9 +157,10 @@ class Windows(Derived):
     def qrels(self) -> Iterator[Judgement]:
         for query, doc, relevance, split in super().qrels():
             yield query, window_id(doc, 0), relevance, split
-            if self._all or relevance > 0:
+            barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
+            if self._all or relevance > 0 or barred:
                 for number in range(1, self._counts.get(doc, 1)):
-                    yield query, window_id(doc, number), relevance if self._all else LITERAL_MATCH, split
+                    yield query, window_id(doc, number), relevance if self._all or barred else LITERAL_MATCH, split
 
     def lists(self) -> Iterator[Listed]:
         for query, doc, label, score in super().lists():

@@ -219,12 +219,17 @@ def read_parquet(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
 
 
 def header(path: Path, role: Role) -> tuple[str, ...] | None:
-    """The fields that the first line names; None where it is a record: a header holds nothing but names of fields."""
+    """The field of each column that the first line names, `-` of those of none; None where it is a record.
+
+    A header names all fields that are needed. Of two names of a field the one that `Role` has first counts.
+    """
     for _, line in lines(path):
         names = [name.strip().lower() for name in line.split("\t")]
-        known = tuple(field for name in names for field, allowed in role.fields.items() if name in allowed)
-        needed = role.fields.keys() - role.optional
-        return known if len(known) == len(names) and needed <= set(known) else None
+        chosen = {
+            next((name for name in allowed if name in names), ""): field for field, allowed in role.fields.items()
+        }
+        known = tuple(chosen.get(name, "-") if names.index(name) == at else "-" for at, name in enumerate(names))
+        return known if role.fields.keys() - role.optional <= set(known) else None
     return None
 
 
