@@ -46,6 +46,7 @@ def mistakes(config):
         ("execution.mirrors", [{"to": "b"}], "execution.mirrors.0.from is missing"),
         (f"{CE}.train.lr", "fast", f'{CE}.train.lr is "fast"; allowed: number'),
         (f"{CE}.train.lr", 0, f"{CE}.train.lr is 0; allowed: > 0"),
+        (f"{CE}.train.seed", -1, f"{CE}.train.seed is -1; allowed: ≥ 0"),
         (f"{CE}.train.steps", "few", f'{CE}.train.steps is "few"; allowed: integer or null'),
         (f"{CE}.train.loss", "triplet", f'{CE}.train.loss is "triplet"; allowed: {LOSSES}'),
         (f"{CE}.train.passage_centric", 0.1, f"{CE}.train.passage_centric is not a known key"),

@@ -7,7 +7,7 @@ from trec import iter_trec
 
 from tandem.data import runs
 from tandem.data.collection import Collection
-from tandem.data.runs import falling, iter_rows, iter_run, ranked_order, write_run
+from tandem.data.runs import falling, followed, iter_rows, iter_run, ranked_order, write_run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -98,3 +98,11 @@ def test_a_run_over_another_dataset_is_refused(write, make_dataset, documents, t
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", documents)
     with pytest.raises(UserError, match="is a run over tiny-0000000001, not over .*other-0123456789"):
         iter_run(write([("test-owl", ["owl-1"], [1])]), other)
+
+
+@pytest.mark.parametrize("lowest", [0.0, -1.5, -3e4, -(2.0**24), -1e9, -1073741800.0, -1e30])
+def test_what_is_below_a_re_ranked_top_falls_whatever_its_lowest_score(lowest):
+    scores = followed(np.array([3.0, lowest], np.float32), 1000)
+    assert (np.diff(scores) < 0).all()
+    if lowest > -(2.0**24):
+        assert scores[2:].tolist() == [np.floor(lowest) - 1 - rank for rank in range(998)]

@@ -120,6 +120,9 @@ def test_what_sentence_transformers_saves_loads_with_its_scores(ids, encoder_fol
     ours = model.scores(encoded(model, ids, "query", QUERIES), encoded(model, ids, "passage", PASSAGES))
     expected = theirs.similarity(theirs.encode_query(QUERIES), theirs.encode_document(PASSAGES))
     torch.testing.assert_close(ours.detach(), expected, rtol=1e-5, atol=1e-4)
+    towers["representation"]["dim"] = 16
+    with pytest.raises(UserError, match=r"representation.dim is 16, but its layers .* make 8 numbers; say 8, or dense"):
+        TokenVectors.start(tmp_path, True, **towers)
 
 
 def test_what_is_not_computed_here_is_refused(encoder_folder, tmp_path):

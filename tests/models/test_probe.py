@@ -5,12 +5,14 @@ import shutil
 
 import pytest
 import transformers
+from safetensors.torch import load_file, save_file
 
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer, run
 
+WORDS = "embeddings.word_embeddings.weight"
 TOWERS = {"normalize": False, "temperature": 1.0}
 
 
@@ -52,3 +54,21 @@ def test_missing_special_tokens_are_refused(family_folder, make_job, tmp_path):
         CrossEncoder.start(folder, "mean")
     with pytest.raises(UserError, match="pooling is cls, but its tokenizer puts no token before a text"):
         DualEncoder.start(folder, True, pooling="cls", **TOWERS)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda tensors: {f"auto_model.{name}": tensor for name, tensor in tensors.items()}, "its weights lack "),
+        (lambda tensors: {name: tensors[name] for name in tensors if "layer.1." not in name}, "lack encoder.layer.1"),
+        (lambda tensors: tensors | {WORDS: tensors[WORDS][1:].clone()}, f"hold {WORDS} of another shape"),
+    ],
+    ids=["of a wrapper's names", "a layer is not there", "of another vocabulary"],
+)
+def test_weights_that_would_be_random_are_refused(family_folder, make_job, tmp_path, change, line):
+    folder = shutil.copytree(family_folder("bert"), tmp_path / "changed")
+    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors", {"format": "pt"})
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    with pytest.raises(UserError, match=line):
+        run(job)
+    assert not (job.out / "stage.json").exists()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
+from tandem.extras.demo.systems import fixed_runs
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,11 @@ def test_a_scorer_reranks_without_a_model(planned, plugin):
     assert stage.execution["plugins"] == [plugin]
     assert stage.values["scorer"] == "planned_words"
     assert stage.values["options"] == {"weight": 1.0}
+
+
+def test_it_answers_no_new_query(planned):
+    run = planned({"scorer": "planned_words"}).run("bm25+words", "test", "here")
+    assert fixed_runs(run) == [run]
 
 
 def test_its_options_decide_the_key(planned):

@@ -94,6 +94,18 @@ def test_going_deeper_scores_only_what_is_new(tmp_path, make_job, make_run, list
     assert scored == [19 * 5 + 4, 19 * 5, 0]
 
 
+def test_a_re_ranked_run_is_re_ranked_more_deeply(tmp_path, make_job, make_run, lists, dataset, cross_model, tokens):
+    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}
+    runs = []
+    for depth in (5, 10):
+        job = make_job("rerank", tmp_path / "tiny/rerank" / f"r{depth}-0123456789", {**PARAMS, "depth": depth}, inputs)
+        run(job)
+        inputs["run"] = open_artifact(job.out)
+        runs.append({query: set(docs[:10]) for query, docs, _ in iter_trec(job.out / "run.trec")})
+    assert runs[0] == runs[1]
+    assert inputs["run"].manifest.facts["scored"] == 19 * 5
+
+
 def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dataset, cross_model, tokens):
     """Three shards share the pairs out without overlap; the stage then scores none and writes what it wrote alone."""
     inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}

@@ -71,6 +71,8 @@ def test_in_batch_lists_are_as_long_as_their_batch():
         (JointTrain(list_size=4), "sup", 1.39, True),
         (JointTrain(list_size=4, teacher="static"), "sup", 0.0, False),  # nothing is supervised
         (DualTrain(list_size=2, in_batch=False, passage_centric=0.5, loss="listwise"), "sup", 0.35, True),
+        (DualTrain(list_size=2, in_batch=False, loss="listwise", matryoshka=(8,)), "loss", 1.38, True),  # 2 ln 2
+        (DualTrain(list_size=2, in_batch=False, loss="listwise", matryoshka=(8,)), "loss", 1.0, False),
     ],
 )
 def test_a_loss_near_chance_is_a_warning(train, name, value, warned):

@@ -66,6 +66,19 @@ def test_killed_and_resumed_it_ends_with_the_same_bytes(sparse_job, monkeypatch,
     assert usage in next((whole.out / "dual").rglob("README.md")).read_text()
 
 
+@pytest.mark.parametrize(("kind", "train"), [("sparse", {}), ("spade", CO_TRAINED)])
+def test_an_adapter_is_trained_and_saved(model_job, with_head, tmp_path, kind, train):
+    shape = {"pooling": "max", "representation": {"type": kind}}
+    shape |= {"lora": {"rank": 2, "alpha": 6, "dropout": 0.0, "targets": None}}
+    job = model_job("dual", tmp_path / "lora-0123456789", {"regularise": FLOPS} | train, shape, {"start": with_head})
+    stage.run(job)
+    tower = job.out / "dual" / ("shared" if kind == "sparse" else "passage")
+    assert any("lora_B" in name for name in load_file(tower / "adapter/adapter_model.safetensors"))
+    # the adapter is merged: layers under their own names, which load as they are
+    assert not any("lora" in name for name in load_file(tower / "model.safetensors"))
+    load_dual(job.out / "dual")
+
+
 def test_regularisers_make_weights_fewer(sparse_job, tokens):
     opened, counts = Tokens.open(tokens), []
     for number, weight in enumerate((0.0, 3.0)):

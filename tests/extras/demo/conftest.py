@@ -22,6 +22,7 @@ ROWS = (
     "both+pair",
     "de_bm25neg@lists",
     "lexical_and_late",
+    "two_lists",
 )
 
 
@@ -38,6 +39,7 @@ def built(build_once, encoder_folder, documents):
             "fusions": {
                 "both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]},
                 "lexical_and_late": {"of": ["bm25", "late"]},
+                "two_lists": {"of": ["bm25+ce_bm25neg", "plain+ce_bm25neg"]},
             },
             "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
             "indexes": {

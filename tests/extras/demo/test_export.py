@@ -131,7 +131,8 @@ def test_nothing_appears_where_writing_failed(tmp_path):
     ("words", "message"),
     [
         (["de_bm25neg"], "parameter --out requires an argument"),
-        (["bm25", "--out", "x"], "bm25 is not a dual encoder; only vectors can be exported as an index"),
+        (["bm25", "--out", "x"], "bm25 has no single vector a passage; only such vectors can be exported as an index"),
+        (["late", "--out", "x"], "late has no single vector a passage; only such vectors can be exported as an index"),
         (["de_bm25ne", "--out", "x"], "de_bm25ne is not a system; did you mean de_bm25neg?"),
         (["de_bm25neg", "--index", "list", "--out", "x"], "list is not a system; did you mean lists?"),
     ],

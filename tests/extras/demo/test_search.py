@@ -91,6 +91,14 @@ def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
         assert spent["total"] >= max(spent["BM25"] + spent["search"], spent["re-rank"])
 
 
+def test_a_re_ranker_of_two_lists_keeps_the_scores_of_both(built):
+    runs = [run_of(built, "rerank", f"{first}+ce_bm25neg") for first in ("bm25", "plain")]
+    for answer in ask(built, "two_lists", "--k", "10"):
+        scored = {doc for run in runs for doc in run[answer["known"]["query"]][0][:5]}
+        shown = {passage["doc_id"]: passage["scores"]["CE ce_bm25neg"] for passage in answer["passages"]}
+        assert {doc for doc, score in shown.items() if score is not None} == scored & shown.keys()
+
+
 def test_late_interaction_re_ranks_as_its_run_does(built):
     answers = ask(built, "bm25+late", "--alone", "--k", "5")
     run = run_of(built, "rerank", "bm25+late")

@@ -121,7 +121,7 @@ class Candidates(Draw):
 
     from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
     also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
-    seed: int | None = Field(None, description="null: the configuration's")
+    seed: int | None = Field(None, ge=0, description="null: the configuration's")
     denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
     below_positive: BelowPositive | None = Field(None, description="which passages score too near a positive")
 

@@ -22,7 +22,7 @@ class _Parts(Index):
 
 class _Learned(Index):
     train_sample: int | None = Field(None, ge=1, description="training passages; null: 64 per list, at least 65,536")
-    seed: int | None = Field(None, description="null: the configuration's")
+    seed: int | None = Field(None, ge=0, description="null: the configuration's")
 
 
 class _Lists(Index):

@@ -199,9 +199,14 @@ def require_split(run: Artifact, split: str | None) -> None:
 
 
 def followed(scores: Floats, documents: int) -> Floats:
-    """Scores of a re-ranked top and, up to so many documents, whole numbers falling from below the lowest."""
-    below = np.floor(scores.min(initial=0.0)) - 1 - np.arange(documents - len(scores), dtype=np.float32)
-    return np.concatenate([scores, below])
+    """Scores of a re-ranked top and, up to so many documents, whole numbers falling from below the lowest.
+
+    They fall by one, or where float32 has not every whole number by as much as it tells apart.
+    """
+    lowest = float(scores.min(initial=0.0))
+    step = max(1.0, float(np.spacing(np.float32(2 * abs(lowest)))))
+    below = (np.floor(lowest / step) - 1 - np.arange(documents - len(scores))) * step
+    return np.concatenate([scores, below.astype(np.float32)])
 
 
 def scored_depth(run: Artifact) -> int | None:

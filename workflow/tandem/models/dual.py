@@ -184,8 +184,8 @@ class DualEncoder(nn.Module):
     def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
         """s(q, p) of pairs, shape (pairs,), float32; a text of several pairs is encoded once.
 
-        Representations are rounded to fp16 and multiplied in float64, where sums of such products hardly round: a score
-        does not depend on which pairs are scored together.
+        Representations are rounded to fp16 and multiplied in float64, where sums of such products hardly round. A text
+        that is encoded in other company, as by other shards, may differ in its last bits, and so may its scores.
 
         Args:
             queries, passages: token ids of each pair's texts, without special tokens.

@@ -174,10 +174,23 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
         # of T5 and its relatives the encoder alone
         texts, whole = (mapping.get(kind, None) for mapping in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
         auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         try:
-            return auto.from_pretrained(folder, add_pooling_layer=False, **options)
+            model, report = auto.from_pretrained(folder, add_pooling_layer=False, **options)
         except TypeError:  # families without a pooling layer do not take the option
-            return auto.from_pretrained(folder, **options)
+            model, report = auto.from_pretrained(folder, **options)
+    check_report(folder, report)
+    return model
+
+
+def check_report(folder: Path, report: Any) -> None:
+    """Refuse weights that transformers would draw at random: absent ones, of shapes unlike `config.json`'s."""
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    wrong = sorted(str(key[0]) for key in report["mismatched_keys"])
+    if missing or wrong:
+        problem = f"lack {missing[0]}" if missing else f"hold {wrong[0]} of another shape"
+        more = f" and {len(missing + wrong) - 1} more" if len(missing + wrong) > 1 else ""
+        raise UserError(f"{folder}: its weights {problem}{more}, by config.json; copy the files that belong together")
 
 
 def _first_layers(folder: Path, layers: int) -> Any:

@@ -36,6 +36,8 @@ def add_lora(models: nn.Module, params: Lora) -> None:
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             continue
         linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
+        if not linear:
+            raise UserError("lora is set, but the encoder has no linear layer (layers: 0); leave it out")
         unknown = sorted(set(params.targets or ()) - linear)
         if unknown:
             raise UserError(f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}")
@@ -99,7 +101,8 @@ def save_adapter(encoder: Any, folder: Path) -> None:
     learned = {name: p.detach().cpu().contiguous() for name, p in encoder.named_parameters() if ".lora_" in name}
     tensors = {f"base_model.model.{name.replace('.default.', '.')}": tensor for name, tensor in learned.items()}
     save_file(tensors, folder / "adapter_model.safetensors")
-    config = encoder.peft_config["default"].to_dict()
+    # around a model that predicts tokens the adapter is known to the encoder within
+    config = encoder.base_model.peft_config["default"].to_dict()
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
     write_json(folder / "adapter_config.json", dict(sorted(plain.items())))
 

@@ -61,6 +61,10 @@ class TokenVectors(DualEncoder):
         if shape.dim is not None:
             raise UserError(f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}")
         model = cls._read(folder, folder, shape)
+        if shape.dense and model.options.dim not in (None, model.whole):
+            problem = f"representation.dim is {model.options.dim}, but its layers {', '.join(shape.dense)} make"
+            hint = f"say {model.whole}, or dense: [] in its entry of encoders for a new layer"
+            raise UserError(f"{folder}: {problem} {model.whole} numbers; {hint}")
         if model.options.dim and not shape.dense:
             linear = nn.Linear(model.whole, model.options.dim, bias=False)
             nn.init.normal_(linear.weight, std=0.02)

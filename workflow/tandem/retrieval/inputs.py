@@ -34,6 +34,8 @@ def require_windows(job: Job[Any], *roles: str) -> None:
 def require_depth(job: Job[Any], depth: int) -> None:
     """Refuse to look deeper into the input `run` than it goes."""
     run = job.inputs["run"]
+    if run.manifest.kind.startswith("rerank"):
+        return  # its depth is what was re-ranked, and its lists are as long as the first stage's
     deepest = run.params["depth"]
     if depth > deepest:
         raise UserError(f"{job.kind}: depth is {depth}, but {run.folder} goes only {deepest} deep")

@@ -74,6 +74,7 @@ def chance_warning(train: DualTrain | CrossTrain | JointTrain, log: Sequence[Log
         name, weight = train.loss, train.distil.supervision if train.distil else 1.0
     if isinstance(train, DualTrain):
         weight *= 1 - train.passage_centric
+        weight *= 1 + len(train.matryoshka)  # a loss of whole vectors, and one of each cut
     # The loss stands under its own name only where it is one of several terms.
     losses = [value for _, row, value in log if row == "sup"] or [value for _, row, value in log if row == "loss"]
     # `term_recall` is no loss of scores, and co-training chooses lists by their loss

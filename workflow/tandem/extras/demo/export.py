@@ -111,8 +111,8 @@ def export(
     plan = configuration.plan()
     requested = set(plan.stages)
     searched = resolve(plan, system)
-    if KINDS.get(searched.kind) != DUAL:
-        raise UserError(f"{system} is not a dual encoder; only vectors can be exported as an index")
+    if KINDS.get(searched.kind) != DUAL or searched.upstream["passages"].kind != "embeddings":
+        raise UserError(f"{system} has no single vector a passage; only such vectors can be exported as an index")
     require_built(part(searched).needs.values(), requested, system, configuration)
     with fresh_folder(out) as draft:
         fill(draft, system, searched, plan.split, texts)

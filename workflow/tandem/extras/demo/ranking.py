@@ -229,7 +229,7 @@ class Ranking:
         """A list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
         top = [doc for doc, _ in first[: scorer.params["depth"]]]
         scores = self._score("re-rank", "models", scorer, top, query=self.query) if top else {}
-        self._scores[scorer.key] = scores
+        self._scores.setdefault(scorer.key, {}).update(scores)
         logits = np.array([scores[doc] for doc in top], np.float32)
         return ranked_order([doc for doc, _ in first], followed(logits, len(first)))
 

@@ -17,7 +17,7 @@ BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 KINDS = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
 # Blocks of the configuration that name systems, and catalogues of what systems are made of.
 SECTIONS = ("models", "sparse", "runs", "fusions", "pipelines", "ensembles", "aggregations")
-CATALOGUES = ("encoders", "indexes", "rerankers")
+CATALOGUES = ("encoders", "indexes", "rerankers", "scorers")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def all_runs(run: Stage) -> Iterator[Stage]:
 
 
 def fixed_runs(run: Stage) -> list[Stage]:
-    """Those of a run and its sources that answer only the queries they were made for."""
-    return [other for other in all_runs(run) if other.kind not in (*KINDS, "fuse")]
+    """Those of a run and its sources that answer only the queries they were made for, as a plugin's scorer does."""
+    return [it for it in all_runs(run) if it.kind not in (*KINDS, "fuse") or it.values.get("scorer")]
 
 
 def part(run: Stage) -> Part:
