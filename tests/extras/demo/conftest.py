@@ -21,8 +21,8 @@ ROWS = (
     "rocketqav2.retriever+rocketqav2.reranker",
     "both+pair",
     "de_bm25neg@lists",
-    "lexical_and_late",
     "two_lists",
+    "lexical_and_late",
 )
 
 

@@ -15,7 +15,7 @@ from tandem.extras.estimate.stage_costs import run_bytes
 from tandem.plan.graph import Stage
 from tandem.retrieval.indexes.types import lists, sample_size, sized
 
-ROUNDS = 10  # of k-means for inverted lists (search/indexes/kmeans.py)
+ROUNDS = 10  # of k-means for inverted lists (retrieval/indexes/threads.py)
 CODE_ROUNDS, CODE_SAMPLE = 25, 256  # of k-means for a part of a code, and vectors a centroid at most (FAISS's)
 ROTATIONS, ROTATION_ROUNDS = 50, 4  # of OPQ, and rounds of its codes in each (FAISS's)
 EF_SEARCH = 16  # candidates of a search in a graph by default (FAISS's)
