@@ -68,6 +68,42 @@ MISTAKES = {
     "a misspelt table": Mistake(
         "tandem run mine.yaml", "tables: sumary is unknown; did you mean summary?", "tables: [sumary]"
     ),
+    "a misspelt judge": Mistake(
+        "tandem run mine.yaml audits",
+        "audits.judges: ce_bm25ng is unknown; did you mean ce_bm25neg?",
+        "audits: {judges: [ce_bm25ng]}",
+    ),
+    "a misspelt system of the audits": Mistake(
+        "tandem run mine.yaml audits",
+        "audits.systems: de_bm25ng is unknown; did you mean de_bm25neg?",
+        "audits: {systems: [bm25, de_bm25ng]}",
+    ),
+    "a key of another fusion": Mistake(
+        "tandem run mine.yaml",
+        "fusions.f.normalize is z_score, but rrf takes none; used by weighted",
+        "fusions: {f: {of: [bm25, encoder], normalize: z_score}}",
+    ),
+    "a fusion that is not tuned": Mistake(
+        "tandem run mine.yaml",
+        "fusions.f.tune is set, but fusions.f.k is, too: nothing is tuned; set fusions.f.k to null",
+        "fusions: {f: {of: [bm25, encoder], tune: {split: train}}}",
+    ),
+    "measures below the runs": Mistake(
+        "tandem run other.yaml",
+        "datasets.mine.measures: R@5000 looks deeper than the runs go (1000); raise depth.test",
+        files={"other.yaml": MINE.replace("path: data", "path: data, measures: [R@5000]")},
+    ),
+    "a key where a file of JSON is needed": Mistake(
+        "tandem estimate mine.yaml --config seed=7", "--config seed=7: no such file; it is a whole configuration as"
+    ),
+    "a table that is none": Mistake(
+        "tandem run mine.yaml results/mine/tables/sumary.csv",
+        "results/mine/tables/sumary.csv: sumary is no table; did you mean summary?",
+    ),
+    "a stage of another configuration": Mistake(
+        "tandem run mine.yaml results/mine/score/bm25.test-0000000000/stage.json",
+        "results/mine/score/bm25.test-0000000000/stage.json: this configuration has no such stage",
+    ),
     "no table": Mistake("tandem run mine.yaml", "tables is [], and the report shows tables; allowed: ", "tables: []"),
     "a misspelt run": Mistake(
         "tandem run mine.yaml",

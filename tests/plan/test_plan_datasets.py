@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
@@ -76,6 +77,33 @@ def test_datasets_that_nothing_uses_are_named(folder, plan):
     # a configuration may choose one of several
     others = mine | {"other": {"source": "beir", "path": folder("other", ["train", "test"])}}
     assert not any("which nothing uses" in line for line in plan(others, "mine").check("all"))
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"models": {"de_bm25neg": {"candidates": {"split": "test"}}}}, "models.de_bm25neg.candidates.split is test"),
+        (
+            {"fusions": {"both": {"of": ["bm25", "de_bm25neg"], "k": None, "tune": {"split": "test"}}}},
+            "fusions.both.tune",
+        ),
+        ({"pipelines": {"both": {"of": ["bm25", "de_bm25neg"], "split": "test"}}}, "pipelines.both.split is test"),
+        ({"bm25": {"tune": {"split": "test"}}, "sparse": {"both": {"tuned": True}}}, "bm25.tune.split is test"),
+        (
+            {"score": {"split": "dev"}, "models": {"de_bm25neg": {"train": {"choose": "dev"}}}},
+            "de_bm25neg.train.choose",
+        ),
+    ],
+)
+def test_what_learns_from_the_reported_queries_is_named(folder, configured, more, key):
+    mine = {"datasets": {"d": {"source": "beir", "path": folder("d", ["train", "dev", "test"])}}, "dataset": "d"}
+    usual = configured() | mine
+    assert not any("are optimistic" in line for line in FullPlan(usual, ROOT).check("all"))
+    planned = FullPlan(
+        merged(usual, more | {"systems": ["both"], "tables": ["summary"]} if "both" in str(more) else more), ROOT
+    )
+    (line,) = [line for line in planned.check("all") if "are optimistic" in line]
+    assert key in line
 
 
 def test_systems_that_no_requested_table_shows_are_named(folder, plan):

@@ -115,6 +115,12 @@ class FullPlan(Plan):
         execution = ctx.execution("index_gpu", "devices")
         return ctx.stage("tradeoffs", data, f"{entry.model}.{split}", params, upstream, execution)
 
+    def check_file(self, target: str) -> None:
+        """See `Plan.check_file`."""
+        if target.endswith("/stage.json"):
+            self.by_name()
+        super().check_file(target)
+
     def by_name(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
         checks: list[Check] = [self.audits, self.tradeoffs]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tandem.data.splits import order
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of
 from tandem.plan.datasets import dataset, make_dataset, reported_split, splits
 from tandem.plan.encoders import judges
@@ -18,6 +18,32 @@ def is_trainable(ctx: Context, data: str) -> bool:
     """Whether the configuration's models can be trained for a dataset."""
     known = splits(ctx, ctx.settings.train_on or data)
     return known is None or "train" in known
+
+
+JUDGES = ("models", "rerankers", "ensembles")  # blocks whose entries judge, and those that are systems besides
+SYSTEMS = (
+    *JUDGES, "encoders", "sparse", "runs", "fusions", "pipelines", "aggregations", "scorers", "llm_rerankers"
+)  # fmt: skip
+
+
+def check_names(ctx: Context) -> None:
+    """Refuse names in `audits` that the configuration itself writes and does not have; the defaults' may be absent."""
+    entry, written = ctx.settings.audits, dict[str, list[str]]()
+    if "retriever" in entry.model_fields_set and entry.retriever:
+        written["audits.retriever"] = [entry.retriever]
+    if "judges" in entry.model_fields_set:
+        written["audits.judges"] = list(entry.judges)
+    if entry.similar_queries.judges:
+        written["audits.similar_queries.judges"] = list(entry.similar_queries.judges)
+    if "systems" in entry.model_fields_set:
+        parts = (part.partition("@")[0] for system in entry.systems for part in system.split("+"))
+        written["audits.systems"] = [part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))]
+    for key, names in written.items():
+        blocks = SYSTEMS if key == "audits.systems" else JUDGES
+        known = [name for block in blocks for name in getattr(ctx.settings, block)]
+        for name in names:
+            if name not in known and not ctx.has_model(name):
+                raise UserError(f"{key}: {name} is unknown{nearest(name, known)}")
 
 
 def audit_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> list[str]:

@@ -233,5 +233,7 @@ def measures(ctx: Context, name: str) -> list[str]:
         if cutoff(measure) > depth:
             raise UserError(f"score.measures: {measure} looks deeper than the runs go ({depth}); raise depth.test")
     if own := score.measures or ctx.dataset_entry(name).measures:
-        return [measure for measure in own if cutoff(measure) <= depth]
+        if shallow := [measure for measure in own if cutoff(measure) <= depth]:
+            return shallow
+        raise UserError(f"datasets.{name}.measures: {own[0]} looks deeper than the runs go ({depth}); raise depth.test")
     return [measure for measure in score.usual if is_measurable(ctx, measure, name)]

@@ -7,13 +7,14 @@ The functions take the stages of the runs that they combine; `runs` plans those.
 from math import comb, isclose, isfinite
 
 from tandem.config.datasets import Windows
-from tandem.config.retrieval import Aggregation, Fusion
+from tandem.config.retrieval import METHODS, Aggregation, Fusion
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, require_name
 from tandem.plan.datasets import cutoff, dataset, measures, reported_split, run_depth
 from tandem.plan.encoders import judges
 from tandem.plan.graph import JSON, Stage
 
+AGGREGATIONS = ("first", "max", "sum", "kmax")  # without those of plugins
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
@@ -78,6 +79,7 @@ def check_fusion(ctx: Context, name: str) -> None:
     require_free(ctx, "fusions", name)
     if len(entry.of) < 2:
         raise UserError(f"{at}.of is {list(entry.of)}; two runs or more are fused")
+    _check_method_keys(entry, at)
     weights, count, step = entry.weights, len(entry.of), entry.tune.step
     if entry.method != "weighted":
         if weights is not None:
@@ -93,6 +95,20 @@ def check_fusion(ctx: Context, name: str) -> None:
     if (points := comb(steps + count - 1, count - 1)) > SETTINGS:
         problem = f"{at}.tune.step is {step}, which makes {points:,} combinations of {count} weights"
         raise UserError(f"{problem}; allowed: {SETTINGS:,}; raise it, fuse fewer runs or set weights")
+
+
+def _check_method_keys(entry: Fusion, at: str) -> None:
+    """Refuse keys that the entry sets and its method does not look at; a plugin's method may take any."""
+    if entry.method not in METHODS:
+        return
+    taken = {name: {method.tuned, *method.others} for name, method in METHODS.items()}
+    for key in ("k", "normalize"):
+        if key in entry.model_fields_set - taken[entry.method]:
+            users = ", ".join(name for name, keys in taken.items() if key in keys)
+            raise UserError(f"{at}.{key} is {getattr(entry, key)}, but {entry.method} takes none; used by {users}")
+    if "tune" in entry.model_fields_set and not entry.is_tuned:
+        tuned = f"{at}.{entry.method_keys.tuned}"
+        raise UserError(f"{at}.tune is set, but {tuned} is, too: nothing is tuned; set {tuned} to null")
 
 
 def choice(ctx: Context, name: str, data: str) -> JSON:
@@ -194,6 +210,10 @@ def check_aggregation(ctx: Context, name: str) -> None:
         raise UserError(f"{at}.scores is {entry.scores}, but there is no {at}.by: only its scores can be turned")
     if entry.by is not None and entry.missing is not None:
         raise UserError(f"{at}.missing is {entry.missing}, but {at}.by scores every window; leave it out")
+    for key, users in (("k", ("kmax",)), ("missing", ("sum", "kmax"))):
+        ignored = entry.method in AGGREGATIONS and entry.method not in users
+        if ignored and key in entry.model_fields_set and getattr(entry, key) is not None:
+            raise UserError(f"{at}.{key} is set, but {entry.method} looks at none; used by {', '.join(users)}")
     documents_of(ctx, name)
 
 

@@ -1,7 +1,7 @@
 """What a configuration wants: its tables and sweeps, the way from the command line to each, and whether it is right."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tandem.config.indexes import Index
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
-from tandem.plan import fusions, lexical, runs
+from tandem.plan import audits, fusions, lexical, runs
 from tandem.plan.context import Validated
 from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
@@ -19,6 +19,7 @@ from tandem.plan.tables import Row, Tables
 from tandem.retrieval.indexes.types import check as check_index
 from tandem.stages import KINDS
 
+OTHER_TABLES = ("audits", "index_tradeoffs", "dureader_retrieval/table10")  # of targets that are no layouts
 Check = Callable[[], object]
 
 
@@ -70,7 +71,7 @@ class Plan:
         }
 
     def check(self, target: str) -> list[str]:
-        """Check that a target of the command line is available; files pass.
+        """Check that a target of the command line is available; files pass that a rule may make.
 
         Returns:
             A line for each dataset of which planning draws a split, and for each part that is not available and that
@@ -81,6 +82,7 @@ class Plan:
         known = self.targets()
         if target not in known and "/" not in target:
             raise UserError(f"{target} is no target{nearest(target, known)}")
+        self.check_file(target)
         checks = known.get(target, ())
         planned = [stage for check in checks if isinstance(stage := check(), Stage)]
         tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}
@@ -89,7 +91,40 @@ class Plan:
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
         unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
+        unused += self.seen(upstream_first(planned))
         return [*self.planners.notices, *unused, *self.tables.lacking(shown)]
+
+    def check_file(self, target: str) -> None:
+        """Refuse a file among the tables or stages that no rule of this configuration makes."""
+        if table := re.fullmatch(rf"{re.escape(self.views)}/tables/(.+)\.(csv|md|tex|json|html)", target):
+            own = [*self.tables.layouts, *OTHER_TABLES]
+            if table[1] not in own:
+                raise UserError(f"{target}: {table[1]} is no table{nearest(table[1], own)}")
+        stage = re.fullmatch(r"results/[^/]+/([^/]+)/([^/]+-[0-9a-f]{10})/stage\.json", target)
+        if stage and stage[1] in KINDS and (stage[1], stage[2]) not in self.stages:
+            problem = "this configuration has no such stage; its key has changed, or another configuration has it"
+            raise UserError(f"{target}: {problem}")
+
+    def seen(self, wanted: Sequence[Stage]) -> list[str]:
+        """A line for each key by which something wanted learns from, or is chosen by, the queries that are reported."""
+        settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
+        folders = {stage.folder for stage in wanted}
+        named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in wanted}
+        for name, model in settings.models.items():
+            if name in ctx.models and ctx.models[name].folder in folders and ctx.trained_on(model) == settings.dataset:
+                keys[f"models.{name}.candidates.split"] = model.candidates.split
+                if model.train.choose == "dev":
+                    keys[f"models.{name}.train.choose"] = "dev"
+        for name, fusion in settings.fusions.items():
+            if fusion.is_tuned and ("fuse", name) in named:
+                keys[f"fusions.{name}.tune.split"] = fusion.tune.split
+        for name, pipeline in settings.pipelines.items():
+            if ("pipeline", name) in named:
+                keys[f"pipelines.{name}.split"] = pipeline.split
+        if any(stage.kind == "tune_bm25" for stage in wanted):
+            keys["bm25.tune.split"] = settings.bm25.tune.split
+        reported = {key: split for key, split in keys.items() if split == self.split}
+        return [f"{key} is {split}, whose scores are reported: they are optimistic" for key, split in reported.items()]
 
     def unused_datasets(self) -> list[str]:
         """A line where the configuration defines datasets and none of them is used: `dataset` names another."""
@@ -180,6 +215,7 @@ def check_all(settings: Settings) -> None:
         *(partial(planner.model, name, f"rerankers.{name}") for name in settings.rerankers),
         *(partial(check_llm, entry, f"llm_rerankers.{name}") for name, entry in settings.llm_rerankers.items()),
         *(partial(check_llm, entry, "audits.llm_judge") for entry in [settings.audits.llm_judge] if entry),
+        partial(audits.check_names, planner.ctx),
         *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),

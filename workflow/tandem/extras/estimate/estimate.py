@@ -59,7 +59,12 @@ def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> No
         files: YAML files laid upon config/config.yaml.
         config: a whole configuration as JSON instead, as the Snakefile has it.
         hardware: an entry of config/hardware/; `execution.hardware` by default.
+    Raises:
+        UserError: `--config` names no file of JSON.
     """
+    if config and not config.is_file():
+        hint = "it is a whole configuration as JSON; single keys stand in YAML files"
+        raise UserError(f"--config {config}: no such file; {hint}")
     plan = FullPlan(json.loads(config.read_text()) if config else gathered(files, ROOT), ROOT)
     machine = Hardware.load(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
     print(render(plan, machine), end="")
