@@ -22,11 +22,10 @@ from tandem.plan.context import CROSS_PARTS, json_of, search
 from tandem.plan.datasets import reported_split, require_split, run_depth, splits
 from tandem.plan.encoders import dual_encoder, judges
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.multi import search_tokens, token_vectors
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
+from tandem.plan.representations import impacts, search_terms, search_tokens, seismic, token_vectors
 from tandem.plan.runs import any_index, index, index_entry, vectors
-from tandem.plan.sparse import impacts, search_terms, seismic
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
 
