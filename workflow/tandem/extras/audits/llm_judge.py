@@ -24,7 +24,7 @@ from tandem.extras.audits.pools import read_run
 from tandem.extras.audits.relabel import FILLED_BY, Answers, describe
 from tandem.extras.sheets import filled_rows, write_sheet
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.llm.asking import at_once, open_answers
+from tandem.retrieval.llm.endpoint import at_once, open_answers
 from tandem.retrieval.llm.prompts import GRADE, GRADES, grade_of, grade_prompt
 from tandem.stages.evaluation import JudgeLlmParams
 from tandem.store.files import write_json

@@ -1,19 +1,57 @@
-"""A language model behind an OpenAI-compatible server: vLLM, Ollama, `transformers serve`, or a cloud's.
+"""Which language model a stage asks: one in this process, or behind an OpenAI-compatible server.
 
-OpenAI's client repeats requests that fail or meet a rate limit, ever later, or when the server says so.
+That is vLLM, Ollama, `transformers serve`, or a cloud's. OpenAI's client repeats requests that fail or meet a rate
+limit, ever later, or when the server says so.
 """
 
+import hashlib
+import json
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tandem.config.language_models import Endpoint
 from tandem.errors import UserError
-from tandem.retrieval.llm.answers import Answer
+from tandem.retrieval.llm.answers import Answer, Answers, Model
+from tandem.stages.retrieval import LlmParams
+from tandem.store.job import Job
 
 LIKELIEST = 20  # words at the beginning of an answer whose probabilities are asked for: the most that servers give
 AGAIN = "what is answered is kept: run the same command again"
+
+
+def open_answers(job: Job[Any], chat: bool) -> Answers:
+    """The answers of a stage's model; the stage's parameters are `LlmParams`.
+
+    They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
+
+    Args:
+        chat: put prompts into the chat template of a model in this process, if it has one.
+    """
+    params, endpoint = job.params, job.execution.endpoint
+    if endpoint is None:
+        from tandem.models.device import use_workers  # torch: not for those who ask a server
+
+        use_workers(job.execution.workers)
+    identity = params.model_dump(mode="json", include={"model", "revision", "fingerprint", "url", "precision"})
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+    path = job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite"
+    return Answers(path, partial(_open_model, params, endpoint, chat))
+
+
+def _open_model(params: LlmParams, endpoint: Endpoint | None, chat: bool) -> Model:
+    if endpoint is not None:
+        return Server(endpoint, params.model)
+    from tandem.retrieval.llm.local import LocalModel
+
+    return LocalModel(params.model, params.revision, params.precision, chat)
+
+
+def at_once(job: Job[Any]) -> int:
+    """How many questions are asked at a time; a model in this process answers one after the other."""
+    return job.execution.endpoint.at_once if job.execution.endpoint else 1
 
 
 class Server:

@@ -13,7 +13,7 @@ from tandem.data.columns import Floats
 from tandem.data.runs import followed, iter_run, write_run
 from tandem.retrieval.inputs import require_dataset, require_depth
 from tandem.retrieval.llm.answers import Answers
-from tandem.retrieval.llm.asking import at_once, open_answers
+from tandem.retrieval.llm.endpoint import at_once, open_answers
 from tandem.retrieval.llm.pairwise import pairwise_scores
 from tandem.retrieval.llm.prompts import (
     TOKENS_PER_NUMBER,
