@@ -12,7 +12,7 @@ from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
-from tandem.training.objectives.cotraining import CoTraining
+from tandem.training.objectives.terms import CoTraining
 
 # Every passage has a token of its query, and all are of one length, so that their vectors stand in a grid.
 QUERIES = [[5, 6], [7, 8], [9, 10], [11, 12]]

@@ -26,8 +26,8 @@ from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.spade import Spade
 from tandem.models.tokens import Tokens
+from tandem.models.unicoil import Spade
 from tandem.stages.base import Json, Params
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact
@@ -43,9 +43,8 @@ from tandem.training.history import chosen_of, points
 from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_lists, validations_within
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
-from tandem.training.objectives.cotraining import CoTraining
 from tandem.training.objectives.dual import Dual, Teacher
-from tandem.training.objectives.terms import TermRecall
+from tandem.training.objectives.terms import CoTraining, TermRecall
 from tandem.training.selection import take_over
 from tandem.training.validation import Validation, read_validation, set_apart, validate
 
