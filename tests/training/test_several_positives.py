@@ -10,8 +10,8 @@ from pytest import approx
 from tiny_training import BATCH, TRAINING, objective
 
 from tandem.training.budget import operations_per_step
-from tandem.training.effect import list_sizes
 from tandem.training.forward import Seeds
+from tandem.training.history import list_sizes
 from tandem.training.instances import Instances, batches, draw
 from tandem.training.lists import Lists
 from tandem.training.losses import over_positives

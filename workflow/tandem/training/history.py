@@ -1,14 +1,26 @@
-"""Validations within a training, as its log has them, and which of them decides."""
+"""Validations within a training, as its log has them: which of them decides, and whether the training helped.
+
+Of one that did not help, its log, its manifest, the tables and the report say so.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tandem.config.training import Train
+import numpy as np
+import torch
+
+from tandem.config.losses import TERM_RECALL
+from tandem.config.training import CrossTrain, DualTrain, JointTrain, Train
+from tandem.stages.base import Json
 from tandem.training.checkpoints import LogRow
-from tandem.training.validation import MEASURE
+from tandem.training.lists import Lists, visit_sizes
+from tandem.training.losses import Supervision, supervision_loss
+from tandem.training.validation import MEASURE, Validation
 
 DEV = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
+NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
+CONSTANTS = torch.linspace(-10, 10, 401)  # scores that tell no passage from another
 
 
 @dataclass(frozen=True)
@@ -59,3 +71,102 @@ def is_exhausted(train: Train, history: Sequence[Point]) -> bool:
     if chosen is None or train.patience is None:
         return False
     return sum(point.step > chosen.step for point in history) >= train.patience
+
+
+def outcome(
+    train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists, validation: Validation | None
+) -> tuple[Json, list[str]]:
+    """What a finished training's manifest says of its effect (`at_chance`, what it was validated on), and warnings."""
+    history, at_chance = points(log), chance_warning(train, log, lists)
+    facts: Json = {"at_chance": bool(at_chance)}
+    warnings = [at_chance]
+    if validation is not None and history:
+        chosen = chosen_of(train, history) or history[-1]
+        warnings += [no_gain(history, train.choose), below_lists(chosen, validation.as_listed)]
+        facts |= {"validated_on": validation.origin, "chosen_step": chosen.step}
+    return facts, [line for line in warnings if line]
+
+
+def no_gain(history: Sequence[Point], by: str, measure: str = f"dev {MEASURE}") -> str:
+    """A warning where the start is kept, or the end is worse than the start; empty where there is none.
+
+    Args:
+        history: validations, the first of them of the start; lower is better where values are negative.
+        by: `train.choose`.
+    """
+    if len(history) < 2:
+        return ""
+    start, last = history[0], history[-1]
+    figures = f"{measure} {_values(start)} at the start, {_values(last)} after {last.step:,} steps"
+    if by == "dev" and choose(history).step == start.step:
+        return f"training did not help, its start is kept: {figures}"
+    if by == "last" and any(last.values[part] < value for part, value in start.values.items()):
+        return f"ends worse than its start (train.choose: dev keeps the better): {figures}"
+    return ""
+
+
+def _values(point: Point) -> str:
+    """`0.3721`, or `dual 0.3721, cross 0.4012` of several parts."""
+    if len(point.values) == 1:
+        return f"{abs(point.mean):.4f}"
+    return ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
+
+
+def below_lists(chosen: Point, as_listed: float | None) -> str:
+    """A warning where a cross-encoder ranks the dev lists worse than their first stage; empty where there is none."""
+    value = chosen.values.get("cross")
+    if value is None or as_listed is None or value >= as_listed:
+        return ""
+    return f"ranks the dev lists worse than their first stage: {MEASURE} {value:.4f} instead of {as_listed:.4f}"
+
+
+def chance_warning(train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists) -> str:
+    """A warning where the supervised loss of the last tenth of the steps is about that of equal scores, else empty."""
+    if isinstance(train, JointTrain):
+        name, weight = train.supervision, float(train.teacher == "dynamic")
+    else:
+        name, weight = train.loss, train.distil.supervision if train.distil else 1.0
+    if isinstance(train, DualTrain):
+        weight *= 1 - train.passage_centric
+        weight *= 1 + len(train.matryoshka)  # a loss of whole vectors, and one of each cut
+    # The loss stands under its own name only where it is one of several terms.
+    losses = [value for _, row, value in log if row == "sup"] or [value for _, row, value in log if row == "loss"]
+    # `term_recall` is no loss of scores, and co-training chooses lists by their loss
+    if not weight or not losses or name == TERM_RECALL or getattr(train, "co_training", None):
+        return ""
+    value = fmean(losses[-max(1, len(losses) // 10) :]) / weight
+    expected = chance(supervision_loss(name, train), list_sizes(train, lists))
+    if value < NEAR_CHANCE * expected:
+        return ""
+    figures = f"{name} loss {value:.3f} in the last tenth of its steps, {expected:.3f} if all scores are equal"
+    return f"stays at chance: {figures}"
+
+
+def chance(loss: Supervision, sizes: Sequence[int]) -> float:
+    """The least mean loss of scores that are the same for every passage: ln n for `listwise` and lists of n.
+
+    For `pointwise` that is the entropy of one positive among n, which a bias alone attains.
+
+    Args:
+        sizes: passages of each list.
+    """
+    lengths, counts = np.unique(sizes, return_counts=True)
+    least = []
+    for length in lengths.tolist():
+        mask = torch.ones(1, length, dtype=torch.bool)
+        least.append(min(float(loss(torch.full((1, length), float(constant)), mask)) for constant in CONSTANTS))
+    return float(np.average(least, weights=counts))
+
+
+def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list[int]:
+    """Over how many passages each list's loss is: its own and, in batch, what the others add to it on average.
+
+    Of several positives each has a loss of its own, among the negatives.
+    """
+    # A single pair is one of its list's: by chance it is known with the list's share of positives.
+    size = train.visit_size if isinstance(train, DualTrain) else train.list_size
+    positives, negatives = visit_sizes(lists, size, train.positives)
+    others = (min(train.queries_per_batch, len(lists)) - 1) * float(train.in_batch)
+    each = (positives + negatives).mean() if isinstance(train, DualTrain) else 1.0
+    sizes: list[int] = np.rint(1 + negatives + others * each).astype(int).tolist()
+    return sizes

@@ -12,8 +12,7 @@ from tandem.stages.training import ModelParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.training.effect import no_gain
-from tandem.training.history import Point
+from tandem.training.history import Point, no_gain
 
 LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
 FACTS = ("lists", "steps", "precision", "device")

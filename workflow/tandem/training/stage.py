@@ -37,9 +37,8 @@ from tandem.training.budget import data_sizes, operations_per_validation
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
-from tandem.training.effect import outcome
 from tandem.training.forward import Budget
-from tandem.training.history import chosen_of, points
+from tandem.training.history import chosen_of, outcome, points
 from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_lists, validations_within
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker

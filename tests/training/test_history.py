@@ -7,8 +7,18 @@ import pytest
 from pytest import approx
 
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
-from tandem.training.effect import below_lists, chance, chance_warning, list_sizes, no_gain
-from tandem.training.history import Point, choose, is_exhausted, log_rows, points
+from tandem.training.history import (
+    Point,
+    below_lists,
+    chance,
+    chance_warning,
+    choose,
+    is_exhausted,
+    list_sizes,
+    log_rows,
+    no_gain,
+    points,
+)
 from tandem.training.lists import Lists
 from tandem.training.losses import supervision_loss
 from tandem.training.validation import best, ndcg
