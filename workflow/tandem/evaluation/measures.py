@@ -97,9 +97,15 @@ def answerable(qrels: Qrels) -> list[str]:
 
 
 def evaluate(
-    measures: Sequence[ir_measures.Measure], qrels: Qrels, run: Iterable[Ranked], queries: list[str] | None = None
+    measures: Sequence[ir_measures.Measure],
+    qrels: Qrels,
+    run: Iterable[Ranked],
+    queries: list[str] | None = None,
+    ignore_identical_ids: bool = False,
 ) -> Evaluation:
     """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
+
+    What does not count is left out first, see `without_excluded`.
 
     Raises:
         UserError: a measure divides by something that is 0 here.
@@ -109,7 +115,7 @@ def evaluate(
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
     seen = 0
-    counted = ((query, docs, scores) for query, docs, scores in without_excluded(run, qrels) if query in rows)
+    counted = (ranked for ranked in without_excluded(run, qrels, ignore_identical_ids) if ranked[0] in rows)
     while batch := list(islice(counted, QUERIES_AT_ONCE)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)

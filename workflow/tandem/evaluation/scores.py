@@ -1,7 +1,7 @@
 """The stage `score`, and reading its artifacts: which passages are relevant, and what a run is worth per query."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +20,10 @@ from tandem.evaluation.measures import (
     Evaluation,
     Floats64,
     Qrels,
-    Ranked,
     answerable,
     evaluate,
     parse_measures,
     without_excluded,
-    without_identical_ids,
 )
 from tandem.stages.evaluation import MatchParams, ScoreParams
 from tandem.store.artifact import Artifact
@@ -173,10 +171,8 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
     ranking, dataset = job.inputs["run"], job.inputs["dataset"]
     require_split(ranking, params.split)
     judged = relevance(job.inputs, params.split, measures, params.ignore_identical_ids)
-    ranked: Iterable[Ranked] = iter_run(ranking, dataset)
-    if params.ignore_identical_ids:
-        ranked = without_identical_ids(ranked)
-    result = evaluate(measures, judged.qrels, ranked, judged.queries)
+    ranked = iter_run(ranking, dataset)
+    result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
     if result.missing == len(result.queries):
         raise UserError(f"{ranking.folder}: holds no query of split {params.split}; give a run of {params.split}")
     return replace(result, short=_short(ranking, dataset, judged, measures)), judged.source

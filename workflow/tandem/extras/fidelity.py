@@ -12,9 +12,10 @@ from scipy import stats
 from tandem.config.base import Model
 from tandem.report.charts import Series, line_chart, scatter
 from tandem.report.commands import JSON, CsvOut, write_views
-from tandem.report.page import FOLDERS, csv_text, fragment, render
+from tandem.report.page import FOLDERS, fragment, render
 from tandem.report.sections import Addition, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import csv_text
 from tandem.training.selection import best, validated, worth
 
 FOLDERS.append(Path(__file__).parent / "assets")

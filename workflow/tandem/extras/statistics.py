@@ -11,10 +11,11 @@ from tandem.config.tables import StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG, csv_rows
 from tandem.report.commands import JSON, CsvOut, write_views
-from tandem.report.page import UNITS, Grid, csv_text, markdown, render
+from tandem.report.page import UNITS, Grid, markdown, render
 from tandem.report.sections import number_text
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
+from tandem.store.files import csv_text
 
 HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 PRINTED = ["source", "table", "dataset", "split", "quantity", "value", "note"]

@@ -14,10 +14,11 @@ from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value,
 from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
 from tandem.report.commands import CsvOut, read_plan, write_views
 from tandem.report.formats import four_decimals, mark, number, probability
-from tandem.report.page import FOLDERS, Grid, asset, csv_text, fragment, markdown, render
+from tandem.report.page import FOLDERS, Grid, asset, fragment, markdown, render
 from tandem.report.results import Origin
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST
+from tandem.store.files import csv_text
 from tandem.store.lineage import Stage
 
 FOLDERS.append(Path(__file__).parent / "assets")

@@ -4,9 +4,10 @@ from dataclasses import asdict
 
 from tandem.config.tables import Band
 from tandem.evaluation.layouts import system_name
-from tandem.report.page import Grid, csv_text
+from tandem.report.page import Grid
 from tandem.report.results import Cell, Row, Table
 from tandem.report.scored import COST_HEAD, COST_NOTE, cost_cells
+from tandem.store.files import csv_text
 
 LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
 LEGEND = (

@@ -3,12 +3,10 @@
 Pages escape whatever they show and load nothing.
 """
 
-import csv
-import io
 import json
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -134,15 +132,6 @@ class Grid:
 def _is_number(cell: str) -> bool:
     number = NUMBER.match(cell)
     return number is not None and AFTER.fullmatch(cell, number.end()) is not None
-
-
-def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A head and rows as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def escape_markdown(text: str) -> str:

@@ -1,6 +1,5 @@
 """Stages `fuse`, one run of several, query by query, and `tune_fusion`, which chooses its settings on a split."""
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,13 +17,13 @@ from tandem.data.collection import Collection
 from tandem.data.columns import Floats, Names
 from tandem.data.runs import iter_rows, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
+from tandem.evaluation.measures import Qrels, evaluate, parse_measures
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.fusion import Floats64, Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 from tandem.store.artifact import Artifact
-from tandem.store.files import write_json
+from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
@@ -156,10 +155,8 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
             progress.add(len(group))
         means = [fsum(row) / len(rows) for row in values]
         first = means.index(max(means))
-        with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow([*flat(grid[0]), params.measure])
-            table.writerows([*flat(setting).values(), mean] for setting, mean in zip(grid, means, strict=True))
+        table = ([*flat(setting).values(), mean] for setting, mean in zip(grid, means, strict=True))
+        write_text(draft.path(GRID), csv_text([*flat(grid[0]), params.measure], table))
         write_json(draft.path(CHOSEN), grid[first])
         draft.facts |= {"settings": len(grid), "chosen": grid[first], "value": means[first], "queries": len(rows)}
 
@@ -175,9 +172,7 @@ def measured(
     # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
     deepest = min(measure.params.get("cutoff", params.depth) + ignore_identical_ids, params.depth)
     ranked = fused(group, params.model_copy(update={"depth": deepest}))
-    run = without_identical_ids(ranked) if ignore_identical_ids else ranked
-    values: Floats64 = evaluate([measure], qrels, run, [query for query, _ in group]).values[:, 0]
-    return values
+    return evaluate([measure], qrels, ranked, [query for query, _ in group], ignore_identical_ids).values[:, 0]
 
 
 def flat(setting: Setting) -> dict[str, float]:

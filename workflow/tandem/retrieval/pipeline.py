@@ -4,7 +4,6 @@ A system is a run, or a first stage of which a cross-encoder re-ranks the first 
 re-ranked more deeply holds the scores of every smaller depth: it is cut, and nothing is scored anew.
 """
 
-import csv
 from collections.abc import Iterator, Sequence
 from math import fsum
 from pathlib import Path
@@ -17,12 +16,12 @@ from tandem.cluster.progress import Progress, say
 from tandem.data.columns import Floats, Names
 from tandem.data.runs import followed, iter_run, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import Ranked, evaluate, parse_measures, without_identical_ids
+from tandem.evaluation.measures import Ranked, evaluate, parse_measures
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
 from tandem.store.artifact import Artifact
-from tandem.store.files import write_json
+from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
 
@@ -73,15 +72,12 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
                 for top, (query, docs, scores) in zip(tops, lists, strict=True):
                     top.append((query, docs[:cutoff], scores[:cutoff]))
             for depth, top in zip(system.depths, tops, strict=True):
-                counted = without_identical_ids(top) if params.ignore_identical_ids else top
-                values = evaluate([measure], judged.qrels, counted, judged.queries).values[:, 0]
-                value = fsum(values) / len(judged.queries)
+                of_queries = evaluate([measure], judged.qrels, top, judged.queries, params.ignore_identical_ids)
+                value = fsum(of_queries.values[:, 0]) / len(judged.queries)
                 tried.append(Chosen(run=system.number, depth=depth, system=system.name, value=value))
             progress.add(1)
-        with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(["system", "re-ranked", params.measure])
-            table.writerows((each.system, each.depth, each.value) for each in tried)
+        table = ((each.system, each.depth, each.value) for each in tried)
+        write_text(draft.path(GRID), csv_text(["system", "re-ranked", params.measure], table))
         chosen = max(tried, key=lambda each: each.value)  # of equals, max takes the first
         write_json(draft.path(CHOSEN), chosen.model_dump())
         draft.facts |= {"systems": len(tried), "queries": len(judged.queries), "chosen": chosen.model_dump()}

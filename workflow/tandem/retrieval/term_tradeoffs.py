@@ -4,7 +4,6 @@ Seismic ranks by its own scores here. Latency is of one query at a time by one t
 differ every time. The weights of all passages are in memory.
 """
 
-import csv
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,6 +20,7 @@ from tandem.retrieval.sparse_search import QUERIES, best_of
 from tandem.retrieval.term_weights import TermWeights
 from tandem.stages.retrieval import TermTradeoffsParams
 from tandem.store.artifact import Artifact
+from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
 
 ALONE = 100  # queries that are searched for one at a time
@@ -73,10 +73,7 @@ def run(job: Job[TermTradeoffsParams]) -> None:
             | Line(factory=kind, bytes_per_vector=size, key=artifact.key, active_terms=passages.active)
             for name, kind, search, size, artifact in searches
         ]
-        with open(draft.path("tradeoffs.csv"), "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(lines)
+        write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))
         draft.facts |= {"lines": len(lines), "threads": lucene.threads, "active_query_terms": queries.active}
 
 

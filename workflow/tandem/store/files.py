@@ -3,7 +3,9 @@
 A file that is being written is `.<name>.<process>` beside its final place: nobody ever reads a part of it.
 """
 
+import csv
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -54,6 +56,15 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """`write_text` of indented JSON with a final newline."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A head and rows as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def try_lock(path: Path) -> FileLock | None:

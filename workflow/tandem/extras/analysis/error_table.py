@@ -20,9 +20,10 @@ from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES, Summary, read_types
 from tandem.report.charts import bars
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import FOLDERS, Grid, csv_text, fragment, latex, markdown, render, shortened
+from tandem.report.page import FOLDERS, Grid, fragment, latex, markdown, render, shortened
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.files import csv_text
 from tandem.store.lineage import Stage
 
 FOLDERS.append(Path(__file__).parent / "assets")

@@ -22,9 +22,8 @@ from tandem.extras.audits import labels
 from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, unpack
 from tandem.extras.audits.labels import Holes, Overlap, Split
 from tandem.extras.audits.minhash import Shingling, Sketcher
-from tandem.report.page import csv_text
 from tandem.stages.evaluation import NoiseParams
-from tandem.store.files import write_json, write_text
+from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
 Line = tuple[str, str, int, str]  # of noise.csv: finding, where, count, share

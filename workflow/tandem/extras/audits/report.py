@@ -18,11 +18,11 @@ from tandem.extras.audits.llm_judge import Agreement
 from tandem.report.charts import bars, histogram
 from tandem.report.commands import Files
 from tandem.report.formats import number
-from tandem.report.page import FOLDERS, Grid, csv_text, fragment, render
+from tandem.report.page import FOLDERS, Grid, fragment, render
 from tandem.report.sections import Addition, Section, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
-from tandem.store.files import write_text
+from tandem.store.files import csv_text, write_text
 from tandem.store.lineage import Stage, walk
 
 FOLDERS.append(Path(__file__).parent / "assets")

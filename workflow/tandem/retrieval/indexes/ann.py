@@ -3,7 +3,6 @@
 Latency is of one query at a time by one thread, throughput of all queries by all threads: times differ every time.
 """
 
-import csv
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -26,6 +25,7 @@ from tandem.retrieval.indexes.search import Index, Searcher
 from tandem.retrieval.indexes.threads import NONE, alone, lease_gpus
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
+from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries searched and rescored together
@@ -158,8 +158,5 @@ def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
                     line |= measure(searcher, queries, exact, params.k, params.repeats)
                     lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
                 progress.add(1)
-        with open(draft.path("tradeoffs.csv"), "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(lines)
+        write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))
         draft.facts |= {"lines": len(lines), "threads": threads.workers}

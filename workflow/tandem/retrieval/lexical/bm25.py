@@ -4,7 +4,6 @@ Two engines search, Lucene and bm25s. Which of tied passages make the cut, and t
 A run is searched in parts, which shards share and from which a killed stage goes on.
 """
 
-import csv
 import json
 import os
 from collections.abc import Iterator
@@ -22,11 +21,11 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
-from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
+from tandem.evaluation.measures import answerable, evaluate, parse_measures
 from tandem.stages.base import Json
 from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
-from tandem.store.files import write_json
+from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
@@ -148,12 +147,11 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
             for k1, b in product(params.k1, params.b):
                 hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
                 ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
-                counted = without_identical_ids(ranked) if params.ignore_identical_ids else ranked
-                evaluation = evaluate([measure], qrels, counted, [query for query, _ in queries])
+                names = [query for query, _ in queries]
+                evaluation = evaluate([measure], qrels, ranked, names, params.ignore_identical_ids)
                 grid.append((k1, b, float(evaluation.values.mean())))
         k1, b, value = max(grid, key=lambda point: point[2])
-        with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([("k1", "b", params.measure), *grid])
+        write_text(draft.path(GRID), csv_text(["k1", "b", params.measure], grid))
         chosen = {"k1": k1, "b": b, "measure": params.measure, "mean": value}
         write_json(draft.path(CHOSEN), chosen)
         say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
