@@ -17,7 +17,7 @@ from tandem.extras.index_tradeoffs import index_tradeoffs
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval import encode_terms, seismic, sparse_search
+from tandem.retrieval import encode_tokens, seismic, sparse_search
 from tandem.retrieval.exact import unpack
 from tandem.retrieval.impacts import impacts, query_impacts
 from tandem.retrieval.term_weights import TermWeights
@@ -42,7 +42,7 @@ def weigh(make_job, inputs):
     """`weigh(out, **params)`: run the stage `term_weights`."""
 
     def make(out, **params):
-        encode_terms.run(make_job("term_weights", out, ENCODE | params, inputs))
+        encode_tokens.run_weights(make_job("term_weights", out, ENCODE | params, inputs))
         return open_artifact(out)
 
     return make
@@ -144,7 +144,7 @@ def test_a_run_of_uhd_counts_the_dimensions_that_query_and_passage_share(make_jo
     searched = {"dataset": inputs["dataset"]}
     for side, split in (("passages", {}), ("queries", {"split": "test"})):
         job = make_job("term_weights", tmp_path / f"{side}-0123456789", ENCODE | {"side": side} | split, read)
-        encode_terms.run(job)
+        encode_tokens.run_weights(job)
         searched[side] = open_artifact(job.out)
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS, searched)
     sparse_search.run(job)
@@ -187,7 +187,7 @@ def test_queries_of_another_model_are_refused(tmp_path, make_job, searched, enco
         ENCODE | {"side": "queries", "split": "test"},
         inputs | {"model": other},
     )
-    encode_terms.run(job)
+    encode_tokens.run_weights(job)
     mixed = searched | {"queries": open_artifact(job.out)}
     with pytest.raises(
         UserError, match=r"passages were embedded with the model splade-0123456789, queries with other-"

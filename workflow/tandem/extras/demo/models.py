@@ -15,11 +15,10 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import Encoder
-from tandem.retrieval.encode_terms import TermEncoder
+from tandem.retrieval.encode_tokens import TermEncoder, TokenEncoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.retrieval.pair_scores import load_scorer, scoring_part, tokenizer_folder
-from tandem.retrieval.token_vectors import TokenEncoder
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact

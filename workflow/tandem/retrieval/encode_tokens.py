@@ -1,7 +1,8 @@
-"""Stage `token_vectors`: vectors of the passages' tokens, or of a split's queries', by late interaction.
+"""Stages `token_vectors` and `term_weights`: encodings that are not a vector a text, of passages or a split's queries.
 
-A row of a block is a token: blocks, shards and indexes are those of `embeddings`. `offsets.npy` says where each text's
-rows are; it follows from token ids alone, so that a block knows its texts before any is computed.
+A vector of each token, by late interaction: a row of a block is a token; blocks, shards and indexes are those of
+`embeddings`. `offsets.npy` says where each text's rows are; it follows from token ids alone, so that a block knows its
+texts before any is computed. A weight of each term, by a sparse encoder: a row of a block is a text.
 """
 
 from dataclasses import dataclass
@@ -9,17 +10,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from tandem.cluster.progress import Progress
 from tandem.data.rows import Rows
 from tandem.errors import UserError
-from tandem.models.dual import load_dual
+from tandem.models.dual import encode_batches, load_dual
 from tandem.models.ragged import Ids, Ragged, ends
+from tandem.models.sparse import LOGITS, sparse_rows
 from tandem.models.tokens import Tokens
 from tandem.retrieval import encode
 from tandem.retrieval.embeddings import Vectors
 from tandem.retrieval.encode import TOWERS, Encoder, select
 from tandem.retrieval.inputs import require_part
+from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.job import Job
 
@@ -88,12 +92,39 @@ def offsets(job: Job[EmbeddingsParams]) -> Ids:
     return ends(np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]))
 
 
-def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
+def run_vectors_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
     """Compute a share of the blocks."""
     return encode.run_shard(job, TokenEncoder, range(int(offsets(job)[-1])))
 
 
-def run(job: Job[EmbeddingsParams]) -> None:
+def run_vectors(job: Job[EmbeddingsParams]) -> None:
     """Compute the blocks that no shard has computed, and write the manifest."""
     at = offsets(job)
     encode.run(job, TokenEncoder, range(int(at[-1])), at)
+
+
+class TermEncoder(Encoder):
+    """A sparse encoder's tower with the token ids it reads."""
+
+    load = staticmethod(load_dual)
+    blocks = SparseBlocks
+
+    def encode(self, texts: Ragged, progress: Progress) -> csr_array:
+        """Weights of texts, shape (texts, vocabulary), rounded to what is stored."""
+
+        def count(lengths: Ids) -> None:
+            progress.add(len(lengths), tokens=int(lengths.sum()))
+
+        budget = max(1, min(self.budget, LOGITS // self.model.dimension))
+        batches = encode_batches(self.model, self.tower, texts, self.template, self.mode, budget, count)
+        return sparse_rows(batches, self.model.dimension, self.dtype)
+
+
+def run_weights_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
+    """Compute every n-th block, as of the stage `embeddings`."""
+    return encode.run_shard(job, TermEncoder)
+
+
+def run_weights(job: Job[EmbeddingsParams]) -> None:
+    """Compute the blocks that no shard has computed, check every block, and write the manifest."""
+    encode.run(job, TermEncoder)
