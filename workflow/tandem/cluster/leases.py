@@ -7,7 +7,6 @@ by the time; only the first takes GPUs, all it needs at once: nobody starves, no
 import os
 import platform
 import re
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from filelock import FileLock
 
 from tandem.cluster.progress import duration, say
 from tandem.errors import UserError
+from tandem.store.environment import printed
 from tandem.store.files import try_lock
 
 VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
@@ -64,11 +64,7 @@ def offered(environment: Mapping[str, str]) -> list[str]:
 
 def _listed() -> list[str]:
     """Indices of the GPUs by the driver's own tool, which starts no CUDA."""
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return re.findall(r"^GPU (\d+):", done.stdout, re.MULTILINE) if done.returncode == 0 else []
+    return re.findall(r"^GPU (\d+):", printed("nvidia-smi", "-L") or "", re.MULTILINE)
 
 
 def _folder(environment: Mapping[str, str]) -> Path:

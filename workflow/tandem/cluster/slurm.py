@@ -5,7 +5,6 @@ count only trainings that failed without progress.
 """
 
 import os
-import subprocess
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,20 +13,12 @@ from pathlib import Path
 from tandem.cluster.progress import say
 from tandem.stages import KINDS
 from tandem.stages.base import flag_value
+from tandem.store.environment import printed
 
 JOB, END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
 COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
-PATIENCE = 60.0  # seconds for slurm to answer, and for cancelled jobs to end
+PATIENCE = 60.0  # seconds for cancelled jobs to end
 SIGNALLED = 128  # a status from here on: ended by a signal
-
-
-def _query(*words: str) -> str | None:
-    """What a command of slurm prints; None where there is no such command or it fails."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def end(environment: Mapping[str, str]) -> float | None:
@@ -38,7 +29,7 @@ def end(environment: Mapping[str, str]) -> float | None:
     if seconds.isdecimal():
         return float(seconds)
     try:
-        return datetime.fromisoformat(_query("squeue", "-h", "-j", environment[JOB], "-o", "%e") or "").timestamp()
+        return datetime.fromisoformat(printed("squeue", "-h", "-j", environment[JOB], "-o", "%e") or "").timestamp()
     except ValueError:
         return None
 
@@ -50,8 +41,8 @@ def requeue(environment: Mapping[str, str]) -> bool:
     """
     if JOB not in environment:
         return False
-    comment = _query("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
-    return comment.startswith(COMMENT) and _query("scontrol", "requeue", environment[JOB]) is not None
+    comment = printed("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
+    return comment.startswith(COMMENT) and printed("scontrol", "requeue", environment[JOB]) is not None
 
 
 def newest(out: Path) -> str:
@@ -76,7 +67,7 @@ class Try:
 
 def leftovers(folder: Path) -> list[str]:
     """The numbers of a folder's slurm jobs that Snakemake submitted: at its start, those that a killed one has left."""
-    queue = _query("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
+    queue = printed("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
     lines = [line.split("|", 2) for line in queue.splitlines()]
     own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
     return [job for job, comment, _ in own if comment.startswith(COMMENT)]
@@ -88,7 +79,7 @@ def clear(folder: Path) -> None:
     if not jobs:
         return
     say(f"cancels {len(jobs)} slurm jobs that an earlier Snakemake has left: {', '.join(jobs)}")
-    _query("scancel", *jobs)
+    printed("scancel", *jobs)
     deadline = time.monotonic() + PATIENCE
     while (jobs := leftovers(folder)) and time.monotonic() < deadline:
         time.sleep(1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem import ROOT
 from tandem.config.datasets import Dataset, Group, IrDatasets, sources
 from tandem.config.loading import gathered, load_settings
 from tandem.config.validation import read
@@ -18,7 +19,6 @@ from tandem.data.irds_needs import Need, Part, home, needs
 from tandem.data.splits import USUAL
 from tandem.errors import UserError
 
-ROOT = Path(__file__).parents[3]  # the checkout
 COLUMNS = ("dataset", "passages", "queries", "state", "licence")
 UPSTREAM_KEYS = ("of", "corpus_of", "queries_of")  # keys that name other datasets
 

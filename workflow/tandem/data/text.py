@@ -18,7 +18,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 WORD = re.compile(r"\S+")
-UNITS = ("words", "characters")
 MARK = "#"  # between a document's id and the number of a window
 
 

@@ -73,10 +73,8 @@ def _is_available(ctx: Context, part: str, trainable: bool) -> bool:
     """Whether a part of a system is available: models only if they can be trained, fusions if all their runs are."""
     settings = ctx.settings
     needed: list[str] | None = None
-    if part in settings.fusions:
-        needed = [name for system in settings.fusions[part].of for name in system.split("+")]
-    elif part in settings.pipelines:
-        needed = [name for system in settings.pipelines[part].of for name in system.split("+")]
+    if combined := settings.fusions.get(part) or settings.pipelines.get(part):
+        needed = [name for system in combined.of for name in system.split("+")]
     elif part in settings.ensembles:
         needed = list(settings.ensembles[part].of)
     elif part in settings.aggregations:

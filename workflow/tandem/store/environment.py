@@ -49,12 +49,16 @@ def _version(module: str) -> str:
 
 
 def _git(*words: str) -> str | None:
-    command = ["git", "-C", str(PACKAGE), *words]
+    return printed("git", "-C", str(PACKAGE), *words, seconds=20)
+
+
+def printed(*words: str, seconds: float = 60) -> str | None:
+    """What a command prints, stripped; None where there is no such command, or it fails or takes longer."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip()
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def files_changed_since(commit: str, paths: list[Path]) -> list[str]:

@@ -7,6 +7,7 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
+from tandem import ROOT
 from tandem.cluster.progress import duration
 from tandem.config.loading import gathered
 from tandem.config.settings import Settings
@@ -19,7 +20,6 @@ from tandem.plan.encoders import shape_of
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages import KINDS
 
-ROOT = Path(__file__).parents[4]  # the checkout
 BINDING = {
     "models": "computing models",
     "core": "work without a model",

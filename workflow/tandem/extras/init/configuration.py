@@ -1,7 +1,6 @@
 """The configuration that `init` writes: what a collection's splits allow, and sizes that fit machine and encoder."""
 
 import os
-import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -17,6 +16,7 @@ from tandem.extras.estimate.resources import tokens_of
 from tandem.extras.init.encoder import StartingEncoder
 from tandem.extras.init.look import Look
 from tandem.plan.encoders import Shape
+from tandem.store.environment import printed
 
 # What Anserini has analyzers for; other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
@@ -59,10 +59,9 @@ def _gpu(number: str) -> tuple[str, int]:
     """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
     words = ["nvidia-smi", f"--id={number}", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-        name, _, mebibytes = done.stdout.partition("\n")[0].rpartition(", ")
+        name, _, mebibytes = (printed(*words) or "").partition("\n")[0].rpartition(", ")
         return name, int(mebibytes) << 20
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except ValueError:
         return "a GPU of unknown size", 8 * GIB
 
 
