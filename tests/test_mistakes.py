@@ -78,16 +78,6 @@ MISTAKES = {
         "audits.systems: de_bm25ng is unknown; did you mean de_bm25neg?",
         "audits: {systems: [bm25, de_bm25ng]}",
     ),
-    "a key of another fusion": Mistake(
-        "tandem run mine.yaml",
-        "fusions.f.normalize is z_score, but rrf takes none; used by weighted",
-        "fusions: {f: {of: [bm25, encoder], normalize: z_score}}",
-    ),
-    "a fusion that is not tuned": Mistake(
-        "tandem run mine.yaml",
-        "fusions.f.tune is set, but fusions.f.k is, too: nothing is tuned; set fusions.f.k to null",
-        "fusions: {f: {of: [bm25, encoder], tune: {split: train}}}",
-    ),
     "measures below the runs": Mistake(
         "tandem run other.yaml",
         "datasets.mine.measures: R@5000 looks deeper than the runs go (1000); raise depth.test",

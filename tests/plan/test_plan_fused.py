@@ -242,3 +242,20 @@ def test_every_method_that_has_keys_can_be_tuned():
     from tandem.stages.retrieval import fusion, fusion_grid
 
     assert set(fusion) >= set(fusion_grid) == METHODS.keys()
+
+
+@pytest.mark.parametrize(
+    ("fusion", "line"),
+    [
+        ({"normalize": "z_score"}, "fusions.f.normalize has no effect with method rrf; used by weighted"),
+        (
+            {"method": "weighted", "weights": [1, 2], "k": 10},
+            "fusions.f.k has no effect with method weighted; used by rrf",
+        ),
+        ({"tune": {"split": "train"}}, "fusions.f.tune has no effect: fusions.f.k is set; with null it is tuned"),
+        ({"k": None, "tune": {"split": "train"}}, None),
+    ],
+)
+def test_keys_that_a_method_does_not_look_at_are_named(planned, fusion, line):
+    lines = planned({"f": {"of": ["bm25", "encoder"], **fusion}}).check("all")
+    assert [text for text in lines if text.startswith("fusions")] == ([line] if line else [])

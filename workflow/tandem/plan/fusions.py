@@ -8,13 +8,15 @@ from math import comb, isclose, isfinite
 
 from tandem.config.datasets import Windows
 from tandem.config.retrieval import METHODS, Aggregation, Fusion
+from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, require_name
 from tandem.plan.datasets import cutoff, dataset, measures, reported_split, run_depth
 from tandem.plan.encoders import judges
 from tandem.plan.graph import JSON, Stage
 
-AGGREGATIONS = ("first", "max", "sum", "kmax")  # without those of plugins
+METHODS_OF_WINDOWS = ("first", "max", "sum", "kmax")  # without those of plugins
+AGGREGATED = {"k": ("kmax",), "missing": ("sum", "kmax")}  # keys of aggregations, and the methods that look at them
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
@@ -79,7 +81,6 @@ def check_fusion(ctx: Context, name: str) -> None:
     require_free(ctx, "fusions", name)
     if len(entry.of) < 2:
         raise UserError(f"{at}.of is {list(entry.of)}; two runs or more are fused")
-    _check_method_keys(entry, at)
     weights, count, step = entry.weights, len(entry.of), entry.tune.step
     if entry.method != "weighted":
         if weights is not None:
@@ -97,18 +98,28 @@ def check_fusion(ctx: Context, name: str) -> None:
         raise UserError(f"{problem}; allowed: {SETTINGS:,}; raise it, fuse fewer runs or set weights")
 
 
-def _check_method_keys(entry: Fusion, at: str) -> None:
-    """Refuse keys that the entry sets and its method does not look at; a plugin's method may take any."""
-    if entry.method not in METHODS:
-        return
+def unused_keys(settings: Settings) -> list[str]:
+    """A line for each key that an entry of `fusions` or `aggregations` sets and its method does not look at.
+
+    They are no mistakes: a sweep over methods has the keys of all of them. A plugin's method may look at any.
+    """
     taken = {name: {method.tuned, *method.others} for name, method in METHODS.items()}
-    for key in ("k", "normalize"):
-        if key in entry.model_fields_set - taken[entry.method]:
-            users = ", ".join(name for name, keys in taken.items() if key in keys)
-            raise UserError(f"{at}.{key} is {getattr(entry, key)}, but {entry.method} takes none; used by {users}")
-    if "tune" in entry.model_fields_set and not entry.is_tuned:
-        tuned = f"{at}.{entry.method_keys.tuned}"
-        raise UserError(f"{at}.tune is set, but {tuned} is, too: nothing is tuned; set {tuned} to null")
+    lines = []
+    for name, fusion in settings.fusions.items():
+        known, keys = fusion.method in METHODS, fusion.model_fields_set
+        for key in [key for key in ("k", "normalize") if known and key in keys - taken[fusion.method]]:
+            users = ", ".join(method for method, own in taken.items() if key in own)
+            lines.append(f"fusions.{name}.{key} has no effect with method {fusion.method}; used by {users}")
+        if known and "tune" in keys and not fusion.is_tuned:
+            tuned = f"fusions.{name}.{fusion.method_keys.tuned}"
+            lines.append(f"fusions.{name}.tune has no effect: {tuned} is set; with null it is tuned")
+    for name, entry in settings.aggregations.items():
+        for option, methods in AGGREGATED.items():
+            ignored = entry.method in METHODS_OF_WINDOWS and entry.method not in methods
+            if ignored and option in entry.model_fields_set and getattr(entry, option) is not None:
+                problem = f"has no effect with method {entry.method}; used by {', '.join(methods)}"
+                lines.append(f"aggregations.{name}.{option} {problem}")
+    return lines
 
 
 def choice(ctx: Context, name: str, data: str) -> JSON:
@@ -210,10 +221,6 @@ def check_aggregation(ctx: Context, name: str) -> None:
         raise UserError(f"{at}.scores is {entry.scores}, but there is no {at}.by: only its scores can be turned")
     if entry.by is not None and entry.missing is not None:
         raise UserError(f"{at}.missing is {entry.missing}, but {at}.by scores every window; leave it out")
-    for key, users in (("k", ("kmax",)), ("missing", ("sum", "kmax"))):
-        ignored = entry.method in AGGREGATIONS and entry.method not in users
-        if ignored and key in entry.model_fields_set and getattr(entry, key) is not None:
-            raise UserError(f"{at}.{key} is set, but {entry.method} looks at none; used by {', '.join(users)}")
     documents_of(ctx, name)
 
 

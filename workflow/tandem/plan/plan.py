@@ -91,7 +91,7 @@ class Plan:
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
         unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
-        unused += self.seen(upstream_first(planned))
+        unused += [*(fusions.unused_keys(self.settings) if checks else ()), *self.seen(upstream_first(planned))]
         return [*self.planners.notices, *unused, *self.tables.lacking(shown)]
 
     def check_file(self, target: str) -> None:
