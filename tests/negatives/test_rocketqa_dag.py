@@ -34,7 +34,7 @@ def project(tmp_path_factory, encoder_folder, documents):
             "m_d0": {"train": STEPS},
             "m_c": {"candidates": {"depth": 20}, "train": STEPS},
             "m_d1": {"candidates": {"depth": 10, "denoise": {**SURE, "backfill": {"first_rank": 11, "depth": 30}}}},
-            "m_d2": {"candidates": {"also": [{**judged, "denoise": {**SURE, "positive_above": 0.4}}]}},
+            "m_d2": {"candidates": {"also": [{**judged, "denoise": {"by": "m_c", "negative_below": 0.5, "positive_above": 0.5}}]}},
         },
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))

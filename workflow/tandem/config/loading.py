@@ -13,7 +13,7 @@ from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
-from tandem.config.merging import INHERITED, Raw, inherited, merged, with_likes, without_inherited
+from tandem.config.merging import INHERITED, Raw, inherited, merged, with_likes, with_nulls, without_inherited
 from tandem.config.models import OBJECTIVES
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, Sweep, TableLayout
@@ -85,6 +85,7 @@ def load_settings(raw: Raw, root: Path) -> Settings:
 def assembled(raw: Raw, root: Path) -> Raw:
     """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated."""
     limited(raw)
+    raw = with_nulls(raw)
     plugins = raw.get("plugins") or []
     load_plugins(plugins if isinstance(plugins, list) else [])
     config: Raw = {}

@@ -35,6 +35,13 @@ def _copied(value: Any) -> Any:
     return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
+def with_nulls(value: Any) -> Any:
+    """The same with None for the text `null`, which Snakemake makes of a null within a value of `--config`."""
+    if isinstance(value, dict):
+        return {key: with_nulls(item) for key, item in value.items()}
+    return [with_nulls(item) for item in value] if isinstance(value, list) else None if value == "null" else value
+
+
 def with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
     """Every model's own keys merged over those of the model it is `like`, except `same`; null leaves a model out."""
     models = {name: entry for name, entry in models.items() if entry is not None}
