@@ -15,6 +15,7 @@ from tandem.store.artifact import open_artifact
 
 STEPS = {key: value for key, value in TRAIN.items() if key != "list_size"}
 SURE = {"by": "m_c", "negative_below": 0.6}
+HALVES = {"by": "m_c", "negative_below": 0.5, "positive_above": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def project(tmp_path_factory, encoder_folder, documents):
             "m_d0": {"train": STEPS},
             "m_c": {"candidates": {"depth": 20}, "train": STEPS},
             "m_d1": {"candidates": {"depth": 10, "denoise": {**SURE, "backfill": {"first_rank": 11, "depth": 30}}}},
-            "m_d2": {"candidates": {"also": [{**judged, "denoise": {"by": "m_c", "negative_below": 0.5, "positive_above": 0.5}}]}},
+            "m_d2": {"candidates": {"also": [{**judged, "denoise": HALVES}]}},
         },
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
