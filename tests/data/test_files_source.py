@@ -127,7 +127,7 @@ def test_judgements_of_another_split_than_the_query_s_are_counted(built, tmp_pat
     apart = built(*files, ("t.tsv", "q1\td1\n"), qrels={"test": "qrels/t.tsv", "dev": "qrels/dev.tsv"})
     assert apart.qrels("test") == {"q1": {"d1": 1}}
     assert apart.artifact.manifest.facts["warnings"] == [
-        "1 queries are judged in other splits than theirs alone: unjudged"
+        "1 queries have judgements in other splits alone, which were dropped"
     ]
 
 

@@ -7,8 +7,9 @@ from tiny_sparse import masked_lm_folder
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tandem.models.dual import load_dual, read_shape
+from tandem.models.spade import Spade
 from tandem.models.tokens import Tokens
-from tandem.models.unicoil import Spade, UniCoil
+from tandem.models.unicoil import UniCoil
 
 OPTIONS = {"type": "spade", "queries": "tokens", "terms": 2, "share": 0.25}
 

@@ -10,8 +10,8 @@ from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
+from tandem.plan.checks import check_all
 from tandem.plan.graph import Stages
-from tandem.plan.plan import check_all
 from tandem.plan.planner import Planner
 from tandem.stages.retrieval import FuseParams, TuneFusionParams
 

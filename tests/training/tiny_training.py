@@ -24,10 +24,11 @@ from tandem.models.multi import TokenVectors
 from tandem.models.poly import PolyEncoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
+from tandem.models.spade import EXPANSION, Spade
 from tandem.models.sparse import SparseEncoder, StaticQueries
 from tandem.models.tokens import Template, Tokens
 from tandem.models.uhd import UltraHighDimensional
-from tandem.models.unicoil import EXPANSION, Spade, UniCoil
+from tandem.models.unicoil import UniCoil
 from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget

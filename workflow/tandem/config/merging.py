@@ -39,7 +39,9 @@ def with_nulls(value: Any) -> Any:
     """The same with None for the text `null`, which Snakemake makes of a null within a value of `--config`."""
     if isinstance(value, dict):
         return {key: with_nulls(item) for key, item in value.items()}
-    return [with_nulls(item) for item in value] if isinstance(value, list) else None if value == "null" else value
+    if isinstance(value, list):
+        return [with_nulls(item) for item in value]
+    return None if value == "null" else value
 
 
 def with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:

@@ -31,7 +31,8 @@ def select_qrels(
         UserError: unknown documents where they are refused, or most of a split's unless they are dropped; or two
             judgements of a pair that differ.
     """
-    warnings.count(_judged_elsewhere(judged, queries), "queries are judged in other splits than theirs alone: unjudged")
+    elsewhere = _judged_elsewhere(judged, queries)
+    warnings.count(elsewhere, "queries have judgements in other splits alone, which were dropped")
     table = _without_repeats(_of_queries(judged, queries), warnings, source)
     parts = [ids.has(batch["doc_id"].to_pylist()) for batch in table.to_batches()]
     known: NDArray[np.bool_] = np.concatenate([np.ones(0, np.bool_), *parts])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from tandem.config.loading import read_section
 from tandem.config.tables import StatisticsLayout
 from tandem.errors import UserError
-from tandem.evaluation.layouts import WRONG, csv_rows
+from tandem.evaluation.printed import WRONG, csv_rows
 from tandem.report.commands import JSON, CsvOut, write_views
 from tandem.report.page import UNITS, Grid, markdown, render
 from tandem.report.sections import number_text

@@ -184,7 +184,7 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
 
 
 def check_report(folder: Path, report: Any) -> None:
-    """Refuse weights that transformers would draw at random: absent ones, of shapes unlike `config.json`'s."""
+    """Refuse weights that transformers would draw at random: absent ones, or of shapes unlike `config.json`'s."""
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     wrong = sorted(str(key[0]) for key in report["mismatched_keys"])
     if missing or wrong:

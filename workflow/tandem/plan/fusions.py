@@ -15,8 +15,6 @@ from tandem.plan.datasets import cutoff, dataset, measures, reported_split, run_
 from tandem.plan.encoders import judges
 from tandem.plan.graph import JSON, Stage
 
-METHODS_OF_WINDOWS = ("first", "max", "sum", "kmax")  # without those of plugins
-AGGREGATED = {"k": ("kmax",), "missing": ("sum", "kmax")}  # keys of aggregations, and the methods that look at them
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
@@ -101,7 +99,7 @@ def check_fusion(ctx: Context, name: str) -> None:
 def unused_keys(settings: Settings) -> list[str]:
     """A line for each key that an entry of `fusions` or `aggregations` sets and its method does not look at.
 
-    They are no mistakes: a sweep over methods has the keys of all of them. A plugin's method may look at any.
+    They are no mistakes: a sweep over methods has the keys of all of them. A plugin's method of fusion may look at any.
     """
     taken = {name: {method.tuned, *method.others} for name, method in METHODS.items()}
     lines = []
@@ -114,9 +112,8 @@ def unused_keys(settings: Settings) -> list[str]:
             tuned = f"fusions.{name}.{fusion.method_keys.tuned}"
             lines.append(f"fusions.{name}.tune has no effect: {tuned} is set; with null it is tuned")
     for name, entry in settings.aggregations.items():
-        for option, methods in AGGREGATED.items():
-            ignored = entry.method in METHODS_OF_WINDOWS and entry.method not in methods
-            if ignored and option in entry.model_fields_set and getattr(entry, option) is not None:
+        for option, methods in (("k", K), ("missing", MISSING)):
+            if option in entry.model_fields_set and getattr(entry, option) is not None and entry.method not in methods:
                 problem = f"has no effect with method {entry.method}; used by {', '.join(methods)}"
                 lines.append(f"aggregations.{name}.{option} {problem}")
     return lines

@@ -9,7 +9,8 @@ import numpy as np
 
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, system_name
+from tandem.evaluation.layouts import Layout, LayoutRow, System, system_name
+from tandem.evaluation.printed import Column
 from tandem.evaluation.significance import holm
 from tandem.report.bands import Place, compare_before, select_band, verdict
 from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent

@@ -26,8 +26,8 @@ from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
 from tandem.models.ragged import Ids, Ragged
+from tandem.models.spade import Spade
 from tandem.models.tokens import Tokens
-from tandem.models.unicoil import Spade
 from tandem.stages.base import Json, Params
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact

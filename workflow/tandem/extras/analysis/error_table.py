@@ -16,7 +16,7 @@ from markupsafe import Markup
 from pydantic import TypeAdapter
 
 from tandem.errors import UserError
-from tandem.evaluation.layouts import read_printed
+from tandem.evaluation.printed import read_printed
 from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES, Summary, read_types
 from tandem.report.charts import bars
 from tandem.report.commands import CsvOut, write_views

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
-from tandem.models.unicoil import Spade, UniCoil
+from tandem.models.spade import Spade
+from tandem.models.unicoil import UniCoil
 from tandem.training.forward import MULTIPLE, Replayed, Seeds, batch_texts, list_scores
 from tandem.training.lists import Batch
 from tandem.training.objectives import backward, mask_of
