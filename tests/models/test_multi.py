@@ -10,8 +10,11 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
+from tandem.config.execution import Execution
+from tandem.config.representations import representation
 from tandem.errors import UserError
 from tandem.models import multi
+from tandem.models.acceleration import accelerate
 from tandem.models.described import described_towers
 from tandem.models.dual import load_dual, read_shape
 from tandem.models.hub import load_tokenizer
@@ -171,3 +174,34 @@ def test_a_pair_scores_the_same_in_any_company(start, ids):
     exact = model.scores(encoded(model, ids, "query", QUERIES), encoded(model, ids, "passage", PASSAGES))
     assert together.tolist() == alone
     assert together == approx(exact.detach().flatten().numpy(), rel=2e-3)
+
+
+REPRESENTATIONS = [
+    OPTIONS,
+    OPTIONS | {"query_tokens": None, "passage_vectors": 5},
+    {"type": "coil", "dim": 8, "cls_dim": 16},
+    {"type": "poly", "codes": 4},
+]
+
+
+@pytest.mark.parametrize("options", REPRESENTATIONS, ids=["multi", "first", "coil", "poly"])
+def test_shards_of_pairs_have_the_bits_of_all_pairs(encoder_folder, ids, options):
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        kind = representation[options["type"]]
+        how = ("cls", True) if kind is TokenVectors else ("max", False)
+        model = kind.start(encoder_folder, True, *how, 1.0, representation=options)
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(5, 100, rng.integers(1, 40)) for _ in range(120)]
+    pairs = rng.integers(0, 120, (300, 2))
+    accelerate(model, Execution(attention="padded"), 256, "fp32", training=False)
+
+    def scores(pairs):
+        return model.score([texts[q] for q in pairs[:, 0]], [texts[p] for p in pairs[:, 1]], ids[1], "fp32", 256)
+
+    together = scores(pairs)
+    shards = np.empty_like(together)
+    for shard in range(32):
+        shards[shard::32] = scores(pairs[shard::32])
+    assert len(np.unique(together)) > 250
+    assert shards.tobytes() == together.tobytes()

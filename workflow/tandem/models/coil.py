@@ -59,7 +59,7 @@ class Coil(OwnTokens):
             own[:, 0] |= ~own.any(1)
         width = max(1, len(template.single[0]) + int(np.diff(texts.offsets).max(initial=0)))
         layer, *whole = self.layers(side)
-        rows = _with_ids(layer(states[:, :width]), ids[:, :width] + 1) * own[:, :width, None]
+        rows = (_with_ids(layer(states), ids + 1) * own[..., None])[:, :width]
         if not whole:
             return rows
         vectors = whole[0](states[:, 0])

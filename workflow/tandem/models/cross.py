@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.models.classifier import Classifier, save_whole
-from tandem.models.device import device
-from tandem.models.encoding import pooled
+from tandem.models.encoding import equal_batches, pooled
 from tandem.models.heads import check_reranker
 from tandem.models.hub import check_length, load_encoder, load_tokenizer, save_encoder
 from tandem.models.probe import check_pairs, check_pooling
@@ -26,12 +25,9 @@ from tandem.stages.base import Params
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
-# Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
-# batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
+# Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company.
 # Where oneDNN multiplies, the number of rows changes no bit: nothing is filled up, and a finer step pads less.
-STEP, FINE_STEP, ROWS = 16, 8, 8
-# Tokens of a batch on a CPU, at most: it gains nothing from more, and a length's last batch has fewer rows to fill.
-CPU_TOKENS = 1024
+STEP, FINE_STEP = 16, 8
 HEAD = "2_Dense/model.safetensors"
 COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
 
@@ -149,27 +145,22 @@ class CrossEncoder(nn.Module):
 
         Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
         the last one filled up: a pair then always meets the same tensor shape. With `any_rows` lengths are multiples of
-        `FINE_STEP` and nothing is filled up. `budget` is tokens per batch, of which there are `ROWS` pairs at least,
-        and on a CPU at most `CPU_TOKENS`; another budget may change last bits.
+        `FINE_STEP` and nothing is filled up. `budget` is tokens per batch, see `equal_batches`; another budget may
+        change last bits.
 
         Returns:
             Logits, shape (pairs,), float32.
         """
         self.eval()
-        budget = min(budget, CPU_TOKENS) if device().type == "cpu" else budget
         first, second = Ragged.of(queries), Ragged.of(passages)
         step = FINE_STEP if self.any_rows else STEP
         padded = -(-template.pair_lengths(np.diff(first.offsets), np.diff(second.offsets)) // step) * step
         scores = np.empty(len(padded), np.float32)
-        for length in np.unique(padded):
-            members = np.flatnonzero(padded == length)
-            rows = max(1, budget // int(length) // ROWS) * ROWS
-            for start in range(0, len(members), rows):
-                batch = members[start : start + rows]
-                inputs = self.pairs(first.take(batch), second.take(batch), template)
-                inputs = inputs if self.any_rows else inputs.filled(rows)
-                logits = self.logits(inputs, mode, packed=None, multiple=int(length))
-                scores[batch] = logits[: len(batch)].cpu().numpy()
+        for batch, rows in equal_batches(padded, budget):
+            inputs = self.pairs(first.take(batch), second.take(batch), template)
+            inputs = inputs if self.any_rows else inputs.filled(rows)
+            logits = self.logits(inputs, mode, packed=None, multiple=int(padded[batch[0]]))
+            scores[batch] = logits[: len(batch)].cpu().numpy()
         return scores
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:

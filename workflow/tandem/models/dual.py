@@ -13,7 +13,7 @@ from tandem.config.representations import representation
 from tandem.errors import UserError
 from tandem.models.dense import INPUT, Dense
 from tandem.models.device import device, place
-from tandem.models.encoding import pooled
+from tandem.models.encoding import equal_batches, pooled
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.probe import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
@@ -184,8 +184,8 @@ class DualEncoder(nn.Module):
     def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
         """s(q, p) of pairs, shape (pairs,), float32; a text of several pairs is encoded once.
 
-        Representations are rounded to fp16 and multiplied in float64, where sums of such products hardly round. A text
-        that is encoded in other company, as by other shards, may differ in its last bits, and so may its scores.
+        Representations are rounded to fp16 and multiplied in float64, where sums of such products hardly round. Scores
+        do not depend on which pairs are scored together: see `equal_batches`.
 
         Args:
             queries, passages: token ids of each pair's texts, without special tokens.
@@ -197,7 +197,7 @@ class DualEncoder(nn.Module):
             known: dict[bytes, int] = {}
             places.append([known.setdefault(texts[row].tobytes(), len(known)) for row in range(len(texts))])
             first = np.unique(places[-1], return_index=True)[1]
-            sides.append(encode_all(self, side, texts.take(first), template, mode, budget, torch.float16))
+            sides.append(encode_all(self, side, texts.take(first), template, mode, budget, torch.float16, equal=True))
         scores = np.empty(len(places[0]), np.float32)
         for start in range(0, len(scores), PAIRS):
             query, passage = (side[at[start : start + PAIRS]] for side, at in zip(sides, places, strict=True))
@@ -245,19 +245,24 @@ def encode_batches(
     mode: str,
     budget: int,
     on_batch: Callable[[Ids], object] = len,
+    equal: bool = False,
 ) -> Iterator[tuple[Ids, Tensor]]:
     """Encode texts in batches of at most `budget` tokens, which depend on the texts' lengths alone.
 
     Args:
         texts: token ids without special tokens.
         on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
+        equal: a text is not to depend on the others: `equal_batches`, filled up by their last text; nothing is packed.
     Yields:
         The rows of a batch among the texts and what `model.encode` makes of them, on the device.
     """
     lengths = np.diff(texts.offsets) + template.extra[0]
     packed = model.packed is not None
-    for batch in token_batches(lengths if packed else -(-lengths // STEP) * STEP, budget, packed):
-        yield batch, model.encode(side, texts.take(batch), template, mode, STEP)
+    padded = lengths if packed else -(-lengths // STEP) * STEP
+    batches = ((batch, len(batch)) for batch in token_batches(padded, budget, packed))
+    for batch, rows in equal_batches(padded, budget) if equal else batches:
+        filled = np.pad(batch, (0, rows - len(batch)), mode="edge")
+        yield batch, model.encode(side, texts.take(filled), template, mode, STEP)[: len(batch)]
         on_batch(lengths[batch])
 
 
@@ -271,6 +276,7 @@ def encode_all(
     budget: int,
     dtype: torch.dtype = torch.float32,
     on_batch: Callable[[Ids], object] = len,
+    equal: bool = False,
 ) -> Tensor:
     """Vectors of texts, which `encode_batches` makes.
 
@@ -285,7 +291,7 @@ def encode_all(
     shape = model.shape(side, int(lengths.max(initial=0)))
     result = torch.zeros((len(texts), *shape), dtype=dtype, device=device())
     largest = torch.zeros((), device=device())
-    for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch):
+    for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch, equal):
         largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
         result[place(torch.from_numpy(rows)), : vectors.shape[1]] = vectors.to(dtype)
     limit = torch.finfo(dtype).max

@@ -6,14 +6,15 @@ attention through keyword arguments.
 """
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.models.device import place, precision
-from tandem.models.ragged import ends, ranges
+from tandem.models.device import device, place, precision
+from tandem.models.ragged import Ids, ends, ranges
 from tandem.models.tokens import Inputs
 
 PACKED, FLOAT32 = "tandem_packed", "tandem_float32"
@@ -29,6 +30,9 @@ FAMILIES = {
     "xlm-roberta": True,
 }
 BLOCK = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
+# Batches of `equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
+ROWS = 8
+CPU_TOKENS = 1024  # of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
 HALVINGS = 4  # a row is filled up to the budget or to its half, quarter, eighth or sixteenth
 
 
@@ -179,6 +183,23 @@ def by_padding(
     weights = nn.functional.dropout(scores.softmax(-1), dropout)
     mixed: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
     return mixed
+
+
+def equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
+    """Batches of rows of one length, as many in each: filled up, a row meets the same tensor shape in any company.
+
+    Args:
+        padded: a row's length with padding, shape (rows,).
+        budget: tokens of a batch, `CPU_TOKENS` at most on a CPU; there are `ROWS` rows at least.
+    Yields:
+        The rows of a batch, and how many it is to be filled up to.
+    """
+    budget = min(budget, CPU_TOKENS) if device().type == "cpu" else budget
+    for length in np.unique(padded):
+        members = np.flatnonzero(padded == length)
+        rows = max(1, budget // max(1, int(length)) // ROWS) * ROWS
+        for start in range(0, len(members), rows):
+            yield members[start : start + rows], rows
 
 
 def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int) -> Tensor:

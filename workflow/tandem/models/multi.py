@@ -131,7 +131,6 @@ class TokenVectors(DualEncoder):
             stands = torch.where(remaining.any(1, keepdim=True), remaining, stands) if side == "passage" else stands
         with precision(mode):
             states = self.towers[side](**arguments).last_hidden_state
-        states, stands = states[:, :width], stands[:, :width]
         if first := self.options.first(side):
             at = (~stands).byte().argsort(stable=True, dim=1)[:, :first]
             states, stands = states.take_along_dim(at[..., None], 1), stands.take_along_dim(at, 1)
@@ -139,7 +138,7 @@ class TokenVectors(DualEncoder):
         for layer in self.layers(side):
             vectors = layer(vectors)
         vectors = nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
-        return vectors * stands[..., None]
+        return (vectors * stands[..., None])[:, :width]
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
         """`max_sim` over this model's temperature."""
