@@ -37,6 +37,39 @@ def test_layers_make_another_encoder_and_other_models_of_it(stage):
         stage(layers=0)
 
 
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ({"source": "folder"}, "encoders.mine.path is missing; source folder needs it"),
+        ({"source": "hub", "revision": "main"}, "encoders.mine.name is missing; source hub needs it"),
+        ({"source": "package", "folder": "model"}, "encoders.mine.package is missing; source package needs it"),
+        (
+            {"source": "folder", "path": "here", "revision": "v2"},
+            "encoders.mine.revision is v2, but source folder has path; leave it out, or set it to null",
+        ),
+        (
+            {"source": "hub", "name": "org/mine", "path": "here"},
+            "encoders.mine.path is here, but source hub has name, revision; leave it out, or set it to null",
+        ),
+    ],
+)
+def test_each_source_has_its_own_keys(configured, entry, line):
+    with pytest.raises(UserError, match=line):
+        FullPlan(configured("encoders", {"mine": entry}), ROOT)
+
+
+def test_the_weights_of_a_folder_are_those_that_the_entry_names(configured, encoder_folder):
+    entry = {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}
+
+    def plan(digest):
+        return FullPlan(configured("encoders", {"mine": entry | {"sha256": digest}}), ROOT).planner.encoder("mine")
+
+    weights = plan(None).values["sha256"]
+    assert plan(weights).digest == plan(None).digest
+    with pytest.raises(UserError, match=f"encoders.mine.sha256 is {'0' * 64}, but the weights of .* have {weights}"):
+        plan("0" * 64)
+
+
 def test_a_licence_is_told_and_changes_no_key(stage):
     without, licensed = stage()[0], stage(licence="MIT")[0]
     assert licensed.digest == without.digest

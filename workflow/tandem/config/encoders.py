@@ -49,10 +49,27 @@ class EncoderFiles(Section):
     layers: int | None = Field(None, ge=1, description="keep this many of its first layers; null: all")
 
 
-class PublishedEncoder(EncoderFiles, Encoder):
-    """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
+class Published(EncoderFiles, Encoder):
+    """Where the files of a published model are, one of three places."""
 
     path: str | None = Field(None, description="of source folder: the folder")
+
+    @model_validator(mode="after")
+    def _of_source(self) -> Self:
+        places = {"package": ("package", "folder"), "folder": ("path",), "hub": ("name", "revision")}
+        own = places[self.source]
+        if not getattr(self, own[0]):
+            raise problem(f".{own[0]} is missing; source {self.source} needs it")
+        for key in (key for keys in places.values() for key in keys if key not in own):
+            if getattr(self, key) is not None:
+                hint = f"source {self.source} has {', '.join(own)}; leave it out, or set it to null"
+                raise problem(f".{key} is {getattr(self, key)}, but {hint}")
+        return self
+
+
+class PublishedEncoder(Published):
+    """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
+
     representation: Annotated[AnyRepresentation | None, Named] = Field(
         None, description="what a text becomes, by name or with options; null: what its files say, else single"
     )
@@ -67,10 +84,9 @@ class PublishedEncoder(EncoderFiles, Encoder):
     shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded, for `estimate`")
 
 
-class Reranker(EncoderFiles, Encoder):
+class Reranker(Published):
     """A published cross-encoder of transformers' form `…ForSequenceClassification`, an entry of `rerankers`."""
 
-    path: str | None = Field(None, description="of source folder: the folder")
     shape: Shape | None = Field(None, description="sizes of a re-ranker not yet downloaded, for `estimate`")
 
     @model_validator(mode="after")

@@ -151,7 +151,10 @@ def _published(ctx: Context, name: str) -> Stage:
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
-        params["sha256"], execution["path"] = weights_digest(Path(entry.path or ""), sha256_once), entry.path
+        execution["path"], params["sha256"] = entry.path, weights_digest(Path(entry.path or ""), sha256_once)
+        if entry.sha256 and entry.sha256 != params["sha256"]:
+            where = f"{'rerankers' if own else 'encoders'}.{name}.sha256"
+            raise UserError(f"{where} is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}")
     if isinstance(entry, PublishedEncoder) and entry.pooling is None:  # by its files, which the stage compares
         execution["vectors"] = described_by(entry) or {"pooling": UNDESCRIBED["pooling"]}
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
