@@ -46,6 +46,7 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
             "wide": {"k1": 2},
             "expanded": {"rm3": {"fb_docs": 5}},
             "split": {"fields": {"title": 2, "text": 1}},
+            "apart": {"engine": "bm25s", "fields": {"title": 2, "text": 1}, "field_b": {"title": 0.3}},
             "stemless": {"engine": "bm25s", "analyzer": "none", "formula": "bm25+"},
         }
     )
@@ -57,6 +58,9 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
     assert expanded.upstream["lucene"].params == LuceneParams(vectors=True)
     assert split.values["fields"] == {"title": 2.0, "text": 1.0}
     assert split.upstream["lucene"].params == LuceneParams(fields=True)
+    apart = run(plan, "apart")
+    assert (apart.values["field_b"], apart.values["b"]) == ({"title": 0.3, "text": None}, 0.4)
+    assert apart.upstream["bm25s"].params == Bm25sParams(fields=True)
     assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
     assert stemless.upstream.keys() == {"dataset", "bm25s"}
     assert stemless.upstream["bm25s"].params == Bm25sParams(analyzer="none", language="en")
@@ -115,13 +119,33 @@ def test_a_variant_stands_wherever_a_run_does(configured):
             {"engine": "bm25s", "rm3": {}},
             "sparse.v.rm3 needs Lucene, but the engine is bm25s; set sparse.v.engine to",
         ),
-        ("v", {"engine": "bm25s", "fields": {"title": 1}}, "sparse.v.fields needs Lucene, but the engine is bm25s"),
+        (
+            "v",
+            {"engine": "bm25s", "formula": "bm25l", "fields": {"title": 1}},
+            "sparse.v has fields and formula bm25l, but BM25F has one formula; leave one out",
+        ),
+        (
+            "v",
+            {"fields": {"title": 1}, "field_b": {"title": 0.3}},
+            "sparse.v.field_b: Lucene .* sparse.v.engine to bm25s",
+        ),
+        (
+            "v",
+            {"engine": "bm25s", "fields": {"title": 1}, "field_b": {"text": 0.3}},
+            "sparse.v.field_b.text is set, but sparse.v.fields searches no text; give it a weight",
+        ),
+        ("v", {"engine": "bm25s", "field_b": {"text": 0.3}}, "sparse.v.fields searches no text"),
+        (
+            "v",
+            {"engine": "bm25s", "fields": {"title": 1}, "field_b": {"title": 0.3}, "b": 0.4},
+            "sparse.v.b is set, but every field has its own in sparse.v.field_b",
+        ),
         ("v", {"formula": "bm25+"}, "sparse.v.formula is bm25., which Lucene lacks; set sparse.v.engine to bm25s"),
         ("v", {"rm3": {}, "fields": {"text": 1}}, "sparse.v has rm3 and fields; RM3 reads passages as a whole"),
         ("v", {"engine": "bm25s", "delta": 1}, "sparse.v.delta is of bm25. and bm25l, but formula is lucene; leave it"),
         ("v", {"tuned": True, "b": 0.1}, "sparse.v.b is set, but sparse.v.tuned chooses it; leave one of them out"),
         ("v", {"fields": {"body": 1}}, unknown_key("sparse.v.fields.body")),
-        ("v", {"fields": {"title": {"weight": 2, "b": 0.3}}}, "sparse.v.fields.title is a section, .* all have one b"),
+        ("v", {"fields": {"title": {"weight": 2, "b": 0.3}}}, "sparse.v.fields.title is a section, .* in field_b"),
         ("v", {"fields": {"title": 0.5}}, "sparse.v.fields.title is 0.5; allowed: ≥ 1"),
         ("v", {"rm3": {"fb_docs": 51}}, "sparse.v.rm3.fb_docs is 51; allowed: ≤ 50"),
         ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),

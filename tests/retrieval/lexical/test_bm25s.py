@@ -9,6 +9,7 @@ import pytest
 from trec import iter_trec
 
 from tandem.errors import UserError
+from tandem.retrieval.lexical import bm25f as bm25f_module
 from tandem.retrieval.lexical import bm25s, java
 from tandem.retrieval.lexical.bm25 import run as search
 from tandem.retrieval.lexical.bm25s import STOP_WORDS, term_splitter
@@ -152,6 +153,71 @@ def test_an_index_streams_and_tells_what_is_in_it(indexed, monkeypatch, tmp_path
     (tmp_path / "beir").rename(tmp_path / "before")
     indexed({"a": "foo bar foo", "b": "the", "c": "", "d": "bar baz"}, {"q": "foo"}, ENGLISH)
     assert files == {path.name: path.read_bytes() for path in whole["bm25s"].iterdir() if path.name != "stage.json"}
+
+
+@pytest.fixture
+def in_fields(make_job, make_dataset_of, tmp_path):
+    """Documents with titles, of which some are empty, and their index: `(documents, inputs)`."""
+    titles, bodies = texts(40, 3, seed=3), texts(40, 30, seed=4)
+    documents = [(name, "" if at % 3 == 0 else titles[name], bodies[name]) for at, name in enumerate(titles)]
+    make_dataset_of(documents, QUERIES)
+    bm25s.run(make_job("bm25s", tmp_path / "index", SPLIT | {"fields": True}, {"dataset": tmp_path / "dataset"}))
+    return documents, {"dataset": tmp_path / "dataset", "bm25s": tmp_path / "index"}
+
+
+def bm25f(documents, weights, b, k1=1.1):
+    """The run of `QUERIES`: each field's frequency is divided by its own length's ratio before they are added."""
+    fields = {
+        name: {doc: text.split() for doc, *both in documents for text in [both[name == "text"]]} for name in weights
+    }
+    means = {name: sum(map(len, field.values())) / len(documents) for name, field in fields.items()}
+    results = {}
+    for query, text in QUERIES.items():
+        scores = Counter()
+        for term in text.split():
+            df = sum(any(term in field[doc] for field in fields.values()) for doc, *_ in documents)
+            idf = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+            for doc, *_ in documents:
+                c = 0.0
+                for name, field in fields.items():
+                    if tf := field[doc].count(term):
+                        c += weights[name] * tf / (1 - b[name] + b[name] * len(field[doc]) / means[name])
+                if c:
+                    scores[doc] += idf * c / (k1 + c)
+        if scores:
+            results[query] = dict(scores)
+    return results
+
+
+@pytest.mark.parametrize(
+    ("weights", "own"),
+    [
+        ({"title": 3.0, "text": 1.0}, {"title": 0.2, "text": 0.9}),
+        ({"title": 2.0, "text": 1.0}, {"title": 1.0}),
+        ({"title": 2.0, "text": 1.0}, {}),
+        ({"title": 1.0}, {"title": 0.0}),
+    ],
+    ids=["each its own", "of one", "of none", "one field"],
+)
+def test_each_field_has_its_own_b(in_fields, searched, monkeypatch, weights, own):
+    documents, inputs = in_fields
+    params = {"fields": weights, "field_b": own or None}
+    results = searched(inputs, BM25 | params)
+    expected = bm25f(documents, weights, {name: own.get(name, BM25["b"]) for name in weights})
+    assert results.keys() == expected.keys()
+    for query, scores in expected.items():
+        assert results[query] == pytest.approx(scores, rel=1e-5)
+    monkeypatch.setattr(bm25f_module, "ROWS", 7)
+    assert searched(inputs, BM25 | params) == results
+
+
+def test_an_index_of_fields_is_searched_by_fields_alone(in_fields, searched, make_job, tmp_path):
+    inputs = in_fields[1]
+    with pytest.raises(UserError, match="index: has fields apart; name an index of bm25s without fields"):
+        searched(inputs, BM25)
+    bm25s.run(make_job("bm25s", tmp_path / "whole", SPLIT, {"dataset": inputs["dataset"]}))
+    with pytest.raises(UserError, match="whole: was made without fields, which fields needs"):
+        searched(inputs | {"bm25s": tmp_path / "whole"}, BM25 | {"fields": {"text": 1.0}})
 
 
 ENGLISH_TEXTS = [

@@ -48,15 +48,21 @@ class FieldWeights(Section):
 
     @field_validator("title", "text", mode="before")
     @classmethod
-    def _one_b(cls, value: Any) -> Any:
+    def _weight_alone(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            reason = "Lucene adds the fields' lengths up before b counts, so that all have one b, the variant's"
-            raise problem(f" is a section, but takes its weight alone: {reason}")
+            raise problem(" is a section, but takes its weight alone; a b of its own stands beside fields, in field_b")
         return value
 
     def weights(self) -> dict[str, float]:
         """Field → weight of those that are searched."""
         return {name: weight for name, weight in (("title", self.title), ("text", self.text)) if weight is not None}
+
+
+class FieldLengths(Section):
+    """How much the length of each of a passage's fields counts in BM25F."""
+
+    title: float | None = Field(None, ge=0, le=1, description="b of the title; null: the variant's")
+    text: float | None = Field(None, ge=0, le=1, description="b of the text; null: the variant's")
 
 
 class Rm3(Section):
@@ -78,6 +84,7 @@ class Sparse(Section):
     formula: Literal["lucene", "bm25+", "bm25l"] = Field("lucene", description="the last two are of bm25s")
     delta: float | None = Field(None, ge=0, description="of bm25+ (null: 1) and bm25l (null: 0.5)")
     fields: FieldWeights | None = Field(None, description="search title and text apart, by BM25F, with these weights")
+    field_b: FieldLengths | None = Field(None, description="fields' own b, beside `fields`; of the engine bm25s")
     rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
 
 

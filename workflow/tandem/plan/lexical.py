@@ -51,8 +51,9 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     params: JSON = {"analyzer": analyzer, "language": language}
     if analyzer not in SPLIT_BEFORE:
         _check_language(at, engine, analyzer, language, data)
+    params |= {"fields": True} if variant.fields else {}
     if engine == "lucene":
-        params |= {"vectors": variant.rm3 is not None, "fields": variant.fields is not None}
+        params |= {"vectors": variant.rm3 is not None}
     elif analyzer not in WITHOUT_JAVA:
         raise UserError(f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}")
     return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
@@ -82,6 +83,7 @@ def _method(variant: Sparse) -> JSON:
     """How a variant searches, beyond plain BM25."""
     params: JSON = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}
     params |= {"fields": variant.fields.weights()} if variant.fields else {}
+    params |= {"field_b": variant.field_b.model_dump(exclude_none=True)} if variant.field_b else {}
     if (delta := FORMULAS[variant.formula]) is not None:
         params |= {"formula": variant.formula, "delta": delta if variant.delta is None else variant.delta}
     return params
@@ -106,13 +108,30 @@ def check_sparse(ctx: Context, name: str) -> None:
     if name in RESERVED or name.startswith("bm25.") or any(name in getattr(ctx.settings, key) for key in RUNS):
         others = ", ".join(("bm25", "bm25.…", "given", *RUNS))
         raise UserError(f"{at} has the name of another run ({others}); name it otherwise")
-    if engine == "bm25s" and (key := next((key for key in ("rm3", "fields") if getattr(variant, key)), None)):
-        raise UserError(f"{at}.{key} needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
+    if engine == "bm25s" and variant.rm3:
+        raise UserError(f"{at}.rm3 needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
     if engine == "lucene" and variant.formula != "lucene":
         raise UserError(f"{at}.formula is {variant.formula}, which Lucene lacks; set {at}.engine to bm25s")
+    if variant.fields and FORMULAS[variant.formula] is not None:
+        raise UserError(f"{at} has fields and formula {variant.formula}, but BM25F has one formula; leave one out")
+    if variant.field_b:
+        _check_field_b(at, engine, variant)
     if variant.rm3 and variant.fields:
         raise UserError(f"{at} has rm3 and fields; RM3 reads passages as a whole, leave one of them out")
     if variant.delta is not None and FORMULAS[variant.formula] is None:
         raise UserError(f"{at}.delta is of bm25+ and bm25l, but formula is {variant.formula}; leave it out")
     if variant.tuned and (key := next((key for key in ("k1", "b") if getattr(variant, key) is not None), None)):
         raise UserError(f"{at}.{key} is set, but {at}.tuned chooses it; leave one of them out")
+
+
+def _check_field_b(at: str, engine: str, variant: Sparse) -> None:
+    """Refuse a b of fields that nothing reads, and a variant's b that no field has."""
+    own = variant.field_b.model_dump(exclude_none=True) if variant.field_b else {}
+    searched = variant.fields.weights() if variant.fields else {}
+    if engine == "lucene":
+        reason = "Lucene adds the fields' lengths up before b counts, so that all have one"
+        raise UserError(f"{at}.field_b: {reason}; set {at}.engine to bm25s, or {at}.b")
+    if unread := sorted(own.keys() - searched.keys()):
+        raise UserError(f"{at}.field_b.{unread[0]} is set, but {at}.fields searches no {unread[0]}; give it a weight")
+    if variant.b is not None and own.keys() == searched.keys():
+        raise UserError(f"{at}.b is set, but every field has its own in {at}.field_b; leave it out")

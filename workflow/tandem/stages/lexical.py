@@ -5,7 +5,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from tandem.config.base import Analyzer
-from tandem.config.retrieval import Bm25Tuning, FieldWeights, Rm3
+from tandem.config.retrieval import Bm25Tuning, FieldLengths, FieldWeights, Rm3
 from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import RunParams
 
@@ -39,6 +39,7 @@ class Bm25sParams(Params):
 
     analyzer: JavaFree = Field("default", description="how texts become terms")
     language: str = Field("en", description="of the texts, ISO 639-1")
+    fields: bool = Field(False, description="title and text apart, instead of together")
 
 
 class Bm25Variant(RunParams):
@@ -46,7 +47,8 @@ class Bm25Variant(RunParams):
 
     queries: int | None = Field(None, ge=1, description="search for the first so many queries; null: all")
     rm3: Rm3 | None = Field(None, description="of Lucene: expand queries")
-    fields: FieldWeights | None = Field(None, description="of Lucene: search title and text by BM25F")
+    fields: FieldWeights | None = Field(None, description="search title and text by BM25F")
+    field_b: FieldLengths | None = Field(None, description="of bm25s: fields' own b")
     formula: Formula = Field("lucene", description="the last two are of bm25s")
     delta: float | None = Field(None, ge=0, description="of bm25+ and bm25l; null: that of the paper")
 

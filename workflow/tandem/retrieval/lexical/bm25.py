@@ -23,7 +23,7 @@ from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
 from tandem.evaluation.measures import answerable, evaluate, parse_measures
 from tandem.stages.base import Json
-from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
+from tandem.stages.lexical import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
@@ -64,12 +64,14 @@ def require_index(job: Job[Any]) -> Artifact:
     dataset, index = job.inputs["dataset"], next(job.inputs[role] for role in ENGINES if role in job.inputs)
     if os.path.basename(index.upstream["dataset"]) != dataset.key:
         raise UserError(f"{index.folder}: indexes {index.upstream['dataset']}, not {dataset.folder}; name its index")
-    has = index.params_as(LuceneParams) if "lucene" in job.inputs else LuceneParams()
-    for name, needed, present in (("rm3", "vectors", has.vectors), ("fields", "fields", has.fields)):
-        if getattr(params, name) and not present:
+    has = index.params_as(LuceneParams if "lucene" in job.inputs else Bm25sParams)
+    for name, needed in (("rm3", "vectors"), ("fields", "fields")):
+        if getattr(params, name) and not getattr(has, needed, False):
             raise UserError(
                 f"{index.folder}: was made without {needed}, which {name} needs; name an index with {needed}"
             )
+    if isinstance(has, Bm25sParams) and has.fields and not params.fields:
+        raise UserError(f"{index.folder}: has fields apart; name an index of bm25s without fields")
     return index
 
 

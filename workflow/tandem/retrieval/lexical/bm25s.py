@@ -7,13 +7,13 @@ frequency in a passage of |d| terms, L = 1 - b + b |d| / mean |d|, N passages, d
     bm25+    ln((N + 1) / df) · ((k1 + 1) tf / (k1 L + tf) + δ)                            (Lv and Zhai, CIKM 2011)
     bm25l    ln((N + 1) / (df + 1/2)) · (k1 + 1) (c + δ) / (k1 + c + δ) with c = tf / L    (Lv and Zhai, SIGIR 2011)
 
-each summed over the query's terms that the passage has.
+each summed over the query's terms that the passage has. Fields that are searched apart are in `bm25f`.
 """
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -31,11 +31,11 @@ from tandem.data.runs import ranked_order
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
+from tandem.retrieval.lexical.bm25f import Field, FieldScores
 from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
-from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
-NAME, DTYPE, VOCABULARY = "terms", "int32", "vocabulary.json"
+NAME, FIELDS, DTYPE, VOCABULARY = "terms", ("title", "text"), "int32", "vocabulary.json"
 ROWS = 8192  # passages whose terms are lists at a time
 SMALLEST = 1e-9  # a k1 that float32 scores do not distinguish from 0
 AHEAD = 64  # queries a thread may be ahead of the reader
@@ -67,8 +67,9 @@ STOP_WORDS = {
 def run(job: Job[Bm25sParams]) -> None:
     """Number the terms of `title text` of every passage of the input `dataset`, in order of appearance.
 
-    Writes terms.ids and terms.offsets.npy (`Ragged`) and vocabulary.json (the terms by their number). k1 and b are not
-    needed: as with Lucene, any search has its own. In memory: a batch of passages and the vocabulary.
+    Writes terms.ids and terms.offsets.npy (`Ragged`) and vocabulary.json (the terms by their number); with `fields`
+    the two files of title and of text, with numbers in common. k1 and b are not needed: as with Lucene, any search has
+    its own. In memory: a batch of passages and the vocabulary.
     """
     analyzer, language = job.params.analyzer, job.params.language
     if analyzer in ("default", "porter") and language != "en":
@@ -76,23 +77,26 @@ def run(job: Job[Bm25sParams]) -> None:
             f"analyzer: of bm25s {analyzer} is English and language is {language}; none, whitespace or jieba is allowed"
         )
     collection = Collection(job.inputs["dataset"])
-    vocabulary: dict[str, int] = {}
+    split, vocabulary = term_splitter(job.params), dict[str, int]()
+    files = {name: (name,) for name in FIELDS} if job.params.fields else {NAME: FIELDS}
 
-    def passages() -> Iterator[list[list[int]]]:
+    def passages(columns: Sequence[str], progress: Progress) -> Iterator[list[list[int]]]:
         """The numbered terms of the corpus, a batch at a time; new terms get the next number."""
-        split = term_splitter(job.params)
-        with Progress(f"bm25s {job.key}", collection.passages, "passages") as progress:
-            for batch in collection.batches(ROWS, ("title", "text")):
-                texts = (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
-                numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
-                progress.add(len(numbers))
-                yield numbers
+        for batch in collection.batches(ROWS, columns):
+            texts = map(contents if len(columns) > 1 else str, *(column.to_pylist() for column in batch.columns))
+            numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
+            progress.add(len(numbers))
+            yield numbers
 
     with writing(job) as draft:
-        rows, total = write_ragged(draft.folder, NAME, passages(), DTYPE)
+        rows, total, lengths = collection.passages, 0, np.zeros(collection.passages, np.int64)
+        with Progress(f"bm25s {job.key}", rows * len(files), "passages") as progress:
+            for name, columns in files.items():
+                total += write_ragged(draft.folder, name, passages(columns, progress), DTYPE)[1]
+                lengths += np.diff(Ragged.open(draft.folder, name, DTYPE).offsets)
         if not vocabulary:
             raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}")
-        if empty := int((np.diff(Ragged.open(draft.folder, NAME, DTYPE).offsets) == 0).sum()):
+        if empty := int((lengths == 0).sum()):
             warn(job, draft, f"{empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
@@ -129,10 +133,8 @@ def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
 class Numbered:
     """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed."""
 
-    def __init__(self, index: Artifact) -> None:
-        self.rows = Ragged.open(index.folder, NAME, DTYPE)
-        terms = json.loads(index.path(VOCABULARY).read_text(encoding="utf-8"))
-        self.vocab: dict[str, int] = {term: number for number, term in enumerate(terms)}
+    def __init__(self, rows: Ragged, vocab: dict[str, int]) -> None:
+        self.rows, self.vocab = rows, vocab
 
     @property
     def ids(self) -> "Numbered":
@@ -156,7 +158,10 @@ class Bm25s:
     def __init__(self, job: Job[Any]) -> None:
         index, params = job.inputs["bm25s"], job.params
         assert isinstance(params, Bm25Variant)
-        self.corpus, self.split = Numbered(index), term_splitter(index.params_as(Bm25sParams))
+        self.folder, self.split = index.folder, term_splitter(index.params_as(Bm25sParams))
+        terms = json.loads(index.path(VOCABULARY).read_text(encoding="utf-8"))
+        self.vocab: dict[str, int] = {term: number for number, term in enumerate(terms)}
+        self.fields, self.field_b = params.fields, params.field_b
         self.docs = Collection(job.inputs["dataset"]).doc_ids()
         self.formula = params.formula
         self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
@@ -166,12 +171,19 @@ class Bm25s:
         self.weighted: tuple[float, float] | None = None  # the k1 and b that the index is of
 
     def scores(self, k1: float, b: float) -> Any:
-        """bm25s' index of the corpus under k1 and b: a column of scores for each term."""
+        """The corpus under k1 and b: a column of scores for each term, bm25s' own or of fields."""
+        if self.fields:
+            own = self.field_b.model_dump(exclude_none=True) if self.field_b else {}
+            fields = [
+                Field(Ragged.open(self.folder, name, DTYPE), weight, own.get(name, b))
+                for name, weight in self.fields.weights().items()
+            ]
+            return FieldScores(fields, len(self.vocab), k1)
         from bm25s import BM25
 
         # At 0 BM25+ of a term that is absent, which bm25s computes, would be 0 / 0 and no passage be retrieved.
         index = BM25(k1=max(k1, SMALLEST), b=b, delta=self.delta or 0.0, method=self.formula)
-        index.index(self.corpus, show_progress=False)
+        index.index(Numbered(Ragged.open(self.folder, NAME, DTYPE), self.vocab), show_progress=False)
         if index.nonoccurrence_array is not None:
             # bm25s keeps what a term scores above its absence; the papers score it as it is, and its absence with 0.
             per_term = np.diff(index.scores["indptr"])
@@ -197,7 +209,7 @@ class Bm25s:
                 progress.add(len(batch))
 
     def _hits(self, index: Any, depth: int, text: str) -> list[tuple[str, float]]:
-        numbers = [self.corpus.vocab[term] for term in self.split(text) if term in self.corpus.vocab]
+        numbers = [self.vocab[term] for term in self.split(text) if term in self.vocab]
         if not numbers:
             return []
         scores: Floats = index.get_scores_from_ids(numbers)
