@@ -51,11 +51,12 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     params: JSON = {"analyzer": analyzer, "language": language}
     if analyzer not in SPLIT_BEFORE:
         _check_language(at, engine, analyzer, language, data)
-    params |= {"fields": True} if variant.fields else {}
     if engine == "lucene":
-        params |= {"vectors": variant.rm3 is not None}
+        params |= {"vectors": variant.rm3 is not None, "fields": variant.fields is not None}
     elif analyzer not in WITHOUT_JAVA:
         raise UserError(f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}")
+    elif variant.fields:
+        params["fields"] = True
     return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
 
 

@@ -1,5 +1,6 @@
 """Lexical retrieval: indexes of Lucene and bm25s, the choice of k1 and b, BM25's runs."""
 
+from operator import not_
 from typing import Literal, get_args
 
 from pydantic import Field
@@ -39,7 +40,7 @@ class Bm25sParams(Params):
 
     analyzer: JavaFree = Field("default", description="how texts become terms")
     language: str = Field("en", description="of the texts, ISO 639-1")
-    fields: bool = Field(False, description="title and text apart, instead of together")
+    fields: bool = Field(False, exclude_if=not_, description="title and text apart, instead of together")
 
 
 class Bm25Variant(RunParams):
@@ -48,7 +49,7 @@ class Bm25Variant(RunParams):
     queries: int | None = Field(None, ge=1, description="search for the first so many queries; null: all")
     rm3: Rm3 | None = Field(None, description="of Lucene: expand queries")
     fields: FieldWeights | None = Field(None, description="search title and text by BM25F")
-    field_b: FieldLengths | None = Field(None, description="of bm25s: fields' own b")
+    field_b: FieldLengths | None = Field(None, exclude_if=not_, description="of bm25s: fields' own b")
     formula: Formula = Field("lucene", description="the last two are of bm25s")
     delta: float | None = Field(None, ge=0, description="of bm25+ and bm25l; null: that of the paper")
 
