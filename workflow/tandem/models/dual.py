@@ -94,8 +94,7 @@ class DualEncoder(nn.Module):
         folders = (query,) if shape.shared else (query, passage)
         towers = [load_encoder(folder) for folder in folders]
         layers = [nn.ModuleList(Dense.load(folder / name, cls.reads) for name in shape.dense) for folder in folders]
-        vectors = (shape.pooling, shape.normalize, shape.temperature, shape.dim, shape.prompts)
-        model = cls(towers[0], towers[-1], *vectors)
+        model = cls(towers[0], towers[-1], shape.pooling, shape.normalize, shape.temperature, shape.dim, shape.prompts)
         model.dense.update({"query": layers[0], "passage": layers[-1]})
         return model
 
@@ -184,8 +183,7 @@ class DualEncoder(nn.Module):
     def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
         """s(q, p) of pairs, shape (pairs,), float32; a text of several pairs is encoded once.
 
-        Representations are rounded to fp16 and multiplied in float64, where sums of such products hardly round. Scores
-        do not depend on which pairs are scored together: see `equal_batches`.
+        Of fp16 numbers, in float64; no bit depends on which pairs are scored together: see `equal_batches`.
 
         Args:
             queries, passages: token ids of each pair's texts, without special tokens.
@@ -259,8 +257,8 @@ def encode_batches(
     lengths = np.diff(texts.offsets) + template.extra[0]
     packed = model.packed is not None
     padded = lengths if packed else -(-lengths // STEP) * STEP
-    batches = ((batch, len(batch)) for batch in token_batches(padded, budget, packed))
-    for batch, rows in equal_batches(padded, budget) if equal else batches:
+    by_length = ((batch, len(batch)) for batch in token_batches(padded, budget, packed))
+    for batch, rows in equal_batches(padded, budget) if equal else by_length:
         filled = np.pad(batch, (0, rows - len(batch)), mode="edge")
         yield batch, model.encode(side, texts.take(filled), template, mode, STEP)[: len(batch)]
         on_batch(lengths[batch])
@@ -287,8 +285,7 @@ def encode_all(
     Raises:
         UserError: a number of a vector does not fit.
     """
-    lengths = np.diff(texts.offsets) + template.extra[0]
-    shape = model.shape(side, int(lengths.max(initial=0)))
+    shape = model.shape(side, texts.longest + template.extra[0])
     result = torch.zeros((len(texts), *shape), dtype=dtype, device=device())
     largest = torch.zeros((), device=device())
     for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch, equal):

@@ -155,10 +155,7 @@ class Windows(Derived):
                 yield window_id(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
     def qrels(self) -> Iterator[Judgement]:
-        """Judgements of documents as those of all their windows, or of the first: the others are then no negatives.
-
-        A document that is never a negative is none in any window.
-        """
+        """Judgements of documents as those of their windows: of all, or of the first; see the class."""
         for query, doc, relevance, split in super().qrels():
             yield query, window_id(doc, 0), relevance, split
             barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document

@@ -222,7 +222,7 @@ def header(path: Path, role: Role) -> tuple[str, ...] | None:
     """The field of each column by the first line's names, `-` of none; None where it lacks a needed one: a record."""
     for _, line in lines(path):
         names = [name.strip().lower() for name in line.split("\t")]  # of two of a field the role's first counts
-        own = {next((it for it in allowed if it in names), ""): field for field, allowed in role.fields.items()}
+        own = {next((name for name in allowed if name in names), ""): field for field, allowed in role.fields.items()}
         known = tuple(own.get(name, "-") if names.index(name) == at else "-" for at, name in enumerate(names))
         return known if role.fields.keys() - role.optional <= set(known) else None
     return None
