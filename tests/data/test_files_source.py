@@ -234,6 +234,13 @@ def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
             list(lines(path))
 
 
+def test_of_two_columns_of_one_name_none_is_meant(tmp_path):
+    columns = [pa.array(["1"]), pa.array(["words"]), pa.array(["others"])]
+    pq.write_table(pa.table(columns, names=["id", "text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: several columns text; rename"):
+        list(read_parquet(tmp_path / "a.parquet", PASSAGES))
+
+
 def test_a_column_of_bytes_is_no_text(tmp_path):
     pq.write_table(pa.table({"id": ["1"], "text": [b"words"]}), tmp_path / "a.parquet")
     ((where, record),) = read_parquet(tmp_path / "a.parquet", PASSAGES)

@@ -47,6 +47,7 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
             "expanded": {"rm3": {"fb_docs": 5}},
             "split": {"fields": {"title": 2, "text": 1}},
             "apart": {"engine": "bm25s", "fields": {"title": 2, "text": 1}, "field_b": {"title": 0.3}},
+            "k1": {"engine": "bm25s", "fields": {"text": 1}, "field_b": {"text": 0.3}, "tuned": True},
             "stemless": {"engine": "bm25s", "analyzer": "none", "formula": "bm25+"},
         }
     )
@@ -61,6 +62,7 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
     apart = run(plan, "apart")
     assert (apart.values["field_b"], apart.values["b"]) == ({"title": 0.3, "text": None}, 0.4)
     assert apart.upstream["bm25s"].params == Bm25sParams(fields=True)
+    assert run(plan, "k1").upstream["tuned"].values["b"] == [0.2]
     assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
     assert stemless.upstream.keys() == {"dataset", "bm25s"}
     assert stemless.upstream["bm25s"].params == Bm25sParams(analyzer="none", language="en")

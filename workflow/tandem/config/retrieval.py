@@ -64,6 +64,10 @@ class FieldLengths(Section):
     title: float | None = Field(None, ge=0, le=1, description="b of the title; null: the variant's")
     text: float | None = Field(None, ge=0, le=1, description="b of the text; null: the variant's")
 
+    def own(self) -> dict[str, float]:
+        """Field → b of those that have their own."""
+        return {name: b for name, b in (("title", self.title), ("text", self.text)) if b is not None}
+
 
 class Rm3(Section):
     """Pseudo-relevance feedback."""

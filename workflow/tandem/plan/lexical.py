@@ -68,6 +68,8 @@ def _tune(ctx: Context, name: str, at: str, method: JSON, upstream: dict[str, St
     require_split(ctx, data, tune.split, f"{at}: is tuned")
     depth = cutoff(tune.measure) if "@" in tune.measure else run_depth(ctx, tune.split, data)
     params = json_of(tune) | method | {"depth": depth, "ignore_identical_ids": entry.ignore_identical_ids}
+    if method.get("fields", {}).keys() == method.get("field_b", {"": 0}).keys():
+        params["b"] = params["b"][:1]  # no field reads it, k1 alone is chosen
     return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, dict(upstream))
 
 
@@ -84,7 +86,7 @@ def _method(variant: Sparse) -> JSON:
     """How a variant searches, beyond plain BM25."""
     params: JSON = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}
     params |= {"fields": variant.fields.weights()} if variant.fields else {}
-    params |= {"field_b": variant.field_b.model_dump(exclude_none=True)} if variant.field_b else {}
+    params |= {"field_b": variant.field_b.own()} if variant.field_b else {}
     if (delta := FORMULAS[variant.formula]) is not None:
         params |= {"formula": variant.formula, "delta": delta if variant.delta is None else variant.delta}
     return params
@@ -127,7 +129,7 @@ def check_sparse(ctx: Context, name: str) -> None:
 
 def _check_field_b(at: str, engine: str, variant: Sparse) -> None:
     """Refuse a b of fields that nothing reads, and a variant's b that no field has."""
-    own = variant.field_b.model_dump(exclude_none=True) if variant.field_b else {}
+    own = variant.field_b.own() if variant.field_b else {}
     searched = variant.fields.weights() if variant.fields else {}
     if engine == "lucene":
         reason = "Lucene adds the fields' lengths up before b counts, so that all have one"

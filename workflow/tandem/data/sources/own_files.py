@@ -206,6 +206,8 @@ def read_parquet(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             names = role.resolve(str(path), file.schema_arrow.names)
+            if several := [name for name in names.values() if file.schema_arrow.get_field_index(name) < 0]:
+                raise UserError(f"{path}: several columns {several[0]}; rename those that are not meant")
             for batch in file.iter_batches(PARQUET_ROWS, columns=list(names.values())):
                 columns = [batch[name].to_pylist() for name in names.values()]
                 for row, values in enumerate(zip(*columns, strict=True), start=done + 1):

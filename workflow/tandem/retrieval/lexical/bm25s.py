@@ -173,7 +173,7 @@ class Bm25s:
     def scores(self, k1: float, b: float) -> Any:
         """The corpus under k1 and b: a column of scores for each term, bm25s' own or of fields."""
         if self.fields:
-            own = self.field_b.model_dump(exclude_none=True) if self.field_b else {}
+            own = self.field_b.own() if self.field_b else {}
             fields = [
                 Field(Ragged.open(self.folder, name, DTYPE), weight, own.get(name, b))
                 for name, weight in self.fields.weights().items()
