@@ -38,6 +38,7 @@ def variants(configured):
         ("encoders.minilm.layers", 3),
         ("indexes.flat.rescore_factor", 3),
         ("recipes", ["dureader_retrieval", "rocketqav2", "margin_mse"]),
+        ("recipes", ["dureader_retrieval", "rocketqav2", "cakd", "out_of_domain"]),
         ("execution.shards", 2),
     ],
 )
@@ -46,6 +47,17 @@ def test_a_variant_is_the_configuration_with_that_value(variants, configured, pa
     for key in reversed(path.split(".")):
         over = {key: over}
     assert variants.settings({path: value}) == load_settings(merged(configured(), over), ROOT)
+
+
+def test_windows_follow_the_dataset_that_they_are_of(configured):
+    documents = {"source": "beir", "path": "/x", "language": "en"}
+    windows = {"source": "windows", "of": "documents", "length": 8, "stride": 4}
+    config = configured() | {"datasets": {"documents": documents, "cut": windows, "left": windows | {"language": "en"}}}
+    variant = Variants(config, ROOT).settings({"datasets.documents.language": "zh"})
+    cut, left = (variant.datasets[name] for name in ("cut", "left"))
+    assert (cut.language, cut.unit, left.language) == ("zh", "characters", "en")
+    changed = config | {"datasets": config["datasets"] | {"documents": documents | {"language": "zh"}}}
+    assert variant == load_settings(changed, ROOT)
 
 
 def test_several_paths_at_once(variants, configured):

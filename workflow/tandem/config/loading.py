@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,16 @@ from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
-from tandem.config.merging import INHERITED, Raw, inherited, merged, with_likes, with_nulls, without_inherited
+from tandem.config.merging import (
+    INHERITED,
+    Raw,
+    inherited,
+    merged,
+    overlaid,
+    with_likes,
+    with_nulls,
+    without_inherited,
+)
 from tandem.config.models import OBJECTIVES
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, Sweep, TableLayout
@@ -51,7 +60,7 @@ def read_yaml(path: Path) -> Any:
 
 @cache
 def _read_cached(path: Path, changed: int, size: int) -> Any:
-    return read_yaml(path)
+    return merged(read_yaml(path))  # all keys are texts
 
 
 def read_own(path: Path) -> Any:
@@ -79,13 +88,20 @@ def load_settings(raw: Raw, root: Path) -> Settings:
     Raises:
         UserError: one line per mistake.
     """
-    return validated(assembled(raw, root))
+    return validated(assembled(readable(raw), root))
+
+
+def readable(raw: Raw) -> Raw:
+    """What Snakemake gives, not larger than can be looked through, with nulls where it has texts for them."""
+    limited(raw)
+    return dict(with_nulls(raw))
 
 
 def assembled(raw: Raw, root: Path) -> Raw:
-    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated."""
-    limited(raw)
-    raw = with_nulls(raw)
+    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated.
+
+    Entries that only one of them has are shared with it: to be read alone.
+    """
     plugins = raw.get("plugins") or []
     load_plugins(plugins if isinstance(plugins, list) else [])
     config: Raw = {}
@@ -97,7 +113,9 @@ def assembled(raw: Raw, root: Path) -> Raw:
     recipes = raw.get("recipes") or []
     if not isinstance(recipes, list):
         raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
-    return dict(merged(config, *(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw))
+    return dict(
+        reduce(overlaid, (*(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw), config)
+    )
 
 
 def catalogue(folder: Path) -> Raw:
@@ -135,7 +153,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
     """
     values = {**(vars(base) if base is not None else {}), **config}
     wrong: list[str] = []
-    for block, parse_entry in _BLOCKS.items():
+    for block, parse_entry in BLOCKS.items():
         if not isinstance(entries := config.get(block), dict):
             continue
         known = getattr(base, block) if base is not None else {}
@@ -213,7 +231,7 @@ def _index(at: str, entry: Raw) -> tuple[Index | TermIndex | None, list[str]]:
 
 _CHOOSING = {"models": "objective", "datasets": "source"}  # the key that no whole entry lacks
 # Blocks of entries whose keys depend on one of them: its source, objective or type.
-_BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
+BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "models": partial(_by, "objective", OBJECTIVES),
     "datasets": _dataset,
     "encoders": _encoder,

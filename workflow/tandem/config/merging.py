@@ -16,16 +16,16 @@ INHERITING = (Windows, Unlabelled)
 
 def merged(under: Any, *over: Any) -> Any:
     """Merge mappings key by key; any other value replaces the one below it. Nothing is shared with what is merged."""
-    return _copied(reduce(_overlaid, over, under))
+    return _copied(reduce(overlaid, over, under))
 
 
-def _overlaid(under: Any, over: Any) -> Any:
-    """`merged` of two; what only one of them has is shared."""
+def overlaid(under: Any, over: Any) -> Any:
+    """`merged` of two, where what only one of them has is shared: to be read alone."""
     if not (isinstance(under, dict) and isinstance(over, dict)):
         return over
     result = {str(key): value for key, value in under.items()}
     for key, value in over.items():
-        result[str(key)] = _overlaid(result[str(key)], value) if str(key) in result else value
+        result[str(key)] = overlaid(result[str(key)], value) if str(key) in result else value
     return result
 
 
@@ -38,7 +38,7 @@ def _copied(value: Any) -> Any:
 def with_nulls(value: Any) -> Any:
     """The same with None for the text `null`, which Snakemake makes of a null within a value of `--config`."""
     if isinstance(value, dict):
-        return {key: with_nulls(item) for key, item in value.items()}
+        return {str(key): with_nulls(item) for key, item in value.items()}
     if isinstance(value, list):
         return [with_nulls(item) for item in value]
     return None if value == "null" else value

@@ -1,7 +1,7 @@
 """Variants of a configuration: dotted paths overridden, the rest shared.
 
 A variant means what the same values in a `--configfile` mean. Only entries that a path touches are validated again, so
-that a thousand variants are made in a second; a path into a catalogue or the recipes completes everything anew.
+that a thousand variants are made in a second; a path into a catalogue or the recipes merges everything anew.
 """
 
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.base import Section
-from tandem.config.loading import CATALOGUES, assembled, catalogue, load_settings, read_yaml, validated
-from tandem.config.merging import Raw, merged
+from tandem.config.loading import BLOCKS, CATALOGUES, assembled, catalogue, read_yaml, readable, validated
+from tandem.config.merging import INHERITING, Raw, merged, with_nulls
 from tandem.config.settings import Settings
 from tandem.config.validation import limited
 from tandem.errors import UserError, nearest
@@ -27,8 +27,8 @@ class Variants:
     """
 
     def __init__(self, raw: Raw, root: Path) -> None:
-        self._raw, self._root = raw, root
-        self._assembled = assembled(raw, root)
+        self._raw, self._root = readable(raw), root
+        self._assembled = assembled(self._raw, root)
         self.base = validated(self._assembled)
         self._settings: dict[str, Settings] = {}
 
@@ -85,22 +85,27 @@ class Variants:
         whole = bool(touched & WHOLE)
         raw = self._raw if whole else self._assembled
         for path, value in overrides.items():
-            raw = _replaced(raw, paths[path], value)
+            raw = _replaced(raw, paths[path], with_nulls(value))
         if whole:
-            return load_settings(raw, self._root)
-        return validated({key: raw[key] for key in sorted(touched)}, self.base, {"models": self._untouched(raw)})
+            raw = assembled(raw, self._root)
+            touched |= {key for key, value in raw.items() if value is not self._assembled.get(key)}
+        if "plugins" in touched or self._assembled.keys() - raw.keys():  # other kinds of entries, or defaults again
+            return validated(raw)
+        unchanged = {block: self._unchanged(block, raw) for block in touched & BLOCKS.keys()}
+        return validated({key: raw[key] for key in sorted(touched)}, self.base, unchanged)
 
-    def _untouched(self, raw: Raw) -> set[str]:
-        """The models that are as they are in the base, and so is every model that they are `like`."""
-        models, before = raw.get("models"), self._assembled.get("models")
-        if not isinstance(models, dict) or not isinstance(before, dict):
+    def _unchanged(self, block: str, raw: Raw) -> set[str]:
+        """The entries that are as they are in the base, and so is everything that they take keys over from."""
+        entries, before = raw.get(block), self._assembled.get(block)
+        if not isinstance(entries, dict) or not isinstance(before, dict):
             return set()
+        known = getattr(self.base, block)
         result: set[str] = set()
-        for name in models:
+        for name in entries:
             above: Any = name
-            while isinstance(above, str) and above in models and models[above] is before.get(above):
-                above = (models[above] or {}).get("like")
-            if above is None:
+            while isinstance(above, str) and above in entries and entries[above] is before.get(above):
+                above = (entries[above] or {}).get("like") if block == "models" else None
+            if above is None and not isinstance(known.get(name), INHERITING):
                 result.add(name)
         return result
 
