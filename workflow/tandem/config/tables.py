@@ -93,6 +93,22 @@ class RowReference(Section):
     first_stage: str = Field("", description="its first stage")
 
 
+def _row_named(value: Any) -> Any:
+    return {"system": value} if isinstance(value, str) else value
+
+
+_row = BeforeValidator(_row_named, json_schema_input_type=str | RowReference)
+RowNamed = Annotated[RowReference, _row]
+
+
+class Order(Section):
+    """An order of two rows that papers report; the table says whether it holds here."""
+
+    claim: str = Field(description="in words: `dense > lexical`")
+    higher: RowNamed = Field(description="the row that is better by it: its system, or system and first stage")
+    lower: RowNamed = Field(description="the row that is worse by it")
+
+
 class Paper(Section):
     """The paper of a table."""
 
@@ -160,6 +176,7 @@ class TableLayout(Section):
     baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
     columns: Items[TableColumn] = Field((), description="absent: the measures that are scored")
     rows: Items[TableRow] = Field(min_length=1, description="from top to bottom")
+    orders: Items[Order] = Field((), description="orders of two rows that are tested below the table")
     systems: Literal["untrained", "all"] | None = Field(
         None, description="further rows: the configuration's `systems`, all or those that need no training"
     )

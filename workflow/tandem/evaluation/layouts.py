@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
-from tandem.config.tables import Band, PrintedSystem, TableLayout, TableRow
+from tandem.config.tables import Band, PrintedSystem, RowReference, TableLayout, TableRow
 from tandem.errors import UserError
 from tandem.evaluation.printed import Column, PrintedTable, read_printed
 
@@ -110,7 +110,7 @@ def load_layout(path: Path) -> Layout:
 
     Raises:
         UserError: a missing file, a key or type that is not allowed, two rows of one system and first stage, a value
-            printed for a measure without a column, or a baseline that is not a row.
+            printed for a measure without a column, or a baseline or an order's row that is not a row.
     """
     source = read_layout(path)
     columns = tuple(Column(**{**dict(column), "name": column.name or column.measure}) for column in source.columns)
@@ -120,6 +120,9 @@ def load_layout(path: Path) -> Layout:
             raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
+    for at, order in enumerate(source.orders):
+        for key, reference in (("higher", order.higher), ("lower", order.lower)):
+            _named(f"{path}: orders.{at}: {key}", reference, [row.id for row in rows if not row.quoted])
     changes = {"columns": columns, "rows": rows, "baseline": None, "printed_from": None}
     return Layout.model_construct(**{**dict(source), **changes})
 
@@ -160,14 +163,17 @@ def _resolve_rows(
 
 def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System]) -> System | None:
     """The row that a row is tested against: its own, else its first stage's, else the table's."""
-    reference = row.baseline or layout.baseline
-    baseline = (reference.system, reference.first_stage) if reference else None
     if row.baseline is None and (row.first_stage, "") in ids:
-        baseline = (row.first_stage, "")
-    if baseline is not None and baseline not in ids:
-        known = ", ".join(map(system_name, ids))
-        raise UserError(f"{where}: baseline {system_name(baseline)} is not a row; the rows are {known}")
-    return baseline
+        return row.first_stage, ""
+    reference = row.baseline or layout.baseline
+    return _named(f"{where}: baseline", reference, ids) if reference else None
+
+
+def _named(where: str, reference: RowReference, ids: list[System]) -> System:
+    """The row that a reference names."""
+    if (system := (reference.system, reference.first_stage)) not in ids:
+        raise UserError(f"{where} {system_name(system)} is not a row; the rows are {', '.join(map(system_name, ids))}")
+    return system
 
 
 def _printed_values(

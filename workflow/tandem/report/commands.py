@@ -23,6 +23,7 @@ from tandem.report.charts import bundle
 from tandem.report.compare import compare, explore
 from tandem.report.filling import fill
 from tandem.report.graph import draw_graph, group_by_box, stage_costs
+from tandem.report.orders import orders_grid
 from tandem.report.page import aligned, latex, markdown, render
 from tandem.report.results import Table, read_table
 from tandem.report.scored import Scored, collect_lines, open_scores, read_scored
@@ -91,14 +92,14 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
     table = replace(fill(planned.layout, scored, planned.name, planned.bands, absent), notes=notes, warnings=warnings)
-    grid = formats.table_grid(table)
+    grids = [grid for grid in (formats.table_grid(table), orders_grid(table)) if grid]
 
     def address(run: str) -> str:
         return os.path.relpath(Path(run) / MANIFEST, out.parent)
 
     page = render("table.html", title=table.heading, table=table, address=address)
-    texts = {".csv": formats.table_csv(table), ".md": markdown(grid), ".tex": latex(grid), ".json": table.to_json()}
-    write_views(out, texts | {".html": page})
+    texts = {".md": "\n".join(map(markdown, grids)), ".tex": "\n".join(map(latex, grids)), ".html": page}
+    write_views(out, texts | {".csv": formats.table_csv(table), ".json": table.to_json()})
 
 
 def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:
@@ -115,7 +116,7 @@ def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:
 
 
 def show(table: Path, /) -> None:
-    """Print a table, aligned, with every p-value.
+    """Print a table, aligned, with every p-value, and the orders that are tested below it.
 
     Args:
         table: a file results/tables/<table>.csv, written by Snakemake, or the table's name alone: `summary`.
@@ -126,7 +127,10 @@ def show(table: Path, /) -> None:
         finished = [str(other.relative_to(TABLES).with_suffix("")) for other in TABLES.rglob("*.json")]
         if finished:
             raise UserError(f"{TABLES} has no table {table}{nearest(str(table), finished)}")
-    print(aligned(formats.table_grid(read_table(path), terminal=True)))
+    filled = read_table(path)
+    print(aligned(formats.table_grid(filled, terminal=True)))
+    if orders := orders_grid(filled):
+        print(f"\n{aligned(orders)}")
 
 
 def write_report(

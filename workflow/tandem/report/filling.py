@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,25 +12,13 @@ from tandem.evaluation.layouts import Layout, LayoutRow, System, system_name
 from tandem.evaluation.printed import Column
 from tandem.evaluation.significance import holm
 from tandem.report.bands import Place, compare_before, select_band, verdict
+from tandem.report.orders import fill_orders
 from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
-from tandem.report.scored import Block, Scored, costs_of, origin, read_block, run_folder
+from tandem.report.scored import Block, Position, Scored, costs_of, origin, read_block, run_folder
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 
 MOST_DIFFERENCES = 12  # of a row from its neighbour
-
-
-class Position(NamedTuple):
-    """Where a row's number of a column stands: the block of its place, and the indices of system and measure."""
-
-    block: Block
-    system: int
-    measure: int
-
-    @property
-    def mean(self) -> float:
-        """Over queries and seeds."""
-        return float(self.block.values[:, self.system, :, self.measure].mean())
 
 
 def fill(
@@ -84,6 +71,7 @@ def fill(
         rows=rows,
         seeds=list(dict.fromkeys(score.row.seed for score in scored)),
         best=_best(layout, columns[0], positions[0], rows),
+        orders=fill_orders(layout, columns, positions, blocks),
     )
 
 

@@ -49,7 +49,7 @@ def asset(name: str) -> str:
 @cache
 def environment() -> jinja2.Environment:
     """Templates of `assets/`, those of HTML autoescaped; the functions of `formats` are at hand in each."""
-    from tandem.report import formats  # whose tables are rendered here
+    from tandem.report import formats, orders  # whose tables are rendered here
 
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
@@ -61,6 +61,7 @@ def environment() -> jinja2.Environment:
     )
     env.filters["prose"] = prose
     env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration, formats=formats)
+    env.globals.update(orders_grid=orders.orders_grid)
     return env
 
 

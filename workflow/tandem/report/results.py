@@ -143,6 +143,16 @@ class Best:
 
 
 @dataclass(frozen=True)
+class Order:
+    """An order of two rows that papers report: in the cells the difference of the two, its p, corrected, and margin."""
+
+    claim: str
+    higher: str
+    lower: str
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
 class Table:
     """A filled layout; `notes` and `warnings` are those of the stages behind its numbers."""
 
@@ -157,6 +167,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     best: Best | None = None
+    orders: list[Order] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:

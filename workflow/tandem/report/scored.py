@@ -3,9 +3,10 @@
 And what a system costs, by the manifests above its scores: what is searched, the time of a query, all training.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -133,19 +134,43 @@ class Block:
 
     def p_against(self, base: System, systems: Sequence[System]) -> Floats64:
         """Uncorrected p of the tests of systems against one base, shape (systems, measures)."""
-        differences = subtract(self.values, self.systems, dict.fromkeys(systems, base))
+        differences = subtract(self.values, self.systems, [(system, base) for system in systems])
         return seeded_test(differences).reshape(len(systems), len(self.measures))
 
+    def compare(self, pairs: Sequence[tuple[System, System]]) -> Floats64:
+        """First minus second of each pair, p of its test, uncorrected, and half the width of its 95 % interval.
 
-def subtract(values: Floats64, systems: Sequence[System], tested: Mapping[System, System]) -> Floats64:
-    """Values of the `tested` systems minus those of their bases, shape (seeds, queries, tested · measures).
+        Returns:
+            Shape (3, pairs, measures).
+        """
+        differences = subtract(self.values, self.systems, pairs)
+        halves = margins(differences, *bootstrap_interval(differences.mean(axis=0)))
+        numbers = np.stack([differences.mean(axis=(0, 1)), seeded_test(differences), halves])
+        return numbers.reshape(3, len(pairs), len(self.measures))
+
+
+class Position(NamedTuple):
+    """Where a row's number of a column stands: the block of its place, and the indices of system and measure."""
+
+    block: Block
+    system: int
+    measure: int
+
+    @property
+    def mean(self) -> float:
+        """Over queries and seeds."""
+        return float(self.block.values[:, self.system, :, self.measure].mean())
+
+
+def subtract(values: Floats64, systems: Sequence[System], pairs: Collection[tuple[System, System]]) -> Floats64:
+    """Values of the first systems of pairs minus those of the second ones, shape (seeds, queries, pairs · measures).
 
     Args:
         values: shape (seeds, systems, queries, measures).
         systems: those of the values' second axis.
-        tested: system → its base.
+        pairs: a system and its base.
     """
-    own, bases = ([systems.index(system) for system in named] for named in (tested, tested.values()))
+    own, bases = ([systems.index(pair[at]) for pair in pairs] for at in (0, 1))
     differences = (values[:, own] - values[:, bases]).transpose(0, 2, 1, 3)
     return differences.reshape(*differences.shape[:2], len(own) * values.shape[3])
 
@@ -171,7 +196,7 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
     values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
     shown = [row for row in layout.rows if row.id in present and not row.hidden]
     tested = {row.id: row.baseline for row in shown if row.baseline and row.baseline in present}
-    differences = subtract(values, present, tested)
+    differences = subtract(values, present, tested.items())
     means = values.mean(axis=0).transpose(1, 0, 2).reshape(values.shape[2], -1)
     # One bootstrap for systems and differences: the queries drawn are the same.
     bounds = np.stack(bootstrap_interval(np.hstack([means, differences.mean(axis=0)])))
