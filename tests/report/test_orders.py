@@ -88,6 +88,14 @@ def test_a_row_that_is_not_there_is_named(tmp_path, key, wrong):
         load_layout(tmp_path / "layout.yaml")
 
 
+def test_an_order_is_of_two_rows(tmp_path):
+    (tmp_path / "layout.yaml").write_text(
+        LAYOUT.replace("higher: {system: Old}, lower: New", "higher: New, lower: New")
+    )
+    with pytest.raises(UserError, match=r"orders.1: New is both higher and lower"):
+        load_layout(tmp_path / "layout.yaml")
+
+
 def test_a_quoted_row_has_no_scores_to_test(tmp_path):
     text = LAYOUT.replace("{system: New, run: new}", "{system: New, quoted: true, printed: {RR@10: 40}}")
     (tmp_path / "layout.yaml").write_text(text)

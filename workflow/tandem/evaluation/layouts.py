@@ -120,9 +120,12 @@ def load_layout(path: Path) -> Layout:
             raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
+    scored = [row.id for row in rows if not row.quoted]
     for at, order in enumerate(source.orders):
-        for key, reference in (("higher", order.higher), ("lower", order.lower)):
-            _named(f"{path}: orders.{at}: {key}", reference, [row.id for row in rows if not row.quoted])
+        where = f"{path}: orders.{at}"
+        higher, lower = _named(f"{where}: higher", order.higher, scored), _named(f"{where}: lower", order.lower, scored)
+        if higher == lower:
+            raise UserError(f"{where}: {system_name(higher)} is both higher and lower; name two rows")
     changes = {"columns": columns, "rows": rows, "baseline": None, "printed_from": None}
     return Layout.model_construct(**{**dict(source), **changes})
 
