@@ -148,8 +148,15 @@ def test_splits_are_words_of_a_name():
     assert one_by_split([]) == {}
 
 
-def test_a_dataset_of_files_changes_with_those_that_it_names_and_no_others(tmp_path, configured):
-    files = {"corpus.tsv": "d1\talpha\n", "queries.tsv": "q1\talpha?\n", "qrels.txt": "q1 0 d1 1\n"}
+FILES = {"corpus.tsv": "d1\talpha\n", "queries.tsv": "q1\talpha?\n", "qrels.txt": "q1 0 d1 1\n"}
+BEIR = {
+    "corpus.jsonl": '{"_id": "d1", "text": "alpha"}', "queries.jsonl": '{"_id": "q1", "text": "alpha?"}',
+    "qrels/test.tsv": "q1\td1\t1\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "read"), [(FILES, "qrels.txt"), (BEIR, "qrels/test.tsv"), (BEIR, "qrels/dev.tsv")])
+def test_a_dataset_changes_with_the_files_that_are_read_and_no_others(tmp_path, configured, files, read):
     folder = put(tmp_path, files)
     entry, _ = find_entry([str(folder)])
     config = configured("datasets.mine", {**entry, "path": str(folder)})
@@ -158,9 +165,9 @@ def test_a_dataset_of_files_changes_with_those_that_it_names_and_no_others(tmp_p
         return FullPlan(config, ROOT).planner.dataset("mine").key
 
     before = key()
-    put(folder, {"results/report.html": "x", "mine.yaml": json.dumps(config)})
+    put(folder, {"results/report.html": "x", "mine.yaml": json.dumps(config), "README.md": "notes"})
     assert key() == before
-    put(folder, {"qrels.txt": "q1 0 d1 2\n"})
+    put(folder, {read: "q1 0 d1 2\n"})
     assert key() != before
 
 

@@ -38,6 +38,9 @@ class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
 
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
+    reads: ClassVar[
+        tuple[str, ...]
+    ] = ()  # names of the files in `path`, plain or as .gz; empty: all or the entry's own
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
@@ -106,6 +109,8 @@ class PyDocs(Dataset):
 
 class Beir(Dataset):
     """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
+
+    reads = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", "qrels/[!.]*")
 
     source: Literal["beir"]
 

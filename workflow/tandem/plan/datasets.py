@@ -100,10 +100,12 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
 
 
 def _named_files(entry: Dataset, folder: Path) -> list[Path] | None:
-    """The files that an entry of source `files` names, plain or packed: nothing else in their folder is read."""
-    if not isinstance(entry, Files):
+    """The files that are read of a folder, plain or packed, where the source or the entry names them; else None."""
+    names: list[str | None] = [*entry.reads]
+    if isinstance(entry, Files):
+        names = [entry.corpus, entry.answers, *(entry.queries or {}).values(), *(entry.qrels or {}).values()]
+    if not names:
         return None
-    names = [entry.corpus, entry.answers, *(entry.queries or {}).values(), *(entry.qrels or {}).values()]
     patterns = (pattern for name in names if name for pattern in (name, f"{name}.gz"))
     return sorted({path for pattern in patterns for path in [folder / pattern, *folder.glob(pattern.lstrip("/"))]})
 

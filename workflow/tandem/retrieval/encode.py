@@ -37,6 +37,7 @@ class Encoder:
 
     load = staticmethod(DualEncoder.load)
     blocks: type[Blocks] = Blocks  # what is stored
+    unit = ""  # of which a row is one, where it is no text
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
@@ -104,7 +105,7 @@ def encode_blocks(
         done = sum(block["rows"] for block in facts.values())
         total = done + sum(len(rows[blocks.span(number)]) for number in missing)
         with (
-            Progress(f"encode {job.key}", total, job.params.side, done=done) as progress,
+            Progress(f"encode {job.key}", total, kind.unit or job.params.side, done=done) as progress,
             behind(write) as put,
             ahead(texts) as batches,
         ):

@@ -43,6 +43,7 @@ class TokenEncoder(Encoder):
     """Late interaction's tower with the token ids it reads; its rows are tokens that have vectors."""
 
     load = staticmethod(load_dual)
+    unit = "tokens"
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         super().__init__(job)

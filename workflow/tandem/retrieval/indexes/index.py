@@ -169,9 +169,9 @@ class Build:
             return
         if not self.index.is_trained:
             size = sample_size(self.params, self.passages.rows)
-            say(f"index {self.job.key} · trains {self.factory} on {size:,} passages")
+            say(f"index {self.job.key} · trains {self.factory} on {size:,} vectors")
             if uses(self.params, "bits") and size < LEAST << self.params.bits:
-                say(f"index {self.job.key} · {LEAST << self.params.bits:,} passages would be better for its codes")
+                say(f"index {self.job.key} · {LEAST << self.params.bits:,} would be better for its codes")
             self.verify(range(self.passages.rows))
             vectors = sample(self.passages, size, self.params.seed)
             with explained(f"index: FAISS cannot build {self.factory}"):
@@ -182,7 +182,7 @@ class Build:
         """Fill those of the parts that are missing."""
         missing = [number for number in numbers if not self.pieces.facts(part_name(number))]
         total = sum(len(self.parts[number]) for number in missing)
-        with Progress(f"index {self.job.key}", total, "passages", quiet=not missing) as progress:
+        with Progress(f"index {self.job.key}", total, "vectors", quiet=not missing) as progress:
             for number in missing:
                 self.verify(self.parts[number])
                 index = faiss.read_index(str(self.pieces.folder / TRAINED))
