@@ -38,9 +38,7 @@ class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
 
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
-    reads: ClassVar[
-        tuple[str, ...]
-    ] = ()  # names of the files in `path`, plain or as .gz; empty: all or the entry's own
+    reads: ClassVar[tuple[str, ...]] = ()  # the files in `path` that count, plain or as .gz; empty: all
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
