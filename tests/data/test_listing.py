@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from file_formats import FORMATS, append, edit, replace
 from tiny_project import ROOT
 
 from tandem.data.listing import Listing, by_split, one_by_split
@@ -148,18 +149,12 @@ def test_splits_are_words_of_a_name():
     assert one_by_split([]) == {}
 
 
-FILES = {"corpus.tsv": "d1\talpha\n", "queries.tsv": "q1\talpha?\n", "qrels.txt": "q1 0 d1 1\n"}
-BEIR = {
-    "corpus.jsonl": '{"_id": "d1", "text": "alpha"}', "queries.jsonl": '{"_id": "q1", "text": "alpha?"}',
-    "qrels/test.tsv": "q1\td1\t1\n",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("files", "read"), [(FILES, "qrels.txt"), (BEIR, "qrels/test.tsv"), (BEIR, "qrels/dev.tsv")])
-def test_a_dataset_changes_with_the_files_that_are_read_and_no_others(tmp_path, configured, files, read):
-    folder = put(tmp_path, files)
-    entry, _ = find_entry([str(folder)])
-    config = configured("datasets.mine", {**entry, "path": str(folder)})
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_dataset_changes_with_the_files_that_are_read_and_no_others(tmp_path, configured, name):
+    folder = tmp_path / "data"
+    for file, content in FORMATS[name].files.items():
+        edit(folder, file, replace(content))
+    config = configured("datasets.mine", {**FORMATS[name].params, "path": str(folder)})
 
     def key() -> str:
         return FullPlan(config, ROOT).planner.dataset("mine").key
@@ -167,8 +162,19 @@ def test_a_dataset_changes_with_the_files_that_are_read_and_no_others(tmp_path, 
     before = key()
     put(folder, {"results/report.html": "x", "mine.yaml": json.dumps(config), "README.md": "notes"})
     assert key() == before
-    put(folder, {read: "q1 0 d1 2\n"})
-    assert key() != before
+    for file in FORMATS[name].files:
+        last = key()
+        edit(folder, file, append(" "))
+        assert key() != last, file
+
+
+def test_another_split_of_a_folder_in_beirs_layout_changes_it(tmp_path, configured):
+    for file, content in FORMATS["beir"].files.items():
+        edit(tmp_path, file, replace(content))
+    config = configured("datasets.mine", {**FORMATS["beir"].params, "path": str(tmp_path)})
+    keys = [FullPlan(config, ROOT).planner.dataset("mine").key]
+    put(tmp_path, {"qrels/dev.tsv": "q1\td1\t1\n"})
+    assert FullPlan(config, ROOT).planner.dataset("mine").key not in keys
 
 
 def test_a_damaged_file_is_no_format(tmp_path):

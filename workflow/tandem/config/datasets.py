@@ -38,7 +38,8 @@ class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
 
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
-    reads: ClassVar[tuple[str, ...]] = ()  # the files in `path` that count, plain or as .gz; empty: all
+    reads: ClassVar[tuple[str, ...]] = ()  # the files in `path` that are read, plain or as .gz
+    file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
@@ -126,6 +127,8 @@ class IrDatasets(Dataset):
 class Files(Dataset):
     """Files of common formats."""
 
+    file_keys = ("corpus", "queries", "qrels", "answers")
+
     source: Literal["files"]
     corpus: str | None = Field(None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]")
     queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
@@ -136,6 +139,8 @@ class Files(Dataset):
 class Squad(Dataset):
     """SQuAD's JSON format: paragraphs are passages, questions queries."""
 
+    file_keys = ("files_of", "queries_of")
+
     source: Literal["squad"]
     files_of: dict[str, str] | None = Field(None, description="split → JSON file in SQuAD's format")
     queries_of: dict[str, str] | None = Field(None, description="split → file whose questions replace equal ids'")
@@ -144,6 +149,7 @@ class Squad(Dataset):
 class CMedQA2(Dataset):
     """Chinese medical questions and answers."""
 
+    reads = ("question.csv", "question.zip", "answer.csv", "answer.zip", "*_candidates.txt", "*_candidates.zip")
     always_has = ("train", "dev", "test")
 
     source: Literal["cmedqa2"]
@@ -151,6 +157,8 @@ class CMedQA2(Dataset):
 
 class Dpr(Dataset):
     """DPR's files."""
+
+    file_keys = ("corpus", "questions")
 
     source: Literal["dpr"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
@@ -160,6 +168,7 @@ class Dpr(Dataset):
 class EntityQuestions(Dataset):
     """EntityQuestions over DPR's passages."""
 
+    reads, file_keys = ("dataset/*/P*.json",), ("corpus",)
     always_has = ("train", "dev", "test")
 
     source: Literal["entity_questions"]
@@ -169,12 +178,15 @@ class EntityQuestions(Dataset):
 class RocketQA(Dataset):
     """RocketQA's corpora."""
 
+    reads = ("para.txt", "para.title.txt", "*.query.txt", "*.answers.txt", "qrels.*.tsv")
+
     source: Literal["rocketqa"]
 
 
 class RocketQATsv(Dataset):
     """RocketQA's training files."""
 
+    file_keys = ("dual", "cross")
     always_has = ("train",)
 
     source: Literal["rocketqa_tsv"]
@@ -185,6 +197,7 @@ class RocketQATsv(Dataset):
 class DuReaderRetrieval(Dataset):
     """DuReader-retrieval's release."""
 
+    reads = ("passage-collection/*", "dev/dev.json", "train/*.train.tsv")
     always_has = ("train", "dev")
 
     source: Literal["dureader_retrieval"]
@@ -192,6 +205,8 @@ class DuReaderRetrieval(Dataset):
 
 class DuReader2(Dataset):
     """DuReader 2.0's raw files, from which DuReader-retrieval was made."""
+
+    file_keys = ("splits",)
 
     source: Literal["dureader2"]
     splits: dict[str, Items[str]] | None = Field(None, description="split → raw files")
@@ -202,6 +217,8 @@ class DuReader2(Dataset):
 
 class Pair(Dataset):
     """The queries of one dataset over the passages of another."""
+
+    reads = ("queries.jsonl", "answers.jsonl", "qrels/[!.]*")
 
     source: Literal["pair"]
     corpus_of: str = Field(description="the dataset whose passages are searched")
@@ -248,7 +265,7 @@ class Windows(Dataset):
 class Unlabelled(Dataset):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
 
-    reads_files = False
+    reads_files, reads = False, ("unlabelled.query.txt",)
 
     source: Literal["unlabelled"]
     of: str = Field(description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`")

@@ -6,7 +6,6 @@ from pathlib import Path
 from tandem.config.datasets import (
     Dataset,
     Dissimilar,
-    Files,
     Group,
     Pair,
     Reduced,
@@ -85,7 +84,7 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     if entry.path is not None:
         if not Path(entry.path).exists():
             raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder")
-        params["fingerprint"] = fingerprint(Path(entry.path), _named_files(entry, Path(entry.path)))
+        params["fingerprint"] = fingerprint(Path(entry.path), _read_files(entry, Path(entry.path)))
         execution["path"] = entry.path
     elif entry.files:
         files = {file: file_entry.model_dump(exclude_none=True) for file, file_entry in entry.files.items()}
@@ -99,15 +98,22 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     return ctx.stage("dataset", name, name, params, upstream, execution)
 
 
-def _named_files(entry: Dataset, folder: Path) -> list[Path] | None:
-    """The files that are read of a folder, plain or packed, where the source or the entry names them; else None."""
-    names: list[str | None] = [*entry.reads]
-    if isinstance(entry, Files):
-        names = [entry.corpus, entry.answers, *(entry.queries or {}).values(), *(entry.qrels or {}).values()]
-    if not names:
+def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
+    """The files that are read of a folder, plain or packed; None, all, of a source that does not say which."""
+    if not (entry.reads or entry.file_keys):
         return None
-    patterns = (pattern for name in names if name for pattern in (name, f"{name}.gz"))
+    names = [*entry.reads, *(name for key in entry.file_keys for name in _names(getattr(entry, key)))]
+    patterns = (pattern for name in names for pattern in (name, f"{name}.gz"))
     return sorted({path for pattern in patterns for path in [folder / pattern, *folder.glob(pattern.lstrip("/"))]})
+
+
+def _names(value: object) -> list[str]:
+    """The texts in a value: of a file, or of several in a list or by split."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [name for part in value for name in _names(part)]
+    return [value] if isinstance(value, str) else []
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:
