@@ -10,7 +10,7 @@ from messages import unknown_key
 
 from tandem.data.collection import Collection
 from tandem.data.reading import lines, text_of
-from tandem.data.sources.own_files import PASSAGES, QRELS, header, read_parquet, read_trec
+from tandem.data.roles import PASSAGES, QRELS, header, read_parquet, read_trec
 from tandem.errors import UserError
 
 PASSAGE_ROWS = [("d1", "One", "alpha beta"), ("d2", "", "gamma")]

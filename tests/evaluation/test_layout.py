@@ -9,6 +9,7 @@ from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.evaluation.layouts import load_layout
+from tandem.evaluation.printed import read_printed
 
 SCORES = {"MRR@10", "R@5", "R@20", "R@50", "R@100", "R@1000", "Recall@1", "Recall@50"}
 PAPERS = Path(__file__).parents[2] / "config/papers"
@@ -208,3 +209,8 @@ def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, message):
 def test_rows_that_do_not_hold_together(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         load(tmp_path, BASE + text)
+
+
+def test_a_missing_file_of_printed_numbers_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"printed.csv: "):
+        read_printed(tmp_path / "printed.csv", "rocketqav2", "Table 4")

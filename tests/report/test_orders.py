@@ -24,9 +24,9 @@ rows:
   - {{system: New, run: new}}
   - {{system: "{SAME}", run: same}}
 orders:
-  - {{claim: new > same, higher: New, lower: "{SAME}"}}
-  - {{claim: old > new, higher: {{system: Old}}, lower: New}}
-  - {{claim: same > old, higher: "{SAME}", lower: Old}}
+  - {{claim: new beats same, higher: New, lower: "{SAME}"}}
+  - {{claim: old beats new, higher: {{system: Old}}, lower: New}}
+  - {{claim: same beats old, higher: "{SAME}", lower: Old}}
 """
 
 
@@ -42,7 +42,7 @@ def test_each_pair_is_tested_on_its_own_queries(table):
     # Reciprocal ranks 1/2, 1 and 1/2 on each of four queries: p of a difference is 2/16, three times that after Holm.
     orders = read_table(table.with_suffix(".json")).orders
     assert [(order.claim, order.higher, order.lower) for order in orders] == [
-        ("new > same", "New", SAME), ("old > new", "Old", "New"), ("same > old", SAME, "Old"),
+        ("new beats same", "New", SAME), ("old beats new", "Old", "New"), ("same beats old", SAME, "Old"),
     ]  # fmt: skip
     numbers = [[(cell.change, cell.p, cell.margin) for cell in order.cells] for order in orders]
     assert numbers == [
@@ -56,8 +56,8 @@ def test_they_stand_below_the_table_in_every_format(table, capsys):
     show(table)
     texts = {suffix: table.with_suffix(suffix).read_text() for suffix in (".md", ".tex", ".html")}
     texts["show"] = capsys.readouterr().out
-    assert [name for name, text in texts.items() if "no difference shown" not in text.split("old ")[-1]] == []
-    assert "| old \\> new | Old | New | no difference shown (±50.00): −50.00, p = 0.375 |" in texts[".md"]
+    assert [name for name, text in texts.items() if "no difference shown" not in text.split("old beats new")[1]] == []
+    assert "| old beats new | Old | New | no difference shown (±50.00): −50.00, p = 0.375 |" in texts[".md"]
     assert "<b>" not in texts[".html"]
 
 

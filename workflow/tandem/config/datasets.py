@@ -8,6 +8,8 @@ from pydantic import AfterValidator, Field
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.registry import Registry
 
+QRELS_FILES = "qrels/[!.]*"  # of BEIR's layout
+UNLABELLED_FILE = "unlabelled.query.txt"
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 
@@ -29,9 +31,7 @@ class MtebTask(Section):
     split: str = Field("test", description="its name for the split that is reported")
     subset: str = Field("default", description="its name for the subset")
     main_score: str = Field("ndcg_at_10", description="its name for the score that counts")
-    languages: Items[str] | None = Field(
-        None, min_length=1, description="such as deu-Latn; null: eng-Latn where `language` is en"
-    )
+    languages: Items[str] | None = Field(None, min_length=1, description="such as deu-Latn; null: eng-Latn, of `en`")
 
 
 class Dataset(Section):
@@ -98,7 +98,6 @@ class PyDocs(Dataset):
 
     reads_files = False
     always_has = ("train", "dev", "test")
-
     source: Literal["pydocs"]
     packages: Items[str] | None = Field(None, description="import names")
     heading: Literal["none", "module"] | None = Field(None, description="the passages' titles")
@@ -109,8 +108,7 @@ class PyDocs(Dataset):
 class Beir(Dataset):
     """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
 
-    reads = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", "qrels/[!.]*")
-
+    reads = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES)
     source: Literal["beir"]
 
 
@@ -118,7 +116,6 @@ class IrDatasets(Dataset):
     """A collection of the package ir_datasets."""
 
     reads_files = False
-
     source: Literal["ir_datasets"]
     id: str | None = Field(None, description="the id that has the passages")
     splits: dict[str, Names] | None = Field(None, description="split → ids; absent: what the package suggests")
@@ -128,7 +125,6 @@ class Files(Dataset):
     """Files of common formats."""
 
     file_keys = ("corpus", "queries", "qrels", "answers")
-
     source: Literal["files"]
     corpus: str | None = Field(None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]")
     queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
@@ -140,7 +136,6 @@ class Squad(Dataset):
     """SQuAD's JSON format: paragraphs are passages, questions queries."""
 
     file_keys = ("files_of", "queries_of")
-
     source: Literal["squad"]
     files_of: dict[str, str] | None = Field(None, description="split → JSON file in SQuAD's format")
     queries_of: dict[str, str] | None = Field(None, description="split → file whose questions replace equal ids'")
@@ -151,7 +146,6 @@ class CMedQA2(Dataset):
 
     reads = ("question.csv", "question.zip", "answer.csv", "answer.zip", "*_candidates.txt", "*_candidates.zip")
     always_has = ("train", "dev", "test")
-
     source: Literal["cmedqa2"]
 
 
@@ -159,7 +153,6 @@ class Dpr(Dataset):
     """DPR's files."""
 
     file_keys = ("corpus", "questions")
-
     source: Literal["dpr"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
     questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
@@ -170,7 +163,6 @@ class EntityQuestions(Dataset):
 
     reads, file_keys = ("dataset/*/P*.json",), ("corpus",)
     always_has = ("train", "dev", "test")
-
     source: Literal["entity_questions"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
 
@@ -179,7 +171,6 @@ class RocketQA(Dataset):
     """RocketQA's corpora."""
 
     reads = ("para.txt", "para.title.txt", "*.query.txt", "*.answers.txt", "qrels.*.tsv")
-
     source: Literal["rocketqa"]
 
 
@@ -188,7 +179,6 @@ class RocketQATsv(Dataset):
 
     file_keys = ("dual", "cross")
     always_has = ("train",)
-
     source: Literal["rocketqa_tsv"]
     dual: str | None = Field(None, description="dual encoder's: query, title, positive, title, negative, 0")
     cross: str | None = Field(None, description="cross-encoder's: query, title, text, label")
@@ -199,7 +189,6 @@ class DuReaderRetrieval(Dataset):
 
     reads = ("passage-collection/*", "dev/dev.json", "train/*.train.tsv")
     always_has = ("train", "dev")
-
     source: Literal["dureader_retrieval"]
 
 
@@ -207,7 +196,6 @@ class DuReader2(Dataset):
     """DuReader 2.0's raw files, from which DuReader-retrieval was made."""
 
     file_keys = ("splits",)
-
     source: Literal["dureader2"]
     splits: dict[str, Items[str]] | None = Field(None, description="split → raw files")
     unit: Literal["characters", "words"] = Field("characters", description="of the span-level F1")
@@ -218,26 +206,27 @@ class DuReader2(Dataset):
 class Pair(Dataset):
     """The queries of one dataset over the passages of another."""
 
-    reads = ("queries.jsonl", "answers.jsonl", "qrels/[!.]*")
-
+    reads = Beir.reads[1:]  # without a corpus
     source: Literal["pair"]
     corpus_of: str = Field(description="the dataset whose passages are searched")
     queries_of: str | None = Field(None, description="dataset of the queries; null: `path` has them and their labels")
 
 
-class Dissimilar(Dataset):
-    """A dataset without training queries that are similar to dev or test queries."""
+class Derived(Dataset):
+    """A dataset that is made of others."""
 
     reads_files = False
+
+
+class Dissimilar(Derived):
+    """A dataset without training queries that are similar to dev or test queries."""
 
     source: Literal["dissimilar"]
     of: str = Field(description="the dataset that they are removed from")
 
 
-class Reduced(Dataset):
+class Reduced(Derived):
     """The dev queries of a dataset over a part of its passages."""
-
-    reads_files = False
 
     source: Literal["reduced"]
     of: str = Field(description="the dataset")
@@ -246,10 +235,8 @@ class Reduced(Dataset):
     others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
 
 
-class Windows(Dataset):
+class Windows(Derived):
     """The documents of a dataset, cut into windows."""
-
-    reads_files = False
 
     source: Literal["windows"]
     of: str = Field(description="the dataset; runs over the windows are aggregated to it (`aggregations`)")
@@ -262,11 +249,10 @@ class Windows(Dataset):
     factor: int = Field(10, ge=1, description="runs over windows go this many times as deep as those over documents")
 
 
-class Unlabelled(Dataset):
+class Unlabelled(Derived):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
 
-    reads_files, reads = False, ("unlabelled.query.txt",)
-
+    reads = (UNLABELLED_FILE,)
     source: Literal["unlabelled"]
     of: str = Field(description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`")
     queries_of: str | None = Field(None, description="another dataset, whose training queries they are")
@@ -279,19 +265,15 @@ def _several(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class UnionDataset(Dataset):
+class UnionDataset(Derived):
     """Several datasets as one: passages, queries and labels are put together."""
-
-    reads_files = False
 
     source: Literal["union"]
     of: Annotated[Distinct[str], AfterValidator(_several)] = Field(description="`<dataset>.` precedes their ids")
 
 
-class Group(Dataset):
+class Group(Derived):
     """Several datasets whose scores are averaged with equal weight; it has no passages."""
-
-    reads_files = False
 
     source: Literal["group"]
     of: Items[str] = Field(min_length=1, description="the datasets")

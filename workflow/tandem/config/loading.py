@@ -88,11 +88,11 @@ def load_settings(raw: Raw, root: Path) -> Settings:
     Raises:
         UserError: one line per mistake.
     """
-    return validated(assembled(readable(raw), root))
+    return validated(assembled(prepared(raw), root))
 
 
-def readable(raw: Raw) -> Raw:
-    """What Snakemake gives, not larger than can be looked through, with nulls where it has texts for them."""
+def prepared(raw: Raw) -> Raw:
+    """What Snakemake gives, with nulls for the texts `null`; a `UserError` where it is too large or too deep."""
     limited(raw)
     return dict(with_nulls(raw))
 

@@ -92,6 +92,11 @@ class RowReference(Section):
     system: str = Field(description="its system")
     first_stage: str = Field("", description="its first stage")
 
+    @property
+    def id(self) -> tuple[str, str]:
+        """What distinguishes the row from every other."""
+        return self.system, self.first_stage
+
 
 def _row_named(value: Any) -> Any:
     return {"system": value} if isinstance(value, str) else value

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.base import Section
-from tandem.config.loading import BLOCKS, CATALOGUES, assembled, catalogue, read_yaml, readable, validated
+from tandem.config.loading import BLOCKS, CATALOGUES, assembled, catalogue, prepared, read_yaml, validated
 from tandem.config.merging import INHERITING, Raw, merged, with_nulls
 from tandem.config.settings import Settings
 from tandem.config.validation import limited
@@ -27,7 +27,7 @@ class Variants:
     """
 
     def __init__(self, raw: Raw, root: Path) -> None:
-        self._raw, self._root = readable(raw), root
+        self._raw, self._root = prepared(raw), root
         self._assembled = assembled(self._raw, root)
         self.base = validated(self._assembled)
         self._settings: dict[str, Settings] = {}

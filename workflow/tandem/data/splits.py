@@ -10,7 +10,6 @@ from typing import TypeVar
 from tandem.errors import UserError
 
 V = TypeVar("V")
-QRELS_FILES = "qrels/[!.]*"  # of BEIR's layout
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
 UNLABELLED = "unlabelled"  # the split of queries without labels
 LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates

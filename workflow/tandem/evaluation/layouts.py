@@ -174,9 +174,10 @@ def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System])
 
 def _named(where: str, reference: RowReference, ids: list[System]) -> System:
     """The row that a reference names."""
-    if (system := (reference.system, reference.first_stage)) not in ids:
-        raise UserError(f"{where} {system_name(system)} is not a row; the rows are {', '.join(map(system_name, ids))}")
-    return system
+    if reference.id not in ids:
+        known = ", ".join(map(system_name, ids))
+        raise UserError(f"{where} {system_name(reference.id)} is not a row; the rows are {known}")
+    return reference.id
 
 
 def _printed_values(

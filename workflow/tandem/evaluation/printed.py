@@ -103,8 +103,8 @@ def read_printed(path: Path, source: str, table: str) -> PrintedTable:
     Raises:
         UserError: no such file, source or table, other columns, or a value that is no number.
     """
-    state = path.stat()
-    printed = _percentages(path, state.st_mtime_ns, state.st_size)
+    status = path.stat() if path.is_file() else None  # what is missing is named by the reader
+    printed = _percentages(path, status and (status.st_mtime_ns, status.st_size))
     known = dict.fromkeys(f"{row.source}, {row.table}" for _, row in printed)
     if own := [(where, row) for where, row in printed if (row.source, row.table) == (source, table)]:
         for where, row in own:
@@ -114,7 +114,7 @@ def read_printed(path: Path, source: str, table: str) -> PrintedTable:
 
 
 @cache
-def _percentages(path: Path, changed: int, size: int) -> list[tuple[str, Printed]]:
+def _percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[str, Printed]]:
     """(`file:line`, line) of all percentages of a file, read once while it stays unchanged: eleven tables ask."""
     rows = ((where, Printed(**row)) for where, row in csv_rows(path, list(Printed._fields)))
     return [(where, row) for where, row in rows if row.unit == "percent"]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tandem.config.datasets import (
+    QRELS_FILES,
     Dataset,
     Dissimilar,
     Group,
@@ -14,7 +15,7 @@ from tandem.config.datasets import (
     Unlabelled,
     Windows,
 )
-from tandem.data.splits import QRELS_FILES, UNLABELLED, VALIDATED, qrels_files
+from tandem.data.splits import UNLABELLED, VALIDATED, qrels_files
 from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON, Stage

@@ -68,7 +68,7 @@ def _tune(ctx: Context, name: str, at: str, method: JSON, upstream: dict[str, St
     require_split(ctx, data, tune.split, f"{at}: is tuned")
     depth = cutoff(tune.measure) if "@" in tune.measure else run_depth(ctx, tune.split, data)
     params = json_of(tune) | method | {"depth": depth, "ignore_identical_ids": entry.ignore_identical_ids}
-    if method.get("fields", {}).keys() == method.get("field_b", {"": 0}).keys():
+    if "field_b" in method and method["field_b"].keys() == method["fields"].keys():
         params["b"] = params["b"][:1]  # no field reads it, k1 alone is chosen
     return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, dict(upstream))
 

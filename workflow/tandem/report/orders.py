@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tandem.config.tables import RowReference
 from tandem.evaluation.layouts import Layout, System, system_name
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.printed import Column
@@ -20,6 +19,11 @@ NOTE = (
 )
 
 
+Pair = tuple[System, System]
+Place = tuple[str, str, str]  # of a block
+Tests = dict[tuple[Place, Pair], Floats64]  # difference, p and margin, shape (3, measures)
+
+
 def fill_orders(
     layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]], blocks: Sequence[Block]
 ) -> list[Order]:
@@ -27,12 +31,12 @@ def fill_orders(
 
     Left out are those of rows that were not searched in one place: they have no differences query by query.
     """
-    pairs = [(_system(order.higher), _system(order.lower)) for order in layout.orders]
-    tests: dict[tuple[int, tuple[System, System]], Floats64] = {}  # of a block and a pair, shape (3, measures)
+    pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
+    tests: Tests = {}
     for block in blocks:
         if present := [pair for pair in pairs if {*pair} <= {*block.systems}]:
             numbers = block.compare(present).transpose(1, 0, 2)
-            tests |= {(id(block), pair): own for pair, own in zip(present, numbers, strict=True)}
+            tests |= {(block.place, pair): own for pair, own in zip(present, numbers, strict=True)}
     cells = [_cells(column, pairs, own, tests) for column, own in zip(columns, positions, strict=True)]
     orders = [
         Order(order.claim, system_name(higher), system_name(lower), [column[at] for column in cells])
@@ -41,22 +45,13 @@ def fill_orders(
     return [order for order in orders if any(cell.p is not None for cell in order.cells)]
 
 
-def _system(reference: RowReference) -> System:
-    return reference.system, reference.first_stage
-
-
-def _cells(
-    column: Column,
-    pairs: Sequence[tuple[System, System]],
-    positions: dict[System, Position],
-    tests: dict[tuple[int, tuple[System, System]], Floats64],
-) -> list[Cell]:
+def _cells(column: Column, pairs: Sequence[Pair], positions: dict[System, Position], tests: Tests) -> list[Cell]:
     """A column's cell for each pair; p is corrected over those that can be tested."""
     measured: dict[int, Floats64] = {}
     for at, pair in enumerate(pairs):
         higher, lower = (positions.get(system) for system in pair)
         if higher and lower and higher.block is lower.block:
-            measured[at] = tests[id(higher.block), pair][:, higher.measure]
+            measured[at] = tests[higher.block.place, pair][:, higher.measure]
     corrected = holm(np.array([p for _, p, _ in measured.values()])).tolist()
     cells = [Cell(column.measure, None)] * len(pairs)
     for (at, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):

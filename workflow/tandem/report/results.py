@@ -144,7 +144,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Order:
-    """An order of two rows that papers report: in the cells the difference of the two, its p, corrected, and margin."""
+    """Two rows in the order that papers report; the cells hold their difference, its corrected p and its margin."""
 
     claim: str
     higher: str

@@ -37,7 +37,7 @@ class Encoder:
 
     load = staticmethod(DualEncoder.load)
     blocks: type[Blocks] = Blocks  # what is stored
-    unit = ""  # of which a row is one, where it is no text
+    unit = ""  # what a row is; empty: a text
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from tandem.config.datasets import Dataset
+from tandem.config.datasets import QRELS_FILES, Dataset
 from tandem.data.files import Files
 from tandem.data.listing import Listing
 from tandem.data.reading import records, text_of, texts_of
+from tandem.data.roles import QRELS, Role
 from tandem.data.sources import Answers, DatasetJob, Passage, Query, dataset_format
-from tandem.data.sources.own_files import QRELS, JudgedFiles, Role
-from tandem.data.splits import QRELS_FILES, qrels_files
+from tandem.data.sources.own_files import JudgedFiles
+from tandem.data.splits import qrels_files
 from tandem.errors import UserError
 from tandem.stages.base import Json
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tandem.config import datasets
 from tandem.config.base import Items
-from tandem.config.datasets import Dataset
+from tandem.config.datasets import UNLABELLED_FILE, Dataset
 from tandem.data.collection import CORPUS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
@@ -23,8 +23,6 @@ from tandem.data.tables import stream
 from tandem.data.text import count_windows, cut, units_of, window_id
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
-
-UNLABELLED_FILE = "unlabelled.query.txt"
 
 
 def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
