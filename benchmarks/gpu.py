@@ -28,7 +28,7 @@ from tandem.models.device import device
 from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
-from tandem.plan.encoders import Shape
+from tandem.plan.sizes import Shape
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
 from tandem.training.objectives import Objective

@@ -13,6 +13,7 @@ from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer, run
 from tandem.models.lora import set_dropout
 from tandem.models.tokens import Template
+from tandem.plan.sizes import positions_in
 from tandem.store.artifact import open_artifact
 
 FAMILIES = (
@@ -196,6 +197,16 @@ def test_positions_that_start_after_the_padding_are_not_counted(family_folder):
             model(input_ids=torch.full((1, room + 1), 9))
         with pytest.raises(UserError, match=rf"texts allows inputs of {room + 1} tokens; the model .* takes {room}"):
             check_length(model, room + 1, "texts")
+
+
+def test_planning_knows_the_positions_that_the_stages_allow(family, family_folder):
+    folder = family_folder(family)
+    limit = positions_in(json.loads((folder / "config.json").read_text()))
+    model = load_encoder(folder)
+    check_length(model, limit or 10**6, "texts")
+    if limit:
+        with pytest.raises(UserError, match=f"takes {limit}"):
+            check_length(model, limit + 1, "texts")
 
 
 def test_what_is_no_encoder_is_refused_in_one_line(family_folder, make_job, tmp_path):

@@ -203,6 +203,7 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, de
     tiny, other = described_folder("tiny"), str(described_folder("other"))
     published = {"encoders": {"tiny": {"source": "folder", "path": str(tiny)}}}
     published |= {"rerankers": {"mini": {"source": "hub", "name": "org/mini", "revision": "0" * 40}}}
+    published |= {"lengths": {"query": 16, "passage": 64}}
     systems = ["bm25", "tiny", "tiny@binary", other, "bm25+mini", "de_bm25neg"]
     planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", systems=systems, **published)
     rows = {row.system: stage for row, stage in planned.tables["baseline"]}

@@ -136,7 +136,8 @@ def test_fewer_dimensions_and_linear_layers_are_part_of_the_key(planned):
 
 
 def test_what_nobody_describes_is_no_system(configured, encoder_folder):
-    planner = FullPlan(configured("encoder", str(encoder_folder)), ROOT).planner
+    config = configured("encoder", str(encoder_folder)) | {"lengths": {"query": 16, "passage": 64}}
+    planner = FullPlan(config, ROOT).planner
     with pytest.raises(UserError, match="its files do not say how a text's vector is made, .* say pooling: cls, mean"):
         planner.run("encoder", "test", "here")
 

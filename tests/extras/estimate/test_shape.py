@@ -8,7 +8,7 @@ from pytest import approx
 from torch.utils.flop_counter import FlopCounterMode
 
 from tandem.models.hub import load_encoder
-from tandem.plan.encoders import Shape
+from tandem.plan.sizes import Shape
 
 
 @pytest.fixture

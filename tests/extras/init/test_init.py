@@ -19,7 +19,7 @@ from tandem.extras.init.encoder import starting_encoder
 from tandem.extras.init.init import guess_language
 from tandem.extras.init.look import Look
 from tandem.extras.plan import FullPlan
-from tandem.plan.encoders import Shape
+from tandem.plan.sizes import Shape
 
 MOST_LINES = 25
 

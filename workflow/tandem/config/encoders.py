@@ -11,12 +11,13 @@ from tandem.config.representations import AnyRepresentation, Named
 
 
 class Shape(Section):
-    """Sizes of an encoder that has not been downloaded yet, for `estimate`."""
+    """Sizes of an encoder that has not been downloaded yet: for `estimate`, and to refuse what does not fit them."""
 
     layers: int = Field(description="transformer layers")
     hidden: int = Field(description="dimension of the states")
     feed_forward: int = Field(description="dimension within the feed-forward layers")
     vocabulary: int = Field(description="rows of the embedding matrix")
+    positions: int | None = Field(None, ge=1, description="tokens of the longest input, special ones included")
 
 
 class Prompts(Section):
@@ -81,13 +82,13 @@ class PublishedEncoder(Published):
     dense: Items[str] | None = Field(
         None, description="folders of linear layers between pooling and length 1, in order; null: those of its files"
     )
-    shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded, for `estimate`")
+    shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded")
 
 
 class Reranker(Published):
     """A published cross-encoder of transformers' form `…ForSequenceClassification`, an entry of `rerankers`."""
 
-    shape: Shape | None = Field(None, description="sizes of a re-ranker not yet downloaded, for `estimate`")
+    shape: Shape | None = Field(None, description="sizes of a re-ranker not yet downloaded")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -8,7 +8,7 @@ from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens
+from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens, tokens_to_read
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
@@ -174,7 +174,7 @@ def teachers(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str
     if distil.in_batch:
         name, where = distil.in_batch.from_, f"{at}.train.distil.in_batch.from"
         upstream["in_batch_teacher"] = dual_encoder(ctx, name, where)
-        upstream["in_batch_tokens"] = tokens(ctx, ctx.root(ctx.model_name(name), "dual"), data, "dual")
+        upstream["in_batch_tokens"] = tokens_to_read(ctx, ctx.root(ctx.model_name(name), "dual"), data, "dual")
     return upstream
 
 

@@ -1,129 +1,21 @@
-"""Starting encoders and token ids as stages, and how large an encoder is.
+"""Starting encoders, and the token ids that they read, as stages.
 
 Encoders are from the catalogue, a folder or the hub, or pre-trained by the DAG."""
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import get_args
 
 from tandem.config.base import Pooling
-from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PublishedEncoder, Reranker
+from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
 from tandem.errors import Unavailable, UserError
-from tandem.models.hub import package_folder
 from tandem.models.weights import weights_digest
 from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
+from tandem.plan.sizes import check_lengths
 from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, pretrained, published_entry, towers
 from tandem.store.files import sha256_once
-
-# transformers' families call the same numbers by different names.
-NAMES = {
-    "layers": ("num_hidden_layers", "n_layers", "num_layers"),
-    "hidden": ("hidden_size", "dim", "d_model"),
-    "feed_forward": ("intermediate_size", "hidden_dim", "d_ff"),
-    "vocabulary": ("vocab_size",),
-    "positions": ("max_position_embeddings",),
-}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """An encoder's sizes."""
-
-    layers: int
-    hidden: int
-    feed_forward: int
-    vocabulary: int
-    positions: int = 512
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Self:
-        """The shape in a Hugging Face `config.json`; a KeyError naming the number that it lacks."""
-        sizes = {}
-        for name, keys in NAMES.items():
-            present = [config[key] for key in keys if key in config]
-            if not present and name != "positions":
-                raise KeyError(keys[0])
-            if present:
-                sizes[name] = int(present[0])
-        return cls(**sizes)
-
-    @property
-    def parameters(self) -> int:
-        """Weights of BERT without its pooling layer: embeddings (two segments), matrices, biases and norms."""
-        h, f = self.hidden, self.feed_forward
-        layer = 4 * h * h + 2 * h * f + 9 * h + f
-        return (self.vocabulary + self.positions + 4) * h + self.layers * layer
-
-    def forward(self, texts: float, tokens: float) -> float:
-        """Floating-point operations of one forward pass; a multiplication and its addition count as two.
-
-        2 (4 h² + 2 h f) per token and layer for the matrix products, 4 n h for attention over n tokens (Kaplan et al.
-        2020, App. A, with attention in full); a backward pass costs twice as many again.
-
-        Args:
-            texts: number of texts (or pairs).
-            tokens: their mean length, special tokens included.
-        """
-        h, f = self.hidden, self.feed_forward
-        return texts * tokens * self.layers * (2 * (4 * h * h + 2 * h * f) + 4 * tokens * h)
-
-    def activations(self, tokens: float, length: float, bytes_each: int = 2) -> float:
-        """Bytes of the activations that the backward pass of so many tokens in texts of `length` needs.
-
-        Per token and layer about 34 h bytes at two bytes a number, and 5 n a with attention in full (Korthikanti et al.
-        2022, Eq. 1); heads are of 64 dimensions.
-        """
-        heads = max(1, self.hidden // 64)
-        return tokens * self.layers * (17 * self.hidden + 2.5 * length * heads) * bytes_each
-
-
-def encoder_of(stage: Stage) -> Stage:
-    """The stage that decides an encoder's sizes: that behind token ids, or what a pre-trained one started from."""
-    for role in ("encoder", "start"):
-        if role in stage.upstream:
-            return encoder_of(stage.upstream[role])
-    return stage
-
-
-def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
-    """An encoder's sizes.
-
-    Args:
-        stage: an encoder's stage, or the token ids of its tokenizer.
-        entries: the configuration's `encoders` and `rerankers`: an entry's `shape` has the sizes of what is not here
-            yet.
-    """
-    encoder = encoder_of(stage)
-    params = encoder.values
-    if all(params.get(key) is not None for key in NAMES):  # its vocabulary is learned here
-        return Shape(*(int(params[key]) for key in NAMES))
-    folders = [Path(encoder.folder) / "hf"] if Path(encoder.manifest).is_file() else []
-    if params.get("source") == "package":
-        folders.append(package_folder(params["package"], params["folder"] or ""))
-    if "path" in encoder.execution:
-        folders.append(Path(encoder.execution["path"]))
-    for folder in folders:
-        if (folder / "config.json").is_file():
-            return _first_layers(Shape.of(json.loads((folder / "config.json").read_text())), params)
-    for entry in entries.values():
-        if not isinstance(entry, PublishedEncoder | Reranker) or not entry.shape:
-            continue
-        if (entry.name or entry.package) == (params["name"] or params["package"]):
-            return _first_layers(Shape(**entry.shape.model_dump()), params)
-    raise UserError(
-        f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "
-        f"encoders.<name>.shape: {{layers, hidden, feed_forward, vocabulary}}"
-    )
-
-
-def _first_layers(shape: Shape, params: Mapping[str, Any]) -> Shape:
-    """The sizes of an encoder of which only the first `layers` are used."""
-    return replace(shape, layers=min(shape.layers, params.get("layers") or shape.layers))
 
 
 def encoder(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> Stage:
@@ -221,6 +113,12 @@ def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
     return ctx.memo["tokens", name, data, part]
 
 
+def tokens_to_read(ctx: Context, name: str, data: str, part: str) -> Stage:
+    """The same for what the encoder itself computes with; a `UserError` if it has fewer positions than they need."""
+    check_lengths(ctx, name, encoder(ctx, name), part)
+    return tokens(ctx, name, data, part)
+
+
 def dual_encoder(ctx: Context, system: str, where: str) -> Stage:
     """The stage of a dual encoder, trained or not; `where` names the key that refers to it."""
     name = ctx.untrained(system)
@@ -231,7 +129,7 @@ def encoded(ctx: Context, kind: str, system: str, label: str, params: JSON, wher
     """The stage of a kind that encodes passages or queries of a dataset by a dual encoder, trained or not."""
     model = dual_encoder(ctx, system, where)
     # By the system's name: an equal model of another variant may have lent the stage its own.
-    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
+    read = tokens_to_read(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
     return ctx.stage(kind, data, f"{model.name}.{label}", params, upstream, ctx.execution("attention", "compile"))
 
@@ -254,7 +152,7 @@ def judge_with_tokens(
     """A model that scores pairs, and the token ids that it reads; see `judges`."""
     dual = pair_scoring_dual(ctx, name)
     model, part = (ctx.model(name, where, objectives), "cross") if dual is None else (dual, "dual")
-    return model, tokens(ctx, ctx.root(ctx.model_name(name), part), data, part)
+    return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), part), data, part)
 
 
 def pair_scoring_dual(ctx: Context, name: str) -> Stage | None:

@@ -17,9 +17,10 @@ from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teachers, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
 from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
-from tandem.plan.encoders import encoder, tokens
+from tandem.plan.encoders import encoder, tokens_to_read
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import embedded_queries, run, score_by, vectors
+from tandem.plan.sizes import check_model
 from tandem.plan.towers import UNDESCRIBED, described_representation, towers
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
@@ -40,7 +41,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if isinstance(entry, JointModel):
         upstream["retriever"] = _start(ctx, f"{at}.init.retriever", entry.init.retriever, DUAL_PARTS)
         upstream["reranker"] = _start(ctx, f"{at}.init.reranker", entry.init.reranker, CROSS_PARTS)
-        upstream["cross_tokens"] = tokens(ctx, ctx.root(name, "cross"), data)
+        upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
     else:
         # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
         fit = DUAL_PARTS if part == "dual" else ("cross", "joint", "dual")
@@ -52,7 +53,9 @@ def plan_model(ctx: Context, name: str) -> Stage:
         **_towers(ctx, name, entry, part),
     }
     check_used(at, entry, params)
-    upstream["tokens"] = tokens(ctx, ctx.root(name, part), data, part)
+    for each in PARTS[entry.objective]:
+        check_model(ctx, at, entry, encoder(ctx, ctx.root(name, each)), params)
+    upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), data, part)
     upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
     if distil := getattr(train, "distil", None):
         upstream |= teachers(ctx, at, distil, lists["candidates"], data)

@@ -17,9 +17,10 @@ from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, search
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import dual_encoder, encoded, judge_with_tokens, judges, shape_of
+from tandem.plan.encoders import dual_encoder, encoded, judge_with_tokens, judges
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.rerankers import rerank_by_llm
+from tandem.plan.sizes import dimension
 from tandem.registry import options_of
 from tandem.retrieval.indexes.types import SEARCHED, check
 from tandem.stages import KINDS
@@ -245,18 +246,10 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     params = index_params(index_entry(ctx, name, f"indexes.{name}"), ctx.settings.seed)
     if passages.kind == "embeddings":  # of tokens' vectors, how many there are and their size is known later
         rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-        check(params, f"indexes.{name}", rows, _dimension(ctx, passages) if params.m else None)
+        size = dimension(ctx, passages.upstream["model"].values, passages.upstream["tokens"]) if params.m else None
+        check(params, f"indexes.{name}", rows, size)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
-
-
-def _dimension(ctx: Context, passages: Stage) -> int | None:
-    """The vectors' dimension, if the encoder's files or its entry tell it."""
-    try:
-        dim: int | None = passages.upstream["model"].values.get("dim")
-        return dim or shape_of(passages.upstream["tokens"], ctx.settings.encoders).hidden
-    except UserError:
-        return None
 
 
 def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:

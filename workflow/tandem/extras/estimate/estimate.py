@@ -16,8 +16,8 @@ from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
 from tandem.extras.plan import FullPlan
-from tandem.plan.encoders import shape_of
 from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.sizes import published_entries, shape_of
 from tandem.stages import KINDS
 
 BINDING = {
@@ -86,7 +86,7 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
         raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
 
     memory = (hardware.activation_bytes, hardware.held)
-    entries = {**settings.encoders, **settings.rerankers}
+    entries = published_entries(settings)
     return Setting(sizes, lambda stage: shape_of(stage, entries), settings.execution, *memory)
 
 

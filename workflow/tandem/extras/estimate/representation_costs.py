@@ -2,8 +2,8 @@
 
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LIGHT, bm25_memory, bm25_rows, run_bytes
-from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
+from tandem.plan.sizes import Shape
 
 ORDER = 24  # bytes a passage whose id's place in alphabetical order is mapped
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about

@@ -16,8 +16,8 @@ from tandem.config.datasets import Dataset
 from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import read_yaml
 from tandem.errors import UserError, nearest
-from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
+from tandem.plan.sizes import Shape
 from tandem.registry import Registry
 from tandem.stages import KINDS, Params
 from tandem.store.artifact import MANIFEST

@@ -6,8 +6,8 @@ from math import ceil
 from tandem.extras.estimate.representation_costs import logits
 from tandem.extras.estimate.resources import DUAL_SPECIAL, PROCESS, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import EVERY
-from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
+from tandem.plan.sizes import Shape
 from tandem.training.instances import visits_in
 from tandem.training.lists import VALIDATIONS, steps_within, validations_within
 

@@ -15,7 +15,7 @@ from tandem.errors import UserError
 from tandem.extras.estimate.resources import tokens_of
 from tandem.extras.init.encoder import StartingEncoder
 from tandem.extras.init.look import Look
-from tandem.plan.encoders import Shape
+from tandem.plan.sizes import Shape
 from tandem.store.environment import printed
 
 # What Anserini has analyzers for; other languages are split at white space.

@@ -16,9 +16,9 @@ from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations
 from tandem.models.described import LIBRARY, METADATA, described_towers, longest_input
 from tandem.plan.context import json_of
-from tandem.plan.encoders import Shape, shape_of
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
+from tandem.plan.sizes import Shape, positions_in, published_entries, shape_of
 from tandem.plan.towers import (
     HUB,
     TOWERS,
@@ -70,7 +70,7 @@ def starting_encoder(name: str, language: str) -> StartingEncoder:
     planner = Planner(load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT), Stages())
     stage, vectors = planner.encoder(chosen), towers(planner.ctx, chosen)
     try:
-        shape = shape_of(stage, planner.settings.encoders)
+        shape = shape_of(stage, published_entries(planner.settings))
     except UserError:
         shape = None
     zero_shot = "pooling" in vectors and (bool(name) or "normalize" in vectors)
@@ -84,10 +84,10 @@ def hub_entry(name: str) -> Raw:
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(DESCRIBING), etag_timeout=10))
-        shape = asdict(Shape.of(json.loads((folder / "config.json").read_text(encoding="utf-8"))))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        shape = asdict(Shape.of(config)) | {"positions": positions_in(config)}
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError, KeyError):
         return {}
-    shape.pop("positions")
     return {"source": "hub", "name": name, "revision": folder.name, **described_towers(folder), "shape": shape}
 
 

@@ -1,0 +1,63 @@
+"""What does not fit an encoder is refused before anything runs, where its sizes are known here."""
+
+import pytest
+from tiny_project import ROOT
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+
+@pytest.fixture
+def plan(configured, overridden):
+    """`plan({a/b: value, …})`: the default with these keys; its encoder has 6 layers, 512 positions, 384 numbers."""
+    return lambda keys: FullPlan(overridden(configured(), keys), ROOT)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"lengths/passage": 600}, r"lengths.passage is 600, but minilm takes 512, 2 of them .*allowed: ≤ 510"),
+        ({"lengths/query": 511, "lengths/passage": 100}, "lengths.query is 511, but .*allowed: ≤ 510"),
+        # 40 + 470 and three special ones
+        (
+            {"lengths/query": 40, "lengths/passage": 470},
+            r"pairs of 513 tokens .*minilm takes 512; .*lengths.pair to 512",
+        ),
+        ({"lengths/query": 40, "lengths/passage": 490, "lengths/pair": 513}, "pairs of 513 tokens"),
+        ({"models/ce_bm25neg/train/freeze_layers": 6}, "models.ce_bm25neg.train.freeze_layers is 6, .* below 6"),
+        ({"models/de_bm25neg/train/matryoshka": [384]}, "models.de_bm25neg.train.matryoshka is 384, .* below 384"),
+    ],
+)
+def test_what_does_not_fit_is_named(plan, keys, line):
+    with pytest.raises(UserError, match=line) as error:
+        plan(keys)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"lengths/query": 40, "lengths/passage": 469},
+        {"lengths/query": 40, "lengths/passage": 500, "lengths/pair": 512},
+        {"models/ce_bm25neg/train/freeze_layers": 5, "models/de_bm25neg/train/matryoshka": [383, 64]},
+    ],
+)
+def test_what_just_fits_is_planned(plan, keys):
+    plan(keys)
+
+
+def test_an_entry_says_the_sizes_of_an_encoder_that_is_not_here(plan):
+    shape = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
+    mine = {"source": "hub", "name": "org/mine", "revision": "0" * 40, "pooling": "mean", "shape": shape}
+    keys = {"encoder": "mine", "lengths/passage": 600}
+    plan(keys | {"encoders/mine": mine})
+    with pytest.raises(UserError, match=r"lengths.passage is 600, but mine takes 256, .*allowed: ≤ 254"):
+        plan(keys | {"encoders/mine": mine | {"shape": shape | {"positions": 256}}})
+
+
+def test_an_encoder_that_the_graph_makes_has_the_positions_of_its_entry(plan):
+    mine = {"source": "pretrain", "objective": "crop", "positions": 144}
+    keys = {"encoders/mine": mine, "encoder": "mine", "lengths/query": 16}
+    plan(keys | {"lengths/passage": 125})
+    with pytest.raises(UserError, match="pairs of 145 tokens .*mine takes 144"):
+        plan(keys | {"lengths/passage": 126})

@@ -1,0 +1,233 @@
+"""How large an encoder is, and what does not fit it: longer texts, more frozen layers, longer cuts of its vectors.
+
+What is known of it here is used, so that such a mistake is named before anything runs: a configuration's own sizes, an
+encoder's files, or its entry's `shape`. Training, encoding and re-ranking refuse the rest when they begin.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from tokenizers import Tokenizer
+
+from tandem.config.encoders import Encoder, PublishedEncoder, Reranker
+from tandem.config.encoders import Shape as EntryShape
+from tandem.config.models import ModelEntry
+from tandem.config.settings import Settings
+from tandem.errors import UserError
+from tandem.models.described import read_json
+from tandem.models.hub import description, package_folder
+from tandem.plan.context import Context
+from tandem.plan.graph import JSON, Stage
+
+# transformers' families call the same numbers by different names.
+NAMES = {
+    "layers": ("num_hidden_layers", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "dim", "d_model"),
+    "feed_forward": ("intermediate_size", "hidden_dim", "d_ff"),
+    "vocabulary": ("vocab_size",),
+    "positions": ("max_position_embeddings",),
+}
+BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")  # their positions are counted from behind the padding
+CONFIG = "config.json"
+MOST_SPECIAL = 4  # tokens around a pair, in any family here
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An encoder's sizes."""
+
+    layers: int
+    hidden: int
+    feed_forward: int
+    vocabulary: int
+    positions: int = 512
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """The shape in a Hugging Face `config.json`; a KeyError naming the number that it lacks."""
+        sizes = {}
+        for name, keys in NAMES.items():
+            present = [config[key] for key in keys if key in config]
+            if not present and name != "positions":
+                raise KeyError(keys[0])
+            if present:
+                sizes[name] = int(present[0])
+        return cls(**sizes)
+
+    @property
+    def parameters(self) -> int:
+        """Weights of BERT without its pooling layer: embeddings (two segments), matrices, biases and norms."""
+        h, f = self.hidden, self.feed_forward
+        layer = 4 * h * h + 2 * h * f + 9 * h + f
+        return (self.vocabulary + self.positions + 4) * h + self.layers * layer
+
+    def forward(self, texts: float, tokens: float) -> float:
+        """Floating-point operations of one forward pass; a multiplication and its addition count as two.
+
+        2 (4 h² + 2 h f) per token and layer for the matrix products, 4 n h for attention over n tokens (Kaplan et al.
+        2020, App. A, with attention in full); a backward pass costs twice as many again.
+
+        Args:
+            texts: number of texts (or pairs).
+            tokens: their mean length, special tokens included.
+        """
+        h, f = self.hidden, self.feed_forward
+        return texts * tokens * self.layers * (2 * (4 * h * h + 2 * h * f) + 4 * tokens * h)
+
+    def activations(self, tokens: float, length: float, bytes_each: int = 2) -> float:
+        """Bytes of the activations that the backward pass of so many tokens in texts of `length` needs.
+
+        Per token and layer about 34 h bytes at two bytes a number, and 5 n a with attention in full (Korthikanti et al.
+        2022, Eq. 1); heads are of 64 dimensions.
+        """
+        heads = max(1, self.hidden // 64)
+        return tokens * self.layers * (17 * self.hidden + 2.5 * length * heads) * bytes_each
+
+
+def encoder_of(stage: Stage) -> Stage:
+    """The stage that decides an encoder's sizes: that behind token ids, or what a pre-trained one started from."""
+    for role in ("encoder", "start"):
+        if role in stage.upstream:
+            return encoder_of(stage.upstream[role])
+    return stage
+
+
+def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
+    """An encoder's sizes.
+
+    Args:
+        stage: an encoder's stage, or the token ids of its tokenizer.
+        entries: see `published_entries`.
+    """
+    encoder = encoder_of(stage)
+    params = encoder.values
+    if all(params.get(key) is not None for key in NAMES):  # its vocabulary is learned here
+        return Shape(*(int(params[key]) for key in NAMES))
+    if folder := _files(encoder):
+        return _first_layers(Shape.of(read_json(folder / CONFIG)), params)
+    if shape := _entry_shape(params, entries):
+        return _first_layers(Shape(**shape.model_dump(exclude_none=True)), params)
+    raise UserError(
+        f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "
+        f"encoders.<name>.shape: {{layers, hidden, feed_forward, vocabulary}}"
+    )
+
+
+def _files(encoder: Stage) -> Path | None:
+    """The folder of an encoder's files, if it is here."""
+    params = encoder.values
+    folders = [Path(encoder.folder) / "hf"] if Path(encoder.manifest).is_file() else []
+    if params.get("source") == "package":
+        folders.append(package_folder(params["package"], params["folder"] or ""))
+    if "path" in encoder.execution:
+        folders.append(Path(encoder.execution["path"]))
+    if "vectors" in encoder.execution and params.get("source") == "hub":  # what describes it was read
+        folders += filter(None, [description(params["name"], params["revision"], fetch=False)])
+    return next((folder for folder in folders if (folder / CONFIG).is_file()), None)
+
+
+def _entry_shape(params: Mapping[str, Any], entries: Mapping[str, Encoder]) -> EntryShape | None:
+    """The `shape` of the entry that an encoder's parameters are from."""
+    published = [entry for entry in entries.values() if isinstance(entry, PublishedEncoder | Reranker)]
+    names = params.get("name") or params.get("package")
+    return next((entry.shape for entry in published if entry.shape and (entry.name or entry.package) == names), None)
+
+
+def _first_layers(shape: Shape, params: Mapping[str, Any]) -> Shape:
+    """The sizes of an encoder of which only the first `layers` are used."""
+    return replace(shape, layers=min(shape.layers, params.get("layers") or shape.layers))
+
+
+def dimension(ctx: Context, vectors: JSON, encoder: Stage) -> int | None:
+    """How many numbers the vectors of an encoder have, if `vectors`, its files or its entry tell it.
+
+    Args:
+        vectors: how it makes them, as `towers` or a model's parameters say.
+    """
+    if vectors.get("dim") or vectors.get("dense"):
+        return vectors.get("dim")
+    return shape.hidden if (shape := _known_shape(ctx, encoder)) else None
+
+
+def published_entries(settings: Settings) -> dict[str, Encoder]:
+    """A configuration's encoders and re-rankers, any of which may say the sizes of its files."""
+    return {**settings.encoders, **settings.rerankers}
+
+
+def _known_shape(ctx: Context, encoder: Stage) -> Shape | None:
+    try:
+        return shape_of(encoder, published_entries(ctx.settings))
+    except (UserError, KeyError):
+        return None
+
+
+def positions_of(encoder: Stage, entries: Mapping[str, Encoder]) -> int | None:
+    """Tokens of the longest input that an encoder takes, special ones included; None where nothing here says it."""
+    params = encoder.values
+    if params.get("positions") is not None:
+        return int(params["positions"])
+    if folder := _files(encoder):
+        return positions_in(read_json(folder / CONFIG))
+    shape = _entry_shape(params, entries)
+    return shape.positions if shape else None
+
+
+def positions_in(config: Mapping[str, Any]) -> int | None:
+    """The same by a Hugging Face `config.json`."""
+    limit: int | None = config.get("max_position_embeddings")
+    if limit and (family := config.get("model_type")) in BEHIND_PADDING:
+        return limit - (1 if family == "mpnet" else config.get("pad_token_id", 1)) - 1
+    return limit
+
+
+def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
+    """Refuse `lengths` of which the inputs of an encoder, or a model that starts from it, are longer than it takes.
+
+    Args:
+        stage: the encoder's.
+        part: `dual` reads single texts, `cross` pairs of a query and a passage.
+    """
+    encoder, lengths = encoder_of(stage), ctx.settings.lengths
+    limit = positions_of(encoder, published_entries(ctx.settings))
+    if limit is None:
+        return
+    texts = lengths.query + lengths.passage if part == "cross" else max(lengths.query, lengths.passage)
+    if texts + MOST_SPECIAL <= limit:
+        return
+    special = _special_tokens(_files(encoder), part == "cross")
+    if part == "dual" and texts + special > limit:
+        side = "query" if lengths.query > lengths.passage else "passage"
+        most = f"{name} takes {limit}, {special} of them special ones; allowed: ≤ {limit - special}"
+        raise UserError(f"lengths.{side} is {texts}, but {most}")
+    if part == "cross" and (needed := min(texts + special, lengths.pair or texts + special)) > limit:
+        pairs = f"lengths allow pairs of {needed} tokens (query {lengths.query}, passage {lengths.passage}"
+        hint = f"lower one, or set lengths.pair to {limit} or less, which cuts pairs"
+        raise UserError(f"{pairs}, special {special}), but {name} takes {limit}; {hint}")
+
+
+@cache
+def _special_tokens(folder: Path | None, pair: bool) -> int:
+    """The tokens that stand around a text or a pair, by the tokenizer's files; BERT's where these are not here."""
+    path = folder / "tokenizer.json" if folder else Path()
+    if not path.is_file():
+        return 3 if pair else 2
+    tokenizer = Tokenizer.from_file(str(path))
+    return int(tokenizer.num_special_tokens_to_add(pair))
+
+
+def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params: JSON) -> None:
+    """Refuse more frozen layers than an encoder has, and cuts of vectors that are no shorter than these.
+
+    Args:
+        at: the path of the model's entry.
+        params: those of its stage.
+    """
+    frozen, cut = entry.train.freeze_layers, max(getattr(entry.train, "matryoshka", ()), default=0)
+    if frozen and (shape := _known_shape(ctx, encoder)) and frozen >= shape.layers:
+        has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"
+        raise UserError(f"{at}.train.freeze_layers is {frozen}, but {has}")
+    if cut and (size := dimension(ctx, params, encoder)) and cut >= size:
+        raise UserError(f"{at}.train.matryoshka is {cut}, but vectors have {size} numbers; allowed: below {size}")
