@@ -16,6 +16,7 @@ from tandem.store.files import sha256
 
 ROOT = Path(__file__).parents[2]
 TYPES = "sentence_transformers.models."
+SHORT = {"lengths": {"query": 16, "passage": 64}}  # the tiny encoder has 96 positions
 
 
 def describe(folder, pooling, *modules):
@@ -72,7 +73,7 @@ def mine(encoder_folder, tmp_path):
 
 def test_a_folder_is_planned_with_its_own_pooling(configured, mine, encoder_folder):
     def shape(**keys):
-        config = configured("encoder", keys.pop("encoder", "own")) | {"encoders": {"own": keys} if keys else {}}
+        config = configured("encoder", keys.pop("encoder", "own")) | SHORT | {"encoders": {"own": keys} if keys else {}}
         params = FullPlan(config, ROOT).planner.model("de_bm25neg", "here").values
         return params["pooling"], params["normalize"], params["temperature"]
 
@@ -87,7 +88,7 @@ def test_a_folder_is_planned_with_its_own_pooling(configured, mine, encoder_fold
 def test_weights_of_a_folder_are_hashed_once_for_all_variants(configured, mine, monkeypatch):
     hashed = []
     monkeypatch.setattr(files, "sha256", lambda path: hashed.append(path) or sha256(path))
-    config = configured("encoder", str(mine)) | {"seeds": [1, 2, 3]}
+    config = configured("encoder", str(mine)) | SHORT | {"seeds": [1, 2, 3]}
     FullPlan(config, ROOT)
     assert hashed == [mine / "model.safetensors"]
     (mine / "model.safetensors").write_bytes(b"others")
@@ -111,7 +112,7 @@ def hub(mine, tmp_path, monkeypatch):
 
 def test_a_hub_name_is_planned_by_its_files_in_the_cache_or_not_at_all(configured, hub):
     def model(encoder):
-        return FullPlan(configured("encoder", encoder), ROOT).planner.model("de_bm25neg", "here")
+        return FullPlan(configured("encoder", encoder) | SHORT, ROOT).planner.model("de_bm25neg", "here")
 
     params = model("org/mine").values
     assert (params["pooling"], params["normalize"], params["temperature"]) == ("mean", True, 0.05)
@@ -122,7 +123,7 @@ def test_a_hub_name_is_planned_by_its_files_in_the_cache_or_not_at_all(configure
 
 
 def test_a_folder_or_a_hub_name_is_a_system_as_it_is(configured, hub, mine):
-    config = configured() | {"systems": [str(mine), "org/mine", "org/mine+ce_bm25neg"]}
+    config = configured() | SHORT | {"systems": [str(mine), "org/mine", "org/mine+ce_bm25neg"]}
     plan = FullPlan(config, ROOT)
     rows = {row.system: stage for row, stage in plan.tables["baseline"]}
     assert list(rows) == ["BM25", str(mine), "org/mine"]

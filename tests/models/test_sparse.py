@@ -1,11 +1,13 @@
 """Sparse encoders: SPLADE's formula by hand, and sentence-transformers' SparseEncoder on the saved folders."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
 from pytest import approx
+from safetensors.torch import load_file, save_file
 from tiny_sparse import masked_lm_folder, start
 from transformers import AutoTokenizer
 
@@ -13,8 +15,10 @@ from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.described import described_towers
 from tandem.models.dual import dot_scores, encode_batches
+from tandem.models.hub import run
 from tandem.models.sparse import SparseEncoder, largest, sparse_rows, splade
 from tandem.models.tokens import Tokens
+from tandem.models.weights import weights_digest
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +116,82 @@ def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):
         vectors = ours.encode("passage", [opened.passages[1]], opened.template, "fp32")
     text = AutoTokenizer.from_pretrained(folder).decode(opened.passages[1])
     assert torch.allclose(vectors, theirs.encode([text], show_progress_bar=False).to_dense(), atol=1e-5)
+
+
+@pytest.fixture(params=["a folder a part", "passages' encoder in the folder itself"])
+def inference_free(request, tmp_path, folder):
+    """A SparseEncoder of sentence-transformers that gives queries' tokens fixed weights; in its folder, and opened."""
+    from sentence_transformers import SparseEncoder as Theirs
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    weights = torch.linspace(0.1, 3, len(tokenizer))
+    encoder = [Transformer(str(folder), transformer_task="fill-mask"), SpladePooling("max", "log1p_relu")]
+    queries = SparseStaticEmbedding(tokenizer, weight=weights)
+    router = Router.for_query_document([queries], encoder, default_route="document")
+    theirs = Theirs(modules=[router], device="cpu")
+    theirs.save(str(tmp_path))
+    if not request.param.startswith("a folder"):  # as OpenSearch publishes its models
+        place = next(tmp_path.glob("document_0_*"))
+        for path in place.iterdir():
+            path.rename(tmp_path / path.name)
+        text = (tmp_path / "router_config.json").read_text()
+        (tmp_path / "router_config.json").write_text(text.replace(f'"{place.name}"', '""'))
+        theirs = Theirs(str(tmp_path), device="cpu", local_files_only=True)
+    return tmp_path, theirs
+
+
+def adopted(make_job, source, out):
+    """The files of the stage `encoder` of a folder."""
+    run(make_job("encoder", out, {"source": "folder"}, {}, {"path": str(source)}))
+    return out / "hf"
+
+
+def test_published_weights_of_queries_tokens_are_read(inference_free, tokens, dataset, make_job, tmp_path):
+    source, theirs = inference_free
+    described = described_towers(source)
+    assert described["representation"]["queries"] == "tokens"
+    assert described["representation"]["activation"] == "log1p_relu"
+    hf = adopted(make_job, source, tmp_path / "encoder-0123456789")
+    ours = start(hf, **{key: value for key, value in described["representation"].items() if key != "type"}).eval()
+    opened, questions = Tokens.open(tokens), list(Collection(dataset).queries("train").values())
+    tokenizer = AutoTokenizer.from_pretrained(hf)
+    ids = [np.array(text) for text in tokenizer(questions, add_special_tokens=False)["input_ids"]]
+    texts = [tokenizer.decode(opened.passages[i]) for i in range(5)]
+    with torch.inference_mode():
+        queries = ours.encode("query", ids, opened.template, "fp32")
+        passages = ours.encode("passage", [opened.passages[i] for i in range(5)], opened.template, "fp32")
+    assert torch.equal(queries, theirs.encode_query(questions, show_progress_bar=False).to_dense())
+    assert queries.unique().numel() > 10
+    assert torch.allclose(passages, theirs.encode_document(texts, show_progress_bar=False).to_dense(), atol=1e-5)
+    assert described_towers(hf) == described  # what the stage wrote says the same
+    ours.save(tmp_path / "saved", tokenizer)
+    again = SparseEncoder.load(tmp_path / "saved").eval()
+    with torch.inference_mode():
+        assert torch.equal(again.encode("query", ids, opened.template, "fp32"), queries)
+
+
+def test_other_weights_of_queries_tokens_are_another_encoder(inference_free):
+    source, _ = inference_free
+    before, path = weights_digest(source), next(source.glob("query_0_*")) / "model.safetensors"
+    save_file({"weight": load_file(path)["weight"] * 2}, path)
+    assert weights_digest(source) != before
+    path.unlink()
+    with pytest.raises(UserError, match=r"query_0_.*: model.safetensors is missing"):
+        weights_digest(source)
+
+
+def test_queries_with_a_tokenizer_of_their_own_are_refused(inference_free, make_job, tmp_path):
+    source, _ = inference_free
+    path = next(source.glob("query_0_*")) / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["the"], vocabulary["is"] = vocabulary["is"], vocabulary["the"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="its tokenizer is not that of the passages"):
+        adopted(make_job, source, tmp_path / "encoder-0123456789")
+    assert not (tmp_path / "encoder-0123456789/stage.json").exists()
 
 
 def test_texts_in_batches_give_the_weights_of_each_alone(folder, tokens, monkeypatch):

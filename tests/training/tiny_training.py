@@ -25,7 +25,8 @@ from tandem.models.poly import PolyEncoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.spade import EXPANSION, Spade
-from tandem.models.sparse import SparseEncoder, StaticQueries
+from tandem.models.sparse import SparseEncoder
+from tandem.models.static_queries import StaticQueries
 from tandem.models.tokens import Template, Tokens
 from tandem.models.uhd import UltraHighDimensional
 from tandem.models.unicoil import UniCoil

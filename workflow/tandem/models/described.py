@@ -7,7 +7,7 @@ these libraries, which take seconds to import; a test compares what is read with
 import json
 import string
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from tandem.config.base import Pooling
 from tandem.errors import UserError
@@ -29,6 +29,15 @@ LENGTHS = (
 )
 MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_prefix", "doc_token_id")}  # their keys
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
+ROUTER = "router_config.json"
+
+
+class StaticQueriesFiles(NamedTuple):
+    """Folders of a sparse encoder of passages alone: weights of queries' tokens, the encoder, and its pooling."""
+
+    queries: Path
+    passages: Path
+    pooling: Path
 
 
 def described_towers(folder: Path) -> Json:
@@ -56,6 +65,8 @@ def described_towers(folder: Path) -> Json:
         return _pylate(folder, modules)
     if names in SPARSE:
         return _described_sparse(folder, folder / modules[1][1] / "config.json")
+    if names == ["Router"] and (static := static_queries(folder)):
+        return _described_sparse(folder, static.pooling / "config.json", queries="tokens")
     if others := [name for name in names if name not in ("Transformer", "Pooling", "Dense", "Normalize")]:
         raise _unknown(listed, f"the module {others[0]}")
     dense = [path for name, path in modules if name == "Dense"]
@@ -172,18 +183,39 @@ def _require(path: Path, config: Json, *keys: str) -> None:
         raise UserError(f"{path}: does not say {', '.join(missing)}; add what the model was trained with")
 
 
-def _described_sparse(folder: Path, path: Path) -> Json:
+def _described_sparse(folder: Path, path: Path, **known: str) -> Json:
     """The same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
     config, library = read_json(path), read_optional(folder / LIBRARY)
     if (similarity := library.get("similarity_fn_name") or "dot") != "dot":
         raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
-    _check_inputs(folder)
+    _check_inputs(encoder_files(folder))
     keys = {"pooling": "pooling_strategy", "activation": "activation_function"}
-    options = {key: config[theirs] for key, theirs in keys.items() if theirs in config}
+    options = {key: config[theirs] for key, theirs in keys.items() if theirs in config} | known
     top = {"top": library["max_active_dims"]} if library.get("max_active_dims") else {}
     towers = {"pooling": "max", "normalize": False, "temperature": 1.0}
     prompts = _prompts(folder / LIBRARY, library)
     return towers | {"representation": {"type": "sparse"} | options | top} | ({"prompts": prompts} if prompts else {})
+
+
+def static_queries(folder: Path) -> StaticQueriesFiles | None:
+    """Where a sparse encoder whose queries go through no network has its parts; None of any other folder.
+
+    sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
+    """
+    config = read_optional(folder / ROUTER)
+    structure, types = config.get("structure"), config.get("types")
+    if not isinstance(structure, dict) or not isinstance(types, dict):
+        return None
+    routes = [structure.get(side) or [] for side in ("query", "document")]
+    names = [[str(types.get(place)).rpartition(".")[2] for place in places] for places in routes]
+    if names[0] != ["SparseStaticEmbedding"] or names[1] not in SPARSE:
+        return None
+    return StaticQueriesFiles(*(folder / str(place) for places in routes for place in places))
+
+
+def encoder_files(folder: Path) -> Path:
+    """The folder with an encoder's weights and tokenizer: itself, or that of its passages' encoder."""
+    return static.passages if (static := static_queries(folder)) else folder
 
 
 def longest_input(folder: Path) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 from tandem.cluster import faults
 from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.models.described import METADATA, described_towers, markers
+from tandem.models.described import METADATA, described_towers, encoder_files, markers, static_queries
 from tandem.models.weights import INDEX, WEIGHTS, weight_files, weights_digest
 from tandem.stages.base import Json
 from tandem.stages.training import EncoderParams
@@ -25,27 +25,34 @@ FILES = (
     *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
     *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
 )
+# Of a sparse encoder of passages alone: the weights of its parts.
+PARTS = ("query_0_*/model.safetensors", "document_0_*/model.safetensors")
 
 
 def run(job: Job[EncoderParams]) -> None:
     """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
     source, commit = locate(job)
-    check_folder(source)
+    files, static = encoder_files(source), static_queries(source)
+    check_folder(files)
     weights, expected = weights_digest(source), job.params.sha256
     if expected and weights != expected:
-        first, *shards = weight_files(source)
+        first, *shards = weight_files(files)
         where = f"{first} to {shards[-1].name}" if shards else first
         raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
     if planned := job.execution.vectors:
         require_vectors(job, source, planned)
     with writing(job) as draft:
         for pattern in FILES:
-            for path in sorted(source.glob(pattern)):
-                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
+            for path in sorted(files.glob(pattern)):
+                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(files)}"))
         if markers(source):
             from tandem.models.multi import adopt
 
             adopt(source, draft.folder / "hf")
+        if static:
+            from tandem.models.static_queries import adopt_static
+
+            adopt_static(static, draft.folder / "hf")
         if job.params.layers:
             load_encoder(source, job.params.layers).save_pretrained(draft.folder / "hf")
             (draft.folder / "hf" / INDEX).unlink(missing_ok=True)  # of shards, which are now one file
@@ -90,7 +97,7 @@ def download(name: str, revision: str) -> tuple[Path, str]:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES, *PARTS]))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise _unavailable(name, revision, error) from None
     return folder, folder.name

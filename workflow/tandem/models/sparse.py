@@ -7,10 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PretrainedConfig
+from transformers import AutoModelForMaskedLM
 
 from tandem.config.representations import SparseTerms, representation
 from tandem.errors import UserError
@@ -19,48 +18,18 @@ from tandem.models.dual import SIDES, DualEncoder, read_shape
 from tandem.models.hub import check_folder, loading, save_encoder
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import CONFIG, TRANSFORMER, DualShape, model_config, modules, plain_shape, router
+from tandem.models.static_queries import StaticQueries
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths
 from tandem.store.files import write_json
 
 LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
-WEIGHTS = "model.safetensors"
 SPLADE = "1_SpladePooling"
 FILL_MASK: dict[str, object] = {
     **TRANSFORMER,
     "transformer_task": "fill-mask",
     "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
 }
-
-
-class StaticQueries(nn.Module):
-    """The query tower of a model that encodes passages alone: each token of the query has a fixed weight, usually 1.
-
-    Special tokens have none. `weight` is of shape (vocabulary,).
-    """
-
-    weight: Tensor
-
-    def __init__(self, weight: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.config = PretrainedConfig(hidden_size=len(weight))  # without a limit of positions
-
-    def forward(self, texts: Ragged) -> Tensor:
-        """Token ids without special tokens → shape (texts, vocabulary)."""
-        weight = self.weight
-        rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
-        at = torch.from_numpy(np.stack([rows, texts.ids.astype(np.int64)])).to(weight.device)
-        vectors = weight.new_zeros(len(texts), len(weight))
-        vectors[at[0], at[1]] = weight[at[1]]
-        # a leaf with a gradient, so that a backward pass through it ends here
-        return vectors.requires_grad_(torch.is_grad_enabled())
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write what sentence-transformers loads as a SparseStaticEmbedding."""
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file({"weight": self.weight.cpu()}, folder / WEIGHTS)
-        write_json(folder / "config.json", {"frozen": True})
 
 
 def sparse_usage(shape: DualShape, lengths: Lengths) -> str:
@@ -112,9 +81,7 @@ class SparseEncoder(DualEncoder):
         """The sparse encoder that `save` wrote."""
         shape = read_shape(folder)
         if shape.representation["queries"] == "tokens":
-            model = cls._read(folder / "query", folder / "passage", shape)
-            model.towers["query"].weight = load_file(folder / "query" / WEIGHTS)["weight"]
-            return model
+            return cls(StaticQueries.load(folder / "query"), load_masked_lm(folder / "passage"), shape)
         query, passage = ("shared", "shared") if shape.shared else SIDES
         return cls._read(folder / query, folder / passage, shape)
 
@@ -123,7 +90,7 @@ class SparseEncoder(DualEncoder):
         """The towers of two folders; of the query's nothing is read where it is shared or static."""
         tower = load_masked_lm(passage)
         if shape.representation["queries"] == "tokens":
-            return cls(StaticQueries(torch.ones(tower.config.vocab_size)), tower, shape)
+            return cls(StaticQueries.beside(passage, tower.config.vocab_size), tower, shape)
         return cls(tower if shape.shared else load_masked_lm(query), tower, shape)
 
     @property

@@ -17,7 +17,8 @@ from tandem.models.device import place, precision
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
-from tandem.models.sparse import StaticQueries, check_start
+from tandem.models.sparse import check_start
+from tandem.models.static_queries import StaticQueries
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths, tandem_usage
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tandem.errors import UserError
-from tandem.models.described import read_json
+from tandem.models.described import read_json, static_queries
 from tandem.store.files import sha256
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -38,11 +38,14 @@ def weight_files(folder: Path) -> list[Path]:
 def weights_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
     """sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
 
+    Weights of queries' tokens, where an encoder has them, are one more file, the last.
+
     Args:
         folder: a model's folder.
         digest: hex sha256 of one file.
     """
-    files = weight_files(folder)
-    if files == [folder / WEIGHTS]:
+    static = static_queries(folder)
+    files = weight_files(static.passages if static else folder) + (weight_files(static.queries) if static else [])
+    if len(files) == 1:
         return digest(files[0])
     return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()

@@ -17,7 +17,7 @@ from tandem.config.encoders import Shape as EntryShape
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.models.described import read_json
+from tandem.models.described import encoder_files, read_json
 from tandem.models.hub import description, package_folder
 from tandem.plan.context import Context
 from tandem.plan.graph import JSON, Stage
@@ -126,7 +126,7 @@ def _files(encoder: Stage) -> Path | None:
         folders.append(Path(encoder.execution["path"]))
     if "vectors" in encoder.execution and params.get("source") == "hub":  # what describes it was read
         folders += filter(None, [description(params["name"], params["revision"], fetch=False)])
-    return next((folder for folder in folders if (folder / CONFIG).is_file()), None)
+    return next((files for files in map(encoder_files, folders) if (files / CONFIG).is_file()), None)
 
 
 def _entry_shape(params: Mapping[str, Any], entries: Mapping[str, Encoder]) -> EntryShape | None:
