@@ -131,6 +131,12 @@ def test_a_mistake_is_one_line(configured, path, value, line):
     assert line in lines[0]
 
 
+def test_keys_of_a_recipe_that_is_not_there_name_it(configured):
+    lines = mistakes(configured("recipes", ["rocketqav2"]))  # config/config.yaml has keys of models of both recipes
+    assert lines
+    assert all(line.endswith("recipe dureader_retrieval has the rest of it: add it to recipes") for line in lines)
+
+
 def test_several_mistakes_are_several_lines(configured):
     config = configured("seed", "x")
     config["bm25"] = {"k1": -1, "c": 2}

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from tandem import ROOT
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
@@ -190,12 +191,17 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
 
 
 def _meant(block: str, name: str, entries: Raw) -> str:
-    """`; did you mean x?` for an entry that lacks the key which others of a similar name have: it is misspelt."""
+    """A hint for an entry without the key that whole entries have: its name is misspelt, or its recipe is missing."""
     key = _CHOOSING.get(block)
     if key is None or key in entries[name]:
         return ""
     hint = nearest(name, [other for other, entry in entries.items() if isinstance(entry, dict) and key in entry])
-    return hint if "mean" in hint else ""
+    if "mean" in hint:
+        return hint
+    recipes = sorted((ROOT / "config/recipes").glob("*.yaml"))
+    own = {path.stem: read_own(path).get(block, {}).get(name) or {} for path in recipes}
+    having = [recipe for recipe, entry in own.items() if {key, "like"} & {*entry}]
+    return f"; recipe {' or '.join(having)} has the rest of it: add it to recipes" if having else ""
 
 
 def _by(key: str, classes: Mapping[str, type[S]], at: str, entry: Raw) -> tuple[S | None, list[str]]:
