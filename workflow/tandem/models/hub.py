@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def locate(job: Job[EncoderParams]) -> tuple[Path, str | None]:
     return Path(str(job.execution.path)), None
 
 
+@cache
 def package_folder(package: str, folder: str) -> Path:
     """The folder inside an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)

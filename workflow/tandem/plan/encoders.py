@@ -115,7 +115,9 @@ def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
 
 def tokens_to_read(ctx: Context, name: str, data: str, part: str) -> Stage:
     """The same for what the encoder itself computes with; a `UserError` if it has fewer positions than they need."""
-    check_lengths(ctx, name, encoder(ctx, name), part)
+    if ("fitting", name, part) not in ctx.memo:
+        check_lengths(ctx, name, encoder(ctx, name), part)
+        ctx.memo["fitting", name, part] = encoder(ctx, name)
     return tokens(ctx, name, data, part)
 
 
