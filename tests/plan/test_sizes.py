@@ -1,5 +1,7 @@
 """What does not fit an encoder is refused before anything runs, where its sizes are known here."""
 
+import shutil
+
 import pytest
 from tiny_project import ROOT
 
@@ -61,3 +63,10 @@ def test_an_encoder_that_the_graph_makes_has_the_positions_of_its_entry(plan):
     plan(keys | {"lengths/passage": 125})
     with pytest.raises(UserError, match="pairs of 145 tokens .*mine takes 144"):
         plan(keys | {"lengths/passage": 126})
+
+
+def test_a_broken_tokenizer_is_one_line_where_it_decides(plan, encoder_folder, tmp_path):
+    folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match="tokenizer.json: cannot be read"):
+        plan({"encoder": str(folder), "lengths/query": 16, "lengths/passage": 94})

@@ -179,7 +179,8 @@ def positions_in(config: Mapping[str, Any]) -> int | None:
     """The same by a Hugging Face `config.json`."""
     limit: int | None = config.get("max_position_embeddings")
     if limit and (family := config.get("model_type")) in BEHIND_PADDING:
-        return limit - (1 if family == "mpnet" else config.get("pad_token_id", 1)) - 1
+        padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)
+        return limit if padding is None else limit - padding - 1
     return limit
 
 
@@ -214,7 +215,10 @@ def _special_tokens(folder: Path | None, pair: bool) -> int:
     path = folder / "tokenizer.json" if folder else Path()
     if not path.is_file():
         return 3 if pair else 2
-    tokenizer = Tokenizer.from_file(str(path))
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no class of its own
+        raise UserError(f"{path}: cannot be read: {str(error).splitlines()[0]}; copy the tokenizer anew") from None
     return int(tokenizer.num_special_tokens_to_add(pair))
 
 
