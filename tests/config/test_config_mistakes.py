@@ -8,7 +8,7 @@ from tiny_project import put
 
 from tandem.config.candidates import Candidates
 from tandem.config.loading import load_settings, read_bands, read_layout
-from tandem.config.tables import Sweep
+from tandem.config.sweeps import Sweep
 from tandem.config.validation import parse, read
 from tandem.errors import UserError
 

@@ -12,7 +12,8 @@ from tandem.config.base import Section
 from tandem.config.loading import catalogue, gathered, load_settings, read_bands, read_layout, read_section
 from tandem.config.reference import ENTRIES, FILES, generated
 from tandem.config.settings import Settings
-from tandem.config.tables import StatisticsLayout, Sweep
+from tandem.config.sweeps import Sweep
+from tandem.config.tables import StatisticsLayout
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"

@@ -10,10 +10,9 @@ import torch
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer, run
+from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer, positions_in, run
 from tandem.models.lora import set_dropout
 from tandem.models.tokens import Template
-from tandem.plan.sizes import positions_in
 from tandem.store.artifact import open_artifact
 
 FAMILIES = (

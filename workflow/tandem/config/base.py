@@ -55,6 +55,13 @@ def problem(message: str) -> PydanticCustomError:
     return PydanticCustomError("problem", "{message}", {"message": message})
 
 
+def not_empty(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a mapping without entries, as a validator."""
+    if not value:
+        raise problem(" is empty; name at least one")
+    return value
+
+
 def _as_names(value: Any) -> Any:
     if isinstance(value, str):
         return (value,)

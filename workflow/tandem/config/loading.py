@@ -26,7 +26,8 @@ from tandem.config.merging import (
 )
 from tandem.config.models import OBJECTIVES
 from tandem.config.settings import Settings
-from tandem.config.tables import Band, Sweep, TableLayout
+from tandem.config.sweeps import Sweep
+from tandem.config.tables import Band, TableLayout
 from tandem.config.validation import limited, no_object, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 from tandem.registry import load_plugins

@@ -20,7 +20,8 @@ from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.models import OBJECTIVES, TrainedModel
 from tandem.config.settings import Settings
-from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
+from tandem.config.sweeps import Sweep
+from tandem.config.tables import Band, StatisticsLayout, TableLayout
 from tandem.config.training import Train
 from tandem.config.validation import NAMES, branches
 

@@ -23,7 +23,8 @@ from tandem.config.retrieval import (
     Scorer,
     Sparse,
 )
-from tandem.config.tables import Score, Sweep
+from tandem.config.sweeps import Sweep
+from tandem.config.tables import Score
 
 
 class SimilarQueriesAudit(Section):

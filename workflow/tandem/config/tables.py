@@ -1,10 +1,10 @@
-"""What is shown: measures, sweeps, layouts of papers' tables and statistics, tolerance bands."""
+"""What is shown: measures, layouts of papers' tables and statistics, tolerance bands."""
 
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tandem.config.base import Distinct, Items, Section, Seed, problem
+from tandem.config.base import Items, Section, not_empty, problem
 
 USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
 
@@ -15,61 +15,6 @@ class Score(Section):
     split: str | None = Field(None, description="null: the dataset's `score_split`, else test, else dev")
     measures: Items[str] | None = Field(None, min_length=1, description="null: the dataset's, else `usual`")
     usual: Items[str] = Field(USUAL, min_length=1, description="measures of datasets that name none")
-
-
-class PrintedPoint(Section):
-    """What a paper prints at a point of a sweep, in percent."""
-
-    point: dict[str, object] = Field(description="dotted path → value")
-    system: str = Field(description="one of the sweep's systems")
-    measure: str = Field(description="as ir-measures names it")
-    value: float = Field(description="in percent")
-    source: str = Field(description="table or figure of the paper")
-
-
-def _grid(grid: dict[str, list[object]]) -> dict[str, list[object]]:
-    if not grid:
-        raise problem(" is empty; name a path and its values")
-    for path, values in grid.items():
-        if not values:
-            raise problem(f".{path} is []; name at least one value")
-    return grid
-
-
-def _named_runs(value: Any) -> Any:
-    if isinstance(value, list | tuple) and all(isinstance(run, str) for run in value):
-        return {run: run for run in value}
-    return value
-
-
-def _not_empty(value: dict[str, Any]) -> dict[str, Any]:
-    if not value:
-        raise problem(" is empty; name at least one")
-    return value
-
-
-Grid = Annotated[dict[str, list[object]], AfterValidator(_grid)]
-_runs = BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str])
-Systems = Annotated[dict[str, str], AfterValidator(_not_empty), _runs]
-
-
-class Sweep(Section):
-    """The same systems at every point of a grid over the configuration's values; an entry of `sweeps`."""
-
-    title: str | None = Field(None, description="null: the sweep's name")
-    grid: Grid = Field(description="dotted path of this configuration → values; every combination is a point")
-    with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
-    seeds: Distinct[Seed] | None = Field(None, description="each point once per seed; null: the configuration's")
-    seeds_at: str = Field("seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from")
-    systems: Systems = Field(description="runs, or name → run")
-    measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
-    baseline: dict[str, object] | None = Field(None, description="path → value of the reference point; null: the first")
-    x: str | None = Field(None, description="path of the plot's axis; null: the first of the grid with several values")
-    scale: Literal["linear", "log"] = Field("linear", description="of the plot's axis")
-    dataset: str | None = Field(None, description="null: the configuration's")
-    split: str | None = Field(None, description="null: that whose scores are reported")
-    note: str = Field("", description="text below the plot")
-    printed: Items[PrintedPoint] = Field((), description="what a paper prints at some points, in percent")
 
 
 class PrintedTable(Section):
@@ -230,7 +175,7 @@ def _counted(value: Any) -> Any:
 
 
 _counts = BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None)
-CountedDatasets = Annotated[dict[str, Annotated[CountedDataset, _counts]], AfterValidator(_not_empty)]
+CountedDatasets = Annotated[dict[str, Annotated[CountedDataset, _counts]], AfterValidator(not_empty)]
 
 
 class StatisticsLayout(Section):

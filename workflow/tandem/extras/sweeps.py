@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tandem.config.base import Model
-from tandem.config.tables import PrintedPoint
+from tandem.config.sweeps import PrintedPoint
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_aligned
 from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test

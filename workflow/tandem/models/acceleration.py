@@ -69,9 +69,9 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
     """Whether texts are packed for these encoders; see `accelerate`."""
     families = {encoder.config.model_type for encoder in encoders}
-    fit = bool(families) and families <= FAMILIES.keys()
+    fit = bool(families) and families <= {*FAMILIES}
     if setting == "packed" and not fit:
-        refused = ", ".join(sorted(families - FAMILIES.keys())) or "an encoder without attention"
+        refused = ", ".join(sorted(families - {*FAMILIES})) or "an encoder without attention"
         raise UserError(f"execution.attention is packed, which {refused} does not take; allowed: {', '.join(FAMILIES)}")
     kernel = device().type == "cuda" and has_bf16(device()) and resolve_precision(mode) == "bf16"
     return setting == "packed" or (setting == "auto" and fit and kernel)

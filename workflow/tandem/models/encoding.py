@@ -14,21 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from tandem.models.device import device, place, precision
+from tandem.models.hub import BEHIND_PADDING
 from tandem.models.ragged import Ids, ends, ranges
 from tandem.models.tokens import Inputs
 
 PACKED, FLOAT32 = "tandem_packed", "tandem_float32"
 # Encoders of transformers that hand keyword arguments down to an attention over whole texts.
-# True: positions count from behind the padding id, not from 0.
-FAMILIES = {
-    "bert": False,
-    "camembert": True,
-    "distilbert": False,
-    "electra": False,
-    "ernie": False,
-    "roberta": True,
-    "xlm-roberta": True,
-}
+FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
 BLOCK = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
 # Batches of `equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
 ROWS = 8
@@ -61,7 +53,7 @@ def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
     empty = row_length(tokens, budget) - tokens
     filler = np.minimum(longest, empty - np.arange(0, empty, longest))
     lengths = np.concatenate([inputs.lengths, filler])
-    first = config.pad_token_id + 1 if FAMILIES[config.model_type] else 0
+    first = config.pad_token_id + 1 if config.model_type in BEHIND_PADDING else 0
     rows = {
         "input_ids": np.pad(inputs.ids, (0, empty), constant_values=inputs.pad),
         "position_ids": ranges(np.full(len(lengths), first), lengths),

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -14,26 +14,28 @@ from typing import Any
 from tandem.cluster import faults
 from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.models.described import METADATA, described_towers, encoder_files, markers, static_queries
+from tandem.models.described import METADATA, described_towers, markers, static_queries
 from tandem.models.weights import INDEX, WEIGHTS, weight_files, weights_digest
 from tandem.stages.base import Json
 from tandem.stages.training import EncoderParams
 from tandem.store.job import Job, writing
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")  # their positions are counted from behind the padding
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 FILES = (
     *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
     *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
 )
 # Of a sparse encoder of passages alone: the weights of its parts.
-PARTS = ("query_0_*/model.safetensors", "document_0_*/model.safetensors")
+PARTS = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
 
 
 def run(job: Job[EncoderParams]) -> None:
     """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
     source, commit = locate(job)
-    files, static = encoder_files(source), static_queries(source)
+    static = static_queries(source)
+    files = static.passages if static else source
     check_folder(files)
     weights, expected = weights_digest(source), job.params.sha256
     if expected and weights != expected:
@@ -243,6 +245,15 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
     if shape != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
         raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
     check_pooling(model, pooling, folder, source)
+
+
+def positions_in(config: Mapping[str, Any]) -> int | None:
+    """Tokens of the longest input, special ones included, by a `config.json`; None where it says no limit."""
+    limit: int | None = config.get("max_position_embeddings")
+    if limit and (family := config.get("model_type")) in BEHIND_PADDING:
+        padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)
+        return limit if padding is None else limit - padding - 1
+    return limit
 
 
 def check_length(model: Any, tokens: int, what: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tandem.errors import UserError
-from tandem.models.described import read_json, static_queries
+from tandem.models.described import encoder_files, read_json, static_queries
 from tandem.store.files import sha256
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -45,7 +45,7 @@ def weights_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
         digest: hex sha256 of one file.
     """
     static = static_queries(folder)
-    files = weight_files(static.passages if static else folder) + (weight_files(static.queries) if static else [])
-    if len(files) == 1:
+    files = weight_files(encoder_files(folder)) + (weight_files(static.queries) if static else [])
+    if files == [folder / WEIGHTS]:
         return digest(files[0])
     return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()

@@ -18,7 +18,7 @@ from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
 from tandem.models.described import encoder_files, read_json
-from tandem.models.hub import description, package_folder
+from tandem.models.hub import description, package_folder, positions_in
 from tandem.plan.context import Context
 from tandem.plan.graph import JSON, Stage
 
@@ -30,7 +30,6 @@ NAMES = {
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings",),
 }
-BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")  # their positions are counted from behind the padding
 CONFIG = "config.json"
 MOST_SPECIAL = 4  # tokens around a pair, in any family here
 
@@ -173,15 +172,6 @@ def positions_of(encoder: Stage, entries: Mapping[str, Encoder]) -> int | None:
         return positions_in(read_json(folder / CONFIG))
     shape = _entry_shape(params, entries)
     return shape.positions if shape else None
-
-
-def positions_in(config: Mapping[str, Any]) -> int | None:
-    """The same by a Hugging Face `config.json`."""
-    limit: int | None = config.get("max_position_embeddings")
-    if limit and (family := config.get("model_type")) in BEHIND_PADDING:
-        padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)
-        return limit if padding is None else limit - padding - 1
-    return limit
 
 
 def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:

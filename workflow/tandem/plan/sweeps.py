@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.loading import read_sweeps
-from tandem.config.tables import Sweep as SweepEntry
+from tandem.config.sweeps import Sweep as SweepEntry
 from tandem.errors import UserError, nearest
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planners

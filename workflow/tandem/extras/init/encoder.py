@@ -15,10 +15,11 @@ from tandem.config.merging import Raw, merged
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations
 from tandem.models.described import LIBRARY, METADATA, described_towers, longest_input
+from tandem.models.hub import positions_in
 from tandem.plan.context import json_of
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
-from tandem.plan.sizes import Shape, positions_in, published_entries, shape_of
+from tandem.plan.sizes import Shape, published_entries, shape_of
 from tandem.plan.towers import (
     HUB,
     TOWERS,
