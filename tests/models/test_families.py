@@ -10,7 +10,15 @@ import torch
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer, positions_in, run
+from tandem.models.hub import (
+    BEHIND_PADDING,
+    check_encoder,
+    check_length,
+    load_encoder,
+    load_tokenizer,
+    positions_in,
+    run,
+)
 from tandem.models.lora import set_dropout
 from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
@@ -206,6 +214,21 @@ def test_planning_knows_the_positions_that_the_stages_allow(family, family_folde
     if limit:
         with pytest.raises(UserError, match=f"takes {limit}"):
             check_length(model, limit + 1, "texts")
+
+
+@pytest.mark.parametrize("name", BEHIND_PADDING)
+def test_so_it_does_for_all_relatives_of_roberta(name):
+    import transformers
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    more = {"entity_vocab_size": 9} if name == "luke" else {}
+    config = transformers.AutoConfig.for_model(name, **sizes, **more, vocab_size=9, max_position_embeddings=20)
+    limit = positions_in(config.to_dict())
+    assert limit == 18
+    model = transformers.AutoModel.from_config(config)
+    check_length(model, 18, "texts")
+    with pytest.raises(UserError, match="takes 18"):
+        check_length(model, 19, "texts")
 
 
 def test_what_is_no_encoder_is_refused_in_one_line(family_folder, make_job, tmp_path):

@@ -221,6 +221,15 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, de
     }
 
 
+def test_a_folders_bare_name_is_no_system_and_the_message_says_how_to_name_it(folder, plan, monkeypatch, tmp_path):
+    """Else a folder that lies there by chance would change what a misspelt name means."""
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    own = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
+    with pytest.raises(UserError, match=r"systems: mine is no model; the folder of that name is \./mine"):
+        plan(own, "d", systems=["bm25", "mine"])
+
+
 def test_models_of_another_dataset_serve_one_without_training_queries(folder, plan):
     planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
     run = score(planned, "de_bm25neg").upstream["run"]

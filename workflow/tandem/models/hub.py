@@ -21,7 +21,11 @@ from tandem.stages.training import EncoderParams
 from tandem.store.job import Job, writing
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")  # their positions are counted from behind the padding
+# Families whose positions are counted from behind the padding's number.
+BEHIND_PADDING = (
+    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
+    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 FILES = (
     *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tandem.config.base import Model
@@ -144,7 +145,8 @@ class Context:
         """Refuse what is no model; `where` names the key that refers to it, `objectives` what it must be."""
         models, rerankers = self.settings.models, self.settings.rerankers
         if name not in models and name not in rerankers:
-            raise UserError(f"{where}: {name} is no model{nearest(name, [*models, *rerankers])}")
+            folder = f"; the folder of that name is ./{name}" if Path(name).is_dir() else ""
+            raise UserError(f"{where}: {name} is no model{folder or nearest(name, [*models, *rerankers])}")
         objective = models[name].objective if name in models else "cross"
         if objectives and objective not in objectives:
             raise UserError(f"{where}: {name} is a {objective} model, needed is {' or '.join(objectives)}")
