@@ -203,6 +203,15 @@ def test_stretches_are_cut_from_blocks_and_put_together(store):
     assert (last.rows, [len(part) for _, part in last.read(30)]) == (50, [30, 20])
 
 
+@pytest.mark.parametrize(("workers", "batch"), [(1, 7), (3, 1024), (5, 4)])
+def test_threads_and_their_batches_change_no_bit(store, workers, batch, monkeypatch):
+    monkeypatch.setattr(faiss_search, "BATCH", batch)
+    embeddings, ranks, queries = store(copies(normal(15, 500, 16)), 100), np.arange(500)[::-1], normal(16, 40, 16)
+    passages = Stretches(embeddings, range(5), ranks.astype(np.uint32), Progress("", 0, "", quiet=True))
+    keys = np.sort(faiss_search.search(queries, passages, 30, 1 << 16, workers), axis=1)
+    assert np.array_equal(keys, brute(embeddings, ranks, queries, 30))
+
+
 def test_memory_is_what_was_given_whatever_the_corpus(store):
     """20 MiB of float32 vectors within 4 MiB, and within 16 more of them are held at once."""
     vectors, queries, ranks = normal(13, 40_000, 128), normal(14, 256, 128), np.arange(40_000)

@@ -16,6 +16,14 @@ def learned(points, count, workers=1, seed=3):
         return centroids(points, count, seed, threads)
 
 
+def test_how_faiss_computes_is_as_before_when_the_threads_are_gone():
+    before = faiss.omp_get_max_threads(), faiss.cvar.distance_compute_blas_threshold
+    with alone(3):
+        assert faiss.omp_get_max_threads() == 1
+        assert faiss.cvar.distance_compute_blas_threshold < before[1]
+    assert (faiss.omp_get_max_threads(), faiss.cvar.distance_compute_blas_threshold) == before
+
+
 def test_threads_change_no_bit(monkeypatch):
     monkeypatch.setattr(kmeans, "PIECE", 256)
     points = vectors(3000, 1).astype(np.float32)

@@ -1,8 +1,6 @@
 """Exact search by FAISS: it proposes in float32, `exact.py` decides. No torch: their OpenMPs share no process well."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Iterator
 
 import faiss
 import numpy as np
@@ -10,10 +8,9 @@ import numpy as np
 from tandem.cluster.background import ahead
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, Best, pack, query_scores
+from tandem.retrieval.indexes.threads import Threads, alone
 
-BATCH = 1024  # queries that are searched at once, where memory allows
-SLICE = 32  # queries whose proposals a thread decides at a time
-Map = Callable[[Callable[[slice], object], list[slice]], Any]
+BATCH = 1024  # queries that a thread searches for at once, where memory allows
 
 
 class BlockSearch:
@@ -25,21 +22,27 @@ class BlockSearch:
         # A float32 sum of squares may be low by its rounding: less than a thousandth.
         self.longest = 1.001 * float(np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors).max()))
 
-    def candidates(self, queries: Vectors, depth: int, floors: Array, run: Map = map) -> Array:
+    def add_to(self, best: Best, queries: Vectors, threads: Threads, batch: int) -> None:
+        """Search for all queries of `best`; each thread for at most `batch` of them at a time."""
+        batch = min(batch, -(-len(queries) // threads.workers))
+
+        def add(at: slice) -> None:
+            best.add(at, self.candidates(queries[at], best.depth, best.floors(at)))
+
+        for _ in threads.map(add, (slice(first, first + batch) for first in range(0, len(queries), batch))):
+            pass
+
+    def candidates(self, queries: Vectors, depth: int, floors: Array) -> Array:
         """Packed candidates, (queries, any), 0 for none: all of the stretch's best `depth` that reach the floor.
 
-        Queries are stored values, (queries, dim); `run` is `map` or that of a pool of threads.
+        Queries are stored values, (queries, dim).
         """
         labels, counts = self._propose(queries, depth, floors * self.temperature)
         keys = np.zeros(labels.shape, np.uint64)
-
-        def decide(at: slice) -> None:
-            for query in range(at.start, at.stop):
-                rows = labels[query, : counts[query]]
-                scores = query_scores(queries[query], self.vectors, rows, self.longest, self.temperature)
-                keys[query, : len(rows)] = pack(scores, self.ranks[rows])
-
-        list(run(decide, [slice(i, min(i + SLICE, len(queries))) for i in range(0, len(queries), SLICE)]))
+        for query, count in enumerate(counts):
+            rows = labels[query, :count]
+            scores = query_scores(queries[query], self.vectors, rows, self.longest, self.temperature)
+            keys[query, :count] = pack(scores, self.ranks[rows])
         return keys
 
     def _propose(self, queries: Vectors, depth: int, floors: Array) -> tuple[Array, Array]:
@@ -69,33 +72,30 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     Args:
         queries: stored values, shape (queries, dim).
         memory: bytes for vectors (two stretches, one being read) and tables beside the result.
-        workers: threads; None leaves it to OpenMP.
+        workers: threads; None takes as many as OpenMP would.
     Returns:
         Packed, shape (queries, depth), in no order; 0 for none.
     """
-    if workers:
-        faiss.omp_set_num_threads(workers)
-    # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
-    batch = min(BATCH, max(1, memory // 3 // (80 * (depth + EXTRA) + 16 * queries.shape[1])))
     rows = memory * 2 // 3 // (8 * passages.dimension + 16)
     best = Best(len(queries), depth)
-    batches = [slice(first, min(first + batch, len(queries))) for first in range(0, len(queries), batch)]
 
     def stretches() -> Iterator[BlockSearch]:
         for pieces, ranks in passages.read(rows):
             yield BlockSearch(passages.join(pieces), ranks, passages.temperature)
 
-    with ThreadPoolExecutor(workers or faiss.omp_get_max_threads()) as pool, ahead(stretches()) as coming:
+    with alone(workers) as threads, ahead(stretches()) as coming:
+        # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
+        proposals = 80 * (depth + EXTRA) + 16 * queries.shape[1]
+        batch = min(BATCH, max(1, memory // 3 // threads.workers // proposals))
         for stretch in coming:
-            for at in batches:
-                best.add(at, stretch.candidates(queries[at], depth, best.floors(at), pool.map))
+            stretch.add_to(best, queries, threads, batch)
     return best.keys
 
 
-def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> Best:
+def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads) -> Best:
     """Each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
-    best, everyone = Best(len(queries), min(depth, passages.rows)), slice(0, len(queries))
+    best = Best(len(queries), min(depth, passages.rows))
     for start, vectors in passages.blocks():
         block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.temperature)
-        best.add(everyone, block.candidates(queries, best.depth, best.floors(everyone)))
+        block.add_to(best, queries, threads, BATCH)
     return best

@@ -22,7 +22,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, measured, recall
 from tandem.retrieval.faiss_search import exact_best
 from tandem.retrieval.indexes.search import Index, Searcher
-from tandem.retrieval.indexes.threads import NONE, alone, lease_gpus
+from tandem.retrieval.indexes.threads import NONE, Threads, alone, lease_gpus
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.files import csv_text, write_text
@@ -63,7 +63,7 @@ def sample_queries(queries: Embeddings, count: int) -> Array:
 def measure_recall(searcher: Searcher, queries: Array, depth: int) -> dict[str, float]:
     """Recall at 10, 100 and the depth as far as it goes, by k."""
     ranks = searcher.best(queries, depth).ranks()
-    exact = exact_best(searcher.passages, queries, searcher.ranks, depth).ranks()
+    exact = exact_best(searcher.passages, queries, searcher.ranks, depth, searcher.index.threads).ranks()
     return {str(k): round(recall(ranks, exact, k), 4) for k in sorted({min(10, depth), min(100, depth), depth})}
 
 
@@ -112,9 +112,9 @@ class VectorSearches:
         self.ranks, self.factor = Order(job.inputs["dataset"]).ranks, job.params.sweep.rescore_factor
         self.queries = sample_queries(queries, job.params.queries)
 
-    def exact(self, depth: int) -> list[Array]:
+    def exact(self, depth: int, threads: Threads) -> list[Array]:
         """Ranks of each query's passages by exact search, best first."""
-        return exact_best(self.passages, self.queries, self.ranks, depth).ranks()
+        return exact_best(self.passages, self.queries, self.ranks, depth, threads).ranks()
 
     def searcher(self, index: Index, rescore: bool) -> Searcher:
         """A search through an index."""
@@ -129,8 +129,8 @@ class TokenSearches:
         texts = len(self.search.counts)
         self.queries = np.arange(count := min(job.params.queries, texts)) * texts // count
 
-    def exact(self, depth: int) -> list[Array]:
-        """See `VectorSearches.exact`."""
+    def exact(self, depth: int, _threads: Threads) -> list[Array]:
+        """See `VectorSearches.exact`; it has threads of its own."""
         return self.search.best(self.queries, depth).ranks()
 
     def searcher(self, index: Index, rescore: bool) -> maxsim.Searcher:
@@ -147,7 +147,7 @@ def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
     gpu, queries = lease_gpus(job), opened.queries
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
     with alone(job.execution.workers) as threads, writing(job) as draft:
-        exact = opened.exact(max(params.k))
+        exact = opened.exact(max(params.k), threads)
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
                 index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
