@@ -103,10 +103,10 @@ def test_a_search_by_hand(machine):
         costs(plan, machine, plan.planner.run(f"de@{name}", "dev", "test"))
         for name in ("lists", "codes", "bytes", "graph", "signs")
     )
-    rescored, exact = 2 * 200 * D, QUESTIONS * N * (2 * D / 1e2 + 1 / 1e7)
+    rescored, exact = 2 * 200 * D, QUESTIONS * N * (2 * D / 1e3 + 1 / 1e7)
     assert lists.wall == approx(1 + QUESTIONS * (2 * 10 * D + 400 * 2 * D + rescored) / 1e3)
     assert codes.wall == approx(1 + QUESTIONS * (2 * 10 * D + N * 4 + rescored) / 1e3 + exact)
-    assert small.wall == approx(1 + QUESTIONS * N * 2 * D / 1e3 + 5 * N * (2 * D / 1e2 + 1 / 1e7))
+    assert small.wall == approx(1 + QUESTIONS * N * 2 * D / 1e3 + 5 * N * (2 * D / 1e3 + 1 / 1e7))
     # a byte for eight dimensions, exact scores of four times the depth
     assert signs.wall == approx(1 + QUESTIONS * (N * D / 8 + 2 * 400 * D) / 1e3)
     assert costs(plan, machine, index(plan, "signs")).disk == N * D / 8
@@ -130,7 +130,7 @@ def test_trade_offs_measure_every_setting(machine):
     lists = sum(2 * 10 * D + N * share * 2 * D for share in (0.1, 0.5))  # 64 of 10 lists are no setting
     each = 2 * (lists + 3 * 8 * 6 * 2 * D)
     steps = 2 * 3 * 8 * 6 * math.log2(400) * 20 * (4 + 3)
-    exact = 20 * N * (2 * D / 1e2 + 1 / 1e7)
+    exact = 20 * N * (2 * D / 1e3 + 1 / 1e7)
     assert cost.wall == approx(1 + each * 20 * 4 / 1e3 + each * 20 * 3 / 1e2 + steps / 1e6 + exact)
 
 
