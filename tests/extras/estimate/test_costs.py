@@ -213,7 +213,7 @@ def test_unknown_hardware_is_one_line():
 
 
 def test_a_missing_figure_is_named(tmp_path):
-    text = (ROOT / "config/hardware/core.yaml").read_text()
+    text = (ROOT / "config/hardware/cpu.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(re.sub("start_seconds: .*", "start_seconds: 8", text))
     with pytest.raises(UserError, match=r"mine\.yaml: start_seconds\.data is missing"):
         Hardware.load(tmp_path, "mine")

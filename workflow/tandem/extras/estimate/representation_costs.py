@@ -36,8 +36,9 @@ def retrieve(stage: Stage, setting: Setting) -> Work:
     compared = float(queries * size.passages)
     dimension, depth = setting.dimension(passages), params_of(stage).depth
     rows = (("flat_search", 2 * compared * dimension), ("compared", compared))
-    held = 16 * queries * depth + size.passages * 6 * dimension
-    memory = LIGHT + min((setting.execution.search_memory or 2048) * MIB, held) + ORDER * size.passages
+    allowed = (setting.execution.search_memory or 2048) * MIB
+    held = min(allowed / 4, 16 * queries * depth) + min(allowed / 3, 6 * size.passages * dimension)
+    memory = LIGHT + held + ORDER * size.passages
     return Work(rows=rows, memory=memory, run=run_bytes(queries, params_of(stage).depth, split))
 
 

@@ -13,7 +13,8 @@ LIGHT = 190 * MIB  # a process without torch
 NAMED, FOUND = 30, 50  # bytes a passage whose ids stand in memory, and where they can also be looked up
 SCORED, FUSED = 400, 150  # bytes a line that is scored, or fused: objects of Python's
 TOGETHER = 1000  # queries whose lines stand in memory together, about
-HEAP, GARBAGE = 450 * MIB, 450  # what Java's heap grows to, and the bytes a passage by which it grows
+HEAP, GARBAGE = 950 * MIB, 450  # what Java's heap grows to, and the bytes an indexed passage by which it grows
+EACH = 12.0  # millions of passages whose search takes as long as what every query costs
 INDEXED = 1.25  # bytes of Lucene's index a token
 EVERY = 1 << 62
 
@@ -51,13 +52,9 @@ def encoder(stage: Stage, setting: Setting) -> Work:
 @cost("lucene")
 def lucene(stage: Stage, setting: Setting) -> Work:
     """Indexing."""
-    rows, memory = (("indexed", setting.size(stage).passages),), java_memory(stage, setting)
-    return Work(rows=rows, memory=memory, disk=lucene_bytes(stage, setting))
-
-
-def java_memory(stage: Stage, setting: Setting) -> float:
-    """Bytes of a process that runs Java."""
-    return 2 * LIGHT + min(HEAP, GARBAGE * setting.size(stage).passages)
+    passages = setting.size(stage).passages
+    memory = 2 * LIGHT + min(HEAP, GARBAGE * passages)
+    return Work(rows=(("indexed", passages),), memory=memory, disk=lucene_bytes(stage, setting))
 
 
 def lucene_bytes(stage: Stage, setting: Setting) -> float:
@@ -95,16 +92,16 @@ def tune_bm25(stage: Stage, setting: Setting) -> Work:
 def bm25_rows(
     stage: Stage, setting: Setting, queries: float, depth: int, terms: float = 1.0
 ) -> tuple[tuple[str, float], ...]:
-    """The queries on a million passages that take as long, as a query's time grows with the corpus; and their hits.
+    """Searches of a million passages that take as long as these, and the hits.
 
     `terms` is how many times as many a query has as a question of MS MARCO's.
     """
-    return ("bm25", terms * queries * max(setting.size(stage).passages / 1e6, 0.02)), ("hits", queries * depth)
+    return ("bm25", terms * queries * (EACH + setting.size(stage).passages / 1e6)), ("hits", queries * depth)
 
 
 def bm25_memory(stage: Stage, setting: Setting) -> float:
     """Bytes of a search: Java, ids that are looked up, and the index, which is mapped."""
-    return java_memory(stage, setting) + FOUND * setting.size(stage).passages + lucene_bytes(stage, setting)
+    return 2 * LIGHT + HEAP + FOUND * setting.size(stage).passages + lucene_bytes(stage, setting)
 
 
 def named(stage: Stage, setting: Setting) -> float:
@@ -150,7 +147,7 @@ def candidates(stage: Stage, setting: Setting) -> Work:
         judged = score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
         return replace(judged, memory=judged.memory + looked_up)
     memory = LIGHT + looked_up + mapped_tokens(stage.upstream["tokens"], setting)
-    return Work(rows=(("listed", lines),), memory=memory, disk=lines * LISTED)
+    return Work(rows=(("listed", queries),), memory=memory, disk=lines * LISTED)
 
 
 @cost("teacher")
@@ -185,7 +182,9 @@ def rerank(stage: Stage, setting: Setting) -> Work:
     if params_of(stage).scorer:  # a plugin's; nobody knows what it costs
         return Work(rows=(("lines", queries * depth),), memory=named(stage, setting), run=run)
     read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
-    return score_pairs(setting, read, queries * params_of(stage).depth, judges, run=run)
+    scored = score_pairs(setting, read, queries * params_of(stage).depth, judges, run=run)
+    memory = scored.memory + FOUND * setting.size(stage).passages
+    return replace(scored, rows=(*scored.rows, ("lines", queries * depth)), memory=memory)
 
 
 @cost("rerank_windows")

@@ -5,7 +5,7 @@ from math import ceil
 
 from tandem.extras.estimate.representation_costs import logits
 from tandem.extras.estimate.resources import DUAL_SPECIAL, PROCESS, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import EVERY
+from tandem.extras.estimate.stage_costs import EVERY, mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import Shape
 from tandem.training.instances import visits_in
@@ -102,7 +102,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         validation += shape.forward(asked * shown, length)
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
-    memory = PROCESS + setting.held + TRAINED * weights + activations
+    memory = PROCESS + setting.held + TRAINED * weights + activations + mapped_tokens(read, setting)
     if by_teacher := stage.upstream.get("in_batch_tokens"):  # a frozen teacher's forward pass
         shape = setting.shape(by_teacher)
         operations += _encoded(shape, queries, size, setting.lengths(by_teacher))
