@@ -116,6 +116,11 @@ def test_a_table_of_two_collections_with_quoted_rows():
     }  # fmt: skip
 
 
+def test_of_the_rerankers_only_one_is_quoted():
+    rows = load_layout(PAPERS / "rocketqav2/table3.yaml").rows
+    assert [row.system for row in rows if row.quoted] == ["Multi-stage"]
+
+
 def test_the_rerankers_and_the_further_collections():
     assert list(printed("rocketqav2/table3").values()) == [
         (18.7,), (34.9,), (36.5,), (37.7,), (39.0,), (39.0,), (39.5,), (39.4,),
