@@ -96,7 +96,7 @@ def bm25_rows(
 
     `terms` is how many times as many a query has as a question of MS MARCO's.
     """
-    return ("bm25", terms * queries * (EACH + setting.size(stage).passages / 1e6)), ("hits", queries * depth)
+    return ("bm25", queries * (EACH + terms * setting.size(stage).passages / 1e6)), ("hits", queries * depth)
 
 
 def bm25_memory(stage: Stage, setting: Setting) -> float:
