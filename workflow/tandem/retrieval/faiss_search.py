@@ -24,7 +24,7 @@ class BlockSearch:
 
     def add_to(self, best: Best, queries: Vectors, threads: Threads, batch: int) -> None:
         """Search for all queries of `best`; each thread for at most `batch` of them at a time."""
-        batch = min(batch, -(-len(queries) // threads.workers))
+        batch = max(1, min(batch, -(-len(queries) // threads.workers)))
 
         def add(at: slice) -> None:
             best.add(at, self.candidates(queries[at], best.depth, best.floors(at)))

@@ -59,7 +59,7 @@ def alone(workers: int | None) -> Iterator[Threads]:
     before, count = faiss.omp_get_max_threads(), max(1, workers or faiss.omp_get_max_threads())
     matrix = faiss.cvar.distance_compute_blas_threshold
     faiss.omp_set_num_threads(1)
-    faiss.cvar.distance_compute_blas_threshold = MATRIX
+    faiss.cvar.distance_compute_blas_threshold = min(MATRIX, matrix)  # before 1.15 it counts queries, and is 20
     try:
         with ThreadPoolExecutor(count, "faiss", faiss.omp_set_num_threads, (1,)) as pool:
             yield Threads(pool, count)
