@@ -224,3 +224,13 @@ def test_memory_is_what_was_given_whatever_the_corpus(store):
         assert peaks[memory] < memory + 2 * keys.nbytes
     assert peaks[4 << 20] < peaks[16 << 20]
     assert embeddings.artifact.path(block_name(4)).stat().st_size > 1 << 20
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+def test_a_few_vectors_are_those_of_their_blocks_in_the_order_they_are_named_in(store, dtype):
+    embeddings = store(normal(3, 1000, 24).astype(np.float32), block=400, dtype=dtype)
+    everything = np.concatenate([vectors for _, vectors in embeddings.blocks()])
+    rows = np.r_[999, 401, 0:60, 399, 401, 800:803]  # many of the first block, few of the others
+    assert embeddings.at(rows).tobytes() == everything[rows].tobytes()
+    assert embeddings.at(rows.tolist()).dtype == everything.dtype
+    assert embeddings.at([]).shape == (0, 24)

@@ -5,8 +5,10 @@ and q_i = round(x_i / s). s · q_i is exact in float32, so no score depends on w
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,8 @@ Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Rows = list[Array]  # rows as they are stored, memory-mapped
 
 FP32, FP16, INT8 = "fp32", "fp16", "int8"
-STORED: dict[str, np.dtype[Any]] = {FP32: np.dtype("<f4"), FP16: np.dtype("<f2")}
+STORED = {FP32: "<f4", FP16: "<f2"}
+FEW = 16  # rows of a block that are read one by one sooner than its file is mapped
 LARGEST = 127
 BITS = 16  # of a scale
 ROWS = 1024  # rows that are quantised at once: float64 is wide
@@ -34,8 +37,10 @@ SAMPLE, PROBES, NEAREST = 1024, 64, 10  # of a block's rows, on which the loss b
 LEAST_KEPT = 0.9  # of the nearest neighbours; less is worth a warning
 
 
-def row_type(dimension: int) -> np.dtype[Any]:
-    """An int8 vector in a file: its float32 scale, then its values, nothing between them."""
+def row_type(dimension: int, dtype: str = INT8) -> np.dtype[Any]:
+    """A vector in a file: its values; of int8, its float32 scale and then they, nothing between them."""
+    if dtype in STORED:
+        return np.dtype((STORED[dtype], (dimension,)))
     return np.dtype([("scale", "<f4"), ("values", "i1", (dimension,))])
 
 
@@ -53,7 +58,9 @@ def quantise(vectors: Vectors) -> Array:
 
 
 def restore(stored: Array) -> Vectors:
-    """The vectors that rows of `row_type` stand for, float32, shape (rows, dim)."""
+    """The vectors that rows of `row_type` stand for, shape (rows, dim): as they are, or float32 of int8."""
+    if stored.dtype.names is None:
+        return stored
     vectors: Vectors = stored["values"].astype(np.float32)
     vectors *= stored["scale"][:, None]
     return vectors
@@ -160,6 +167,7 @@ class Embeddings:
         self.size: int = meta["block"]
         self.dtype: str = meta["dtype"]
         self.temperature: float = meta["temperature"]
+        self.kind = row_type(self.dimension, self.dtype)
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
@@ -169,24 +177,24 @@ class Embeddings:
         """What a vector takes in memory as stored, in float32 and in float64."""
         return 16 * self.dimension
 
+    @cached_property
+    def paths(self) -> list[str]:
+        """The file of each block."""
+        return [str(self.artifact.path(block_name(number))) for number in range(len(self))]
+
     def stored(self, number: int) -> Array:
         """A block as stored, memory-mapped: fp32 or fp16, shape (rows, dim), or rows of `row_type`.
 
-        `np.load` would parse the file's header, which takes ten times as long: one query's passages may lie in hundreds
-        of blocks.
+        `np.load` would parse the file's header, which takes ten times as long.
         """
-        with open(self.artifact.path(block_name(number)), "rb") as file:
+        with open(self.paths[number], "rb") as file:
             data = mmap(file.fileno(), 0, access=ACCESS_READ)
-        rows = min(self.size, self.rows - number * self.size)
-        kind = STORED.get(self.dtype, row_type(self.dimension))
-        flat = rows * (1 if kind.names else self.dimension)
-        stored: Array = np.frombuffer(data, kind, flat, len(data) - flat * kind.itemsize)
-        return stored if kind.names else stored.reshape(rows, self.dimension)
+        rows = self._rows(number)
+        return np.frombuffer(data, self.kind, rows, len(data) - rows * self.kind.itemsize)
 
     def block(self, number: int, rows: slice | Array = slice(None)) -> Vectors:
         """The vectors of a block, or of some of its rows."""
-        stored = self.stored(number)[rows]
-        return restore(stored) if self.dtype == INT8 else stored
+        return restore(self.stored(number)[rows])
 
     def blocks(self) -> Iterator[tuple[int, Vectors]]:
         """(first row, vectors) of each block, in order."""
@@ -204,9 +212,28 @@ class Embeddings:
         ids: list[str] = pq.read_table(self.artifact.path("ids.parquet"))["query_id"].to_pylist()
         return ids
 
-    def at(self, rows: Iterable[int]) -> Vectors:
-        """The vectors of a few rows, in memory."""
-        return np.concatenate([self.take(row, row + 1) for row in rows])
+    def at(self, rows: Array | Sequence[int]) -> Vectors:
+        """The vectors of a few rows in any order, in memory."""
+        order = np.argsort(rows, kind="stable")
+        ascending = np.asarray(rows, np.int64)[order]
+        edges = np.flatnonzero(np.diff(ascending // self.size)) + 1
+        parts = [self._few(int(at[0]) // self.size, at % self.size) for at in np.split(ascending, edges) if len(at)]
+        vectors = np.concatenate([np.empty((0, self.dimension), np.float16), *parts])
+        vectors[order] = vectors.copy()
+        return vectors
+
+    def _few(self, number: int, rows: Array) -> Vectors:
+        """The vectors of ascending rows of a block. So few that mapping the block takes longer are read one by one."""
+        if len(rows) > FEW:
+            return self.block(number, rows)
+        width = self.kind.itemsize
+        with open(self.paths[number], "rb", buffering=0) as file:
+            first = os.fstat(file.fileno()).st_size - self._rows(number) * width
+            read = [os.pread(file.fileno(), width, first + row * width) for row in rows.tolist()]
+        return restore(np.frombuffer(b"".join(read), self.kind, len(rows)))
+
+    def _rows(self, number: int) -> int:
+        return min(self.size, self.rows - number * self.size)
 
 
 class Stretches:
@@ -243,6 +270,6 @@ class Stretches:
         vectors = np.empty((sum(map(len, pieces)), self.dimension), np.float32)
         start = 0
         for piece in pieces:
-            vectors[start : start + len(piece)] = restore(piece) if piece.dtype.names else piece
+            vectors[start : start + len(piece)] = restore(piece)
             start += len(piece)
         return vectors

@@ -6,11 +6,13 @@ import faiss
 import numpy as np
 
 from tandem.cluster.background import ahead
+from tandem.cluster.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, Best, pack, query_scores
 from tandem.retrieval.indexes.threads import Threads, alone
 
 BATCH = 1024  # queries that a thread searches for at once, where memory allows
+STRETCH = 1 << 28  # bytes of vectors that `exact_best` searches at once: each search costs a query something for itself
 
 
 class BlockSearch:
@@ -95,7 +97,8 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
 def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads) -> Best:
     """Each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
     best = Best(len(queries), min(depth, passages.rows))
-    for start, vectors in passages.blocks():
-        block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.temperature)
-        block.add_to(best, queries, threads, BATCH)
+    with Progress("exact search", passages.rows, "passages") as progress:
+        stretches = Stretches(passages, range(len(passages)), ranks, progress)
+        for pieces, own in stretches.read(STRETCH // (4 * passages.dimension)):
+            BlockSearch(stretches.join(pieces), own, passages.temperature).add_to(best, queries, threads, BATCH)
     return best

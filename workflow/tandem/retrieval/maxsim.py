@@ -50,10 +50,7 @@ class Texts(Embeddings):
         rows = ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
         if self.decode is not None:
             return self.decode(rows).astype(np.float16).astype(np.float64)
-        numbers = rows // self.size
-        edges = np.flatnonzero(np.diff(numbers)) + 1
-        parts = (self.block(int(at[0]) // self.size, at % self.size) for at in np.split(rows, edges) if len(at))
-        return np.concatenate([np.empty((0, self.dimension)), *parts]).astype(np.float64)
+        return self.at(rows).astype(np.float64)
 
 
 class OneQuery:

@@ -1,7 +1,6 @@
 """Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do."""
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import faiss
@@ -129,28 +128,21 @@ class Searcher:
 
     def _exact_keys(self, queries: Array, rows: Rows) -> Array:
         """The same with exact scores; vectors are read in the order of their rows, and threads share the pairs."""
-        flat, exact, width, size = rows.ravel(), queries.astype(np.float64), rows.shape[1], self.passages.size
+        flat, exact, width = rows.ravel(), queries.astype(np.float64), rows.shape[1]
         keys = np.zeros(len(flat), np.uint64)
         order = np.argsort(flat, kind="stable")
         order = order[np.searchsorted(flat[order], 0) :]
-        edges = np.searchsorted(flat[order], np.arange(len(self.passages) + 1) * size).tolist()
 
-        def score(piece: tuple[int, slice]) -> None:
-            """Exact scores of the pairs of one block: its number, and where they stand in `order`."""
-            number, at = piece
-            stored = self.passages.block(number, flat[order[at]] - number * size)
-            for start in range(0, len(stored), CHUNK):
-                pairs = order[at][start : start + CHUNK]
-                vectors = stored[start : start + CHUNK]
-                scores = pair_scores(exact[pairs // width], vectors, self.passages.temperature)
+        def score(first: int) -> None:
+            """Exact scores of the pairs that stand in `order` from here on."""
+            together = order[first : first + TOGETHER]
+            vectors = self.passages.at(flat[together])
+            for start in range(0, len(together), CHUNK):
+                pairs = together[start : start + CHUNK]
+                scores = pair_scores(exact[pairs // width], vectors[start : start + CHUNK], self.passages.temperature)
                 keys[pairs] = pack(scores, self.ranks[flat[pairs]])
 
-        pieces = (
-            (number, slice(start, min(start + TOGETHER, stop)))
-            for number, (first, stop) in enumerate(pairwise(edges))
-            for start in range(first, stop, TOGETHER)
-        )
         run = self.index.threads.map if len(order) > TOGETHER else map  # handing over costs more than a few pairs
-        for _ in run(score, pieces):
+        for _ in run(score, range(0, len(order), TOGETHER)):
             pass
         return keys.reshape(rows.shape)
