@@ -22,6 +22,7 @@ EF_SEARCH = 16  # candidates of a search in a graph by default (FAISS's)
 BYTES = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
 GROUP = 1024  # queries whose candidates are held together
 ALONE = 100  # queries that trade-offs search for one at a time
+STRETCH = 1 << 28  # bytes of vectors that are searched exactly at once beside an index (retrieval/faiss_search.py)
 
 
 class Index:
@@ -106,6 +107,11 @@ def together(setting: Setting) -> str:
     return "faiss" if setting.execution.index_gpu == "none" else "flat_search"
 
 
+def stretch(index: Index) -> float:
+    """Bytes of the vectors that are searched exactly at once, mapped from disk and in float32."""
+    return 1.5 * min(STRETCH, 4.0 * index.rows * index.dimension)
+
+
 @cost("index")
 def build(stage: Stage, setting: Setting) -> Work:
     """Training by one job; filling, which shards share."""
@@ -141,6 +147,7 @@ def ann(stage: Stage, setting: Setting) -> Work:
     each += 2.0 * proposed * index.dimension if params.rescore else 0.0
     exact = float(min(params.recall_queries, queries)) * index.rows
     memory = 150 * MIB + 40.0 * min(queries, GROUP) * proposed + index.rows * index.each
+    memory += stretch(index) if exact else 0.0
     rows = (
         (together(setting), queries * each),
         ("hops", queries * index.hops(index.compared_nodes(params.ef_search))),
@@ -208,4 +215,5 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
         ("rescored", rescored),
         ("flat_search", products),
     )
-    return Work(rows=rows, memory=150 * MIB + max(index.rows * index.each for index in indexes))
+    memory = 0.0 if is_late else stretch(indexes[0])
+    return Work(rows=rows, memory=150 * MIB + memory + max(index.rows * index.each for index in indexes))
