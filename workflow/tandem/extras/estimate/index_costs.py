@@ -22,6 +22,8 @@ EF_SEARCH = 16  # candidates of a search in a graph by default (FAISS's)
 BYTES = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
 GROUP = 1024  # queries whose candidates are held together
 ALONE = 100  # queries that trade-offs search for one at a time
+FILE = 16_384  # passages of a file of vectors (encoding.block)
+SCORED = 10  # passages that are rescored, those of many queries together, in the time that one query's file takes
 STRETCH = 1 << 28  # bytes of vectors that are searched exactly at once beside an index (retrieval/faiss_search.py)
 
 
@@ -199,12 +201,13 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
         one_by_one += each * single
         nodes = len(sweep.rescore) * sum(index.compared_nodes(ef) for _, ef in settings)
         hops += tokens * index.hops(nodes) * (single + queries * (params.repeats + 2))
-        proposed = len(settings) * min(passages, max(params.k) * sweep.rescore_factor)
+        proposed, many = min(passages, max(params.k) * sweep.rescore_factor), queries * (params.repeats + 2)
         if is_late:
-            searches = len(sweep.rescore) * (single + queries * (params.repeats + 2))
+            searches = len(settings) * len(sweep.rescore) * (single + many)
             products += searches * proposed * tokens * index.rows / passages * 2.0 * index.dimension
         else:
-            rescored += sum(sweep.rescore) * single * proposed
+            files = single * min(proposed, -(-passages // FILE)) + many * proposed / SCORED
+            rescored += len(settings) * sum(sweep.rescore) * files
     exact = tokens * queries * indexes[0].rows
     rows = (
         (together(setting), all_at_once),

@@ -51,8 +51,8 @@ class Hardware:
     - lines of runs that are fused or scored, or drawn into training lists (`listed`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
     - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
-      the processor's threads, steps from node to neighbour in a graph (`hops`), and passages that a single query's
-      proposals are `rescored` by.
+      the processor's threads, steps from node to neighbour in a graph (`hops`), and files in which a single
+      query's proposals are `rescored`.
     """
 
     name: str
