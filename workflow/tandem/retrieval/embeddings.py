@@ -214,13 +214,16 @@ class Embeddings:
 
     def at(self, rows: Array | Sequence[int]) -> Vectors:
         """The vectors of a few rows in any order, in memory."""
-        order = np.argsort(rows, kind="stable")
-        ascending = np.asarray(rows, np.int64)[order]
-        edges = np.flatnonzero(np.diff(ascending // self.size)) + 1
-        parts = [self._few(int(at[0]) // self.size, at % self.size) for at in np.split(ascending, edges) if len(at)]
-        vectors = np.concatenate([np.empty((0, self.dimension), np.float16), *parts])
-        vectors[order] = vectors.copy()
-        return vectors
+        rows = np.asarray(rows, np.int64)
+        if (np.diff(rows) < 0).any():
+            order = np.argsort(rows, kind="stable")
+            ascending = self.at(rows[order])
+            vectors = np.empty_like(ascending)
+            vectors[order] = ascending
+            return vectors
+        edges = np.flatnonzero(np.diff(rows // self.size)) + 1
+        parts = [self._few(int(at[0]) // self.size, at % self.size) for at in np.split(rows, edges) if len(at)]
+        return np.concatenate([np.empty((0, self.dimension), np.float16), *parts])
 
     def _few(self, number: int, rows: Array) -> Vectors:
         """The vectors of ascending rows of a block. So few that mapping the block takes longer are read one by one."""
