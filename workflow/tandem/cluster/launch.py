@@ -150,6 +150,8 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
         except ChildFailedError as error:
             return _report_failure(words[0], error)
         except SignalException as error:
+            # torch's timer may be collected in its own thread, which cannot wait for itself.
+            sys.unraisablehook = lambda _: None
             print(f"tandem {words[0]}: ended by {error.sigval.name}", file=sys.stderr)
             return 128 + error.sigval
         except RendezvousError as error:
