@@ -184,7 +184,7 @@ def test_a_language_that_bm25s_does_not_stem_is_refused(configured):
 
 
 def test_what_a_grid_costs_follows_from_its_points(configured):
-    # 10 dev queries of the 500 are asked 2 x 3 times; each costs what 12 million passages do, and these.
+    # 10 dev queries of the 500 are asked 2 x 3 times; a query costs for itself what 12 million passages add to it.
     config = configured("sparse", {"best": {"tuned": True, "engine": "bm25s"}})
     config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
     stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]

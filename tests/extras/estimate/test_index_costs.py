@@ -126,12 +126,12 @@ def test_trade_offs_measure_every_setting(machine):
     sweep = {"nprobe": [1, 5, 64], "ef_search": [8], "rescore": [True, False]}
     tradeoffs = {"model": "de", "queries": 20, "repeats": 2, "indexes": ["lists", "graph"], "sweep": sweep}
     plan = planned(tradeoffs=tradeoffs)
-    found = costs(plan, machine, plan.tradeoffs())
+    estimate = costs(plan, machine, plan.tradeoffs())
     lists = sum(2 * 10 * D + N * share * 2 * D for share in (0.1, 0.5))  # 64 of 10 lists are no setting
     each = 2 * (lists + 3 * 8 * 6 * 2 * D)
     steps = 2 * 3 * 8 * 6 * math.log2(400) * 20 * (4 + 3)
     exact = 20 * N * (2 * D / 1e3 + 1 / 1e7)
-    assert found.wall == approx(1 + each * 20 * 4 / 1e3 + each * 20 * 3 / 1e2 + steps / 1e6 + exact)
+    assert estimate.wall == approx(1 + each * 20 * 4 / 1e3 + each * 20 * 3 / 1e2 + steps / 1e6 + exact)
     rows = dict(cost["tradeoffs"](plan.tradeoffs(), new_setting(plan.settings, machine)).rows)
     assert rows["rescored"] == 3 * (20 * 3 * 1 + 20 * 4 * 200 / 10)  # alone: the one file that 200 passages are in
 

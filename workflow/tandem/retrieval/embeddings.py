@@ -28,7 +28,7 @@ Rows = list[Array]  # rows as they are stored, memory-mapped
 
 FP32, FP16, INT8 = "fp32", "fp16", "int8"
 STORED = {FP32: "<f4", FP16: "<f2"}
-FEW = 16  # rows of a block that are read one by one sooner than its file is mapped
+FEW = 64  # rows of a block that are read one by one sooner than its file is mapped
 LARGEST = 127
 BITS = 16  # of a scale
 ROWS = 1024  # rows that are quantised at once: float64 is wide

@@ -14,6 +14,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 EXTRA = 32  # passages requested of an engine beyond the depth; more are where ties or near-ties go on further
+STRETCH = 1 << 28  # bytes of vectors that are searched at once beside an index: each search costs every query some time
 CHUNK = 128  # pairs whose vectors stay in the processor's cache
 ROUNDING, FINE = 2.0**-24, 2.0**-53  # unit round-offs of float32 and float64
 SLACK = 8  # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves

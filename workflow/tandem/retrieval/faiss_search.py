@@ -8,11 +8,10 @@ import numpy as np
 from tandem.cluster.background import ahead
 from tandem.cluster.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors
-from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, Best, pack, query_scores
+from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, STRETCH, Array, Best, pack, query_scores
 from tandem.retrieval.indexes.threads import Threads, alone
 
 BATCH = 1024  # queries that a thread searches for at once, where memory allows
-STRETCH = 1 << 28  # bytes of vectors that `exact_best` searches at once: each search costs a query something for itself
 
 
 class BlockSearch:

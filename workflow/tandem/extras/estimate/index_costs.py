@@ -13,6 +13,7 @@ from tandem.extras.estimate.representation_costs import token_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import run_bytes
 from tandem.plan.graph import Stage
+from tandem.retrieval.exact import STRETCH
 from tandem.retrieval.indexes.types import lists, sample_size, sized
 
 ROUNDS = 10  # of k-means for inverted lists (retrieval/indexes/threads.py)
@@ -22,9 +23,7 @@ EF_SEARCH = 16  # candidates of a search in a graph by default (FAISS's)
 BYTES = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
 GROUP = 1024  # queries whose candidates are held together
 ALONE = 100  # queries that trade-offs search for one at a time
-FILE = 16_384  # passages of a file of vectors (encoding.block)
-SCORED = 10  # passages that are rescored, those of many queries together, in the time that one query's file takes
-STRETCH = 1 << 28  # bytes of vectors that are searched exactly at once beside an index (retrieval/faiss_search.py)
+RESCORED = 10  # proposals of many queries together that are rescored while one of a query's files is read
 
 
 class Index:
@@ -185,7 +184,9 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     """
     params, passages = params_of(stage), setting.size(stage).passages
     queries, sweep = min(params.queries, setting.queries(stage, params.split)), params.sweep
-    single, all_at_once, one_by_one, hops, rescored = min(queries, ALONE) * (params.repeats + 1), 0.0, 0.0, 0.0, 0.0
+    single, batched = min(queries, ALONE) * (params.repeats + 1), queries * (params.repeats + 2)
+    files = -(-passages // params_of(stage.upstream["passages"]).block)
+    all_at_once, one_by_one, hops, rescored = 0.0, 0.0, 0.0, 0.0
     tokens, is_late, products = 1.0, stage.upstream["queries"].kind == "token_vectors", 0.0
     if is_late:
         tokens = token_rows(stage.upstream["queries"], setting) / setting.queries(stage, params.split)
@@ -197,17 +198,17 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
         elif index.nlist:
             settings = [(n, None) for n in [n for n in sweep.nprobe if n <= index.nlist] or [index.nlist]]
         each = tokens * len(sweep.rescore) * sum(index.searched(*values) for values in settings)
-        all_at_once += each * queries * (params.repeats + 2)
+        all_at_once += each * batched
         one_by_one += each * single
         nodes = len(sweep.rescore) * sum(index.compared_nodes(ef) for _, ef in settings)
-        hops += tokens * index.hops(nodes) * (single + queries * (params.repeats + 2))
-        proposed, many = min(passages, max(params.k) * sweep.rescore_factor), queries * (params.repeats + 2)
+        hops += tokens * index.hops(nodes) * (single + batched)
+        proposed = min(passages, max(params.k) * sweep.rescore_factor)
         if is_late:
-            searches = len(settings) * len(sweep.rescore) * (single + many)
+            searches = len(settings) * len(sweep.rescore) * (single + batched)
             products += searches * proposed * tokens * index.rows / passages * 2.0 * index.dimension
         else:
-            files = single * min(proposed, -(-passages // FILE)) + many * proposed / SCORED
-            rescored += len(settings) * sum(sweep.rescore) * files
+            read = single * min(proposed, files) + batched * proposed / RESCORED
+            rescored += len(settings) * sum(sweep.rescore) * read
     exact = tokens * queries * indexes[0].rows
     rows = (
         (together(setting), all_at_once),

@@ -36,6 +36,7 @@ def retrieve(stage: Stage, setting: Setting) -> Work:
     compared = float(queries * size.passages)
     dimension, depth = setting.dimension(passages), params_of(stage).depth
     rows = (("flat_search", 2 * compared * dimension), ("compared", compared))
+    # The best of a group of queries have a quarter (retrieve.py), two stretches of vectors a third (faiss_search.py).
     allowed = (setting.execution.search_memory or 2048) * MIB
     held = min(allowed / 4, 16 * queries * depth) + min(allowed / 3, 6 * size.passages * dimension)
     memory = LIGHT + held + ORDER * size.passages

@@ -48,7 +48,7 @@ class Hardware:
 
     - passages read and written; tokens made, and tokens on their way through an encoder, beside its matrix products;
     - passages indexed; queries of BM25 on a corpus of a million passages, and their hits;
-    - lines of runs that are fused or scored, or drawn into training lists (`listed`);
+    - lines of runs that are fused or scored; queries that training lists are drawn for (`listed`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
     - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
       the processor's threads, steps from node to neighbour in a graph (`hops`), and files in which a single
