@@ -41,6 +41,7 @@ class Dataset(Section):
     reads: ClassVar[tuple[str, ...]] = ()  # the files in `path` that are read, plain or as .gz
     file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
+    in_parts: ClassVar[bool] = False  # whether jobs can share reading its passages (`Source.count`)
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
     path: str | None = Field(None, description="the folder with the dataset's files; absent: they are downloaded")
@@ -109,6 +110,7 @@ class Beir(Dataset):
     """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
 
     reads = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES)
+    in_parts = True
     source: Literal["beir"]
 
 
@@ -125,6 +127,7 @@ class Files(Dataset):
     """Files of common formats."""
 
     file_keys = ("corpus", "queries", "qrels", "answers")
+    in_parts = True
     source: Literal["files"]
     corpus: str | None = Field(None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]")
     queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
@@ -153,6 +156,7 @@ class Dpr(Dataset):
     """DPR's files."""
 
     file_keys = ("corpus", "questions")
+    in_parts = True
     source: Literal["dpr"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
     questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
@@ -163,6 +167,7 @@ class EntityQuestions(Dataset):
 
     reads, file_keys = ("dataset/*/P*.json",), ("corpus",)
     always_has = ("train", "dev", "test")
+    in_parts = True
     source: Literal["entity_questions"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
 
@@ -292,6 +297,11 @@ def sources() -> dict[str, type[Dataset]]:
     """Source → the model of its entries: the classes above, and what further formats are annotated with."""
     own = {name: entry_model(dataset_format[name]) for name in dataset_format if name not in _SOURCES}
     return _SOURCES | own
+
+
+def reads_in_parts(source: str) -> bool:
+    """Whether jobs can share reading the passages of a source; those of a plugin's format are read by one."""
+    return source in _SOURCES and _SOURCES[source].in_parts
 
 
 def entry_model(source: type[Any]) -> type[Dataset]:

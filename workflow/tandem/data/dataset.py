@@ -7,25 +7,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from operator import itemgetter
-from pathlib import Path
 
 import pyarrow as pa
 
-from tandem.cluster.progress import Progress
 from tandem.data import tables
-from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
+from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES
+from tandem.data.corpus import CorpusWriter
 from tandem.data.judgements import count_negative_grades, judged_too, require_positives, select_qrels
 from tandem.data.language import Sample
-from tandem.data.sources import Listed, Passage, open_source
-from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
+from tandem.data.sources import Listed, open_source
+from tandem.data.statistics import SplitStatistics, split_statistics
 from tandem.data.validate import (
     Hashes,
     Queries,
     Warnings,
     read_queries,
     require_unique,
-    require_unique_hashes,
-    require_usable,
 )
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -51,8 +48,8 @@ def run(job: Job[DatasetParams]) -> None:
         rows = sums["queries"].of(source.queries())
         answered = answers["query_id"].to_pylist()
         queries = read_queries(rows, judged, answered, source, job.params, warnings)
-        corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], job.params.title)
-        corpus.write(f"dataset {job.key}", source.corpus(), sums["corpus"])
+        corpus = CorpusWriter(job, source, draft.path(CORPUS))
+        corpus.write(sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
         extra: dict[str, int] = {}
         if job.params.near_duplicates is not None:
@@ -83,6 +80,7 @@ def run(job: Job[DatasetParams]) -> None:
             warnings=warnings.lines,
             source=source.facts,
         )
+    corpus.parts.remove()
 
 
 def _compare(
@@ -99,55 +97,6 @@ def _compare(
         if actual.get(name, 0) != number and name.removesuffix("_qrels") not in cut:
             what = name.replace("_", " ") if name == "passages" or name.endswith("_qrels") else f"{name} queries"
             warnings.add(f"{actual.get(name, 0):,} {what}, expected {number:,}")
-
-
-class CorpusWriter:
-    """Writes passages and holds what later checks need of them: 24 bytes a passage, as much again while it checks.
-
-    `ids` are hashes of the document ids, in row order.
-    """
-
-    def __init__(self, path: Path, place: str, titles: bool) -> None:
-        self.path, self.place, self.titles = path, place, titles
-        self.ids, self.statistics, self.sample = Hashes(), CorpusStatistics(), Sample()
-
-    def write(self, label: str, rows: Iterable[Passage], checksum: tables.Checksum) -> None:
-        """Write every passage; without `titles` they are blanked, after `checksum` took them.
-
-        A thread reads and checks the next passages while these are measured and written.
-
-        Raises:
-            UserError: an unusable or repeated id, or no passage at all.
-        """
-        with Progress(label, 0, "passages") as progress:
-            parts = self._measured(tables.ahead(self._checked(rows)), checksum, progress)
-            tables.write(self.path, parts, tables.CORPUS_SCHEMA)
-            if progress.done == 0:
-                raise UserError(f"{self.place}: the corpus is empty; at least one passage is needed")
-        require_unique_hashes("document", self.place, self.ids, lambda row: tables.value_at(self.path, "doc_id", row))
-
-    def _checked(self, rows: Iterable[Passage]) -> Iterator[pa.RecordBatch]:
-        """Batches of the passages, after hashing them: the part that handles Python strings."""
-        for docs, titles, texts in tables.columns(rows):
-            require_usable("document", self.place, len(self.ids) + 1, *docs)
-            self.ids.add(docs)
-            self.sample.add(texts)
-            titled = self.titles and any(titles)
-            self.statistics.texts.add(map(contents, titles, texts) if titled else texts)
-            yield tables.batch_of((docs, titles, texts), tables.CORPUS_SCHEMA)
-
-    def _measured(
-        self, parts: Iterable[pa.RecordBatch], checksum: tables.Checksum, progress: Progress
-    ) -> Iterator[pa.RecordBatch]:
-        """The batches as they are written: the part that Arrow and numpy do without holding up the other."""
-        for batch in parts:
-            checksum.add(batch)
-            if not self.titles:
-                blank = pa.array([""] * batch.num_rows, pa.string())
-                batch = batch.set_column(1, tables.CORPUS_SCHEMA.field(1), blank)
-            self.statistics.measure(batch["title"], batch["text"])
-            progress.add(batch.num_rows)
-            yield batch
 
 
 def write_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:

@@ -22,6 +22,7 @@ BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 PIECE = 1 << 18  # bytes read at a time
+PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 DECODER = json.JSONDecoder()
 JsonObject = dict[str, Any]  # of a file, unchecked
 
@@ -53,8 +54,8 @@ def _only_member(path: Path) -> io.BufferedIOBase:
         raise UserError(f"{path}: {error}; unpack it and name its file") from None
 
 
-def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of a UTF-8 file, plain or packed.
+def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tuple[int, str]]:
+    """(number from 1, line without its end) of a UTF-8 file, plain or packed; the first `skipped` are passed over.
 
     Raises:
         UserError: bytes that are no UTF-8, a broken gzip or zip file, a line of more than `longest` bytes, or lines
@@ -64,7 +65,9 @@ def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
     with open_bytes(path) as file:
         try:
             for piece in _raw_lines(path, file, longest):
-                for line in piece:
+                passed = min(skipped - number, len(piece)) if number < skipped else 0
+                number += passed
+                for line in piece[passed:]:
                     number += 1
                     if len(line) >= longest:
                         error = f"{path}:{number}: longer than {longest >> 20} MiB"
@@ -75,10 +78,26 @@ def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             where = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
             raise UserError(f"{where}; convert the file to UTF-8") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
-            why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
-            packed = "gzip" if isinstance(file, gzip.GzipFile) else "zip"
-            raise UserError(f"{path}: {packed} file is {why} after line {number}; fetch it again") from None
+        except PACKING_ERRORS as error:
+            raise _broken(path, file, number, error) from None
+
+
+def _broken(path: Path, file: io.BufferedIOBase, number: int, error: Exception) -> UserError:
+    why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
+    packed = "gzip" if isinstance(file, gzip.GzipFile) else "zip"
+    return UserError(f"{path}: {packed} file is {why} after line {number}; fetch it again")
+
+
+def count_lines(path: Path) -> int:
+    """How many lines `lines` gives."""
+    count, last = 0, b"\n"
+    with open_bytes(path) as file:
+        try:
+            while piece := file.read1(PIECE):
+                count, last = count + piece.count(b"\n"), piece
+        except PACKING_ERRORS as error:
+            raise _broken(path, file, count, error) from None
+    return count + (not last.endswith(b"\n"))
 
 
 def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
@@ -102,10 +121,10 @@ def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[li
         yield [last]
 
 
-def records(path: Path) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line`, JSON object) of each line of a JSON-lines file."""
+def records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line`, JSON object) of each line of a JSON-lines file but the first `skipped`."""
     name = str(path)
-    for number, line in lines(path):
+    for number, line in lines(path, skipped=skipped):
         where = f"{name}:{number}"
         try:
             record, end = DECODER.raw_decode(line) if line.startswith("{") else (None, -1)

@@ -1,18 +1,21 @@
 """Files of passages, queries, judgements and answers: TSV, JSON lines, Parquet or TREC, by the end of their name.
 
-Every reader gives (place, record): a record maps the fields of the file's role to what the file holds, unchecked.
+Every reader gives (place, record): a record maps the fields of the file's role to what the file holds, unchecked. It
+may pass over the first records, which takes less time than reading them.
 """
 
 import html
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.data.reading import LONGEST, JsonObject, lines, records
+from tandem.data.reading import LONGEST, JsonObject, count_lines, lines, records
 from tandem.errors import UserError
 
 PARQUET_ROWS = 1024
@@ -54,7 +57,13 @@ class Role:
         return resolved
 
 
-Reader = Callable[[Path, Role], Iterator[tuple[str, JsonObject]]]
+class Reader(Protocol):
+    """What reads a file of some role."""
+
+    def __call__(self, path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
+        """(place, record) of the records but the first `skipped`."""
+
+
 QUERY_IDS = ("_id", "id", "query_id", "query-id", "qid")
 DOC_IDS = ("_id", "id", "doc_id", "docid", "pid")
 
@@ -104,13 +113,27 @@ def reader(path: Path, role: Role) -> Reader:
     return read
 
 
-def read_jsonl(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+def count_records(path: Path, role: Role) -> int | None:
+    """How many records a file has; None where only reading it would tell."""
+    suffix = suffix_of(path)
+    if suffix == ".parquet":
+        try:
+            rows: int = pq.read_metadata(path).num_rows
+            return rows
+        except (pa.ArrowException, OSError):
+            return None  # reading it says what is wrong
+    if suffix == ".jsonl":
+        return count_lines(path)
+    return count_lines(path) - (header(path, role) is not None) if suffix in (".tsv", ".txt") else None
+
+
+def read_jsonl(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, field → value) of each line, one JSON object; other keys are ignored."""
-    for where, record in records(path):
+    for where, record in records(path, skipped):
         yield where, {field: record[name] for field, name in role.resolve(where, record).items()}
 
 
-def read_parquet(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file row n`, field → value) of each row, rows counted from 1; other columns are not read."""
     done = 0
     try:
@@ -118,9 +141,14 @@ def read_parquet(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
             names = role.resolve(str(path), file.schema_arrow.names)
             if several := [name for name in names.values() if file.schema_arrow.get_field_index(name) < 0]:
                 raise UserError(f"{path}: several columns {several[0]}; rename those that are not meant")
-            for batch in file.iter_batches(PARQUET_ROWS, columns=list(names.values())):
-                columns = [batch[name].to_pylist() for name in names.values()]
-                for row, values in enumerate(zip(*columns, strict=True), start=done + 1):
+            groups = list(range(file.num_row_groups))
+            while groups and done + (rows := file.metadata.row_group(groups[0]).num_rows) <= skipped:
+                done += rows
+                groups.pop(0)
+            for batch in file.iter_batches(PARQUET_ROWS, groups, list(names.values())):
+                passed = min(max(0, skipped - done), len(batch))
+                columns = [batch[name][passed:].to_pylist() for name in names.values()]
+                for row, values in enumerate(zip(*columns, strict=True), start=done + passed + 1):
                     yield f"{path} row {row}", dict(zip(names, values, strict=True))
                 done += len(batch)
     except UnicodeDecodeError as error:
@@ -140,14 +168,12 @@ def header(path: Path, role: Role) -> tuple[str, ...] | None:
     return None
 
 
-def read_tsv(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, field → column) of each line; the header or the number of columns decides their order."""
     named = header(path, role)
     orders = {len(named): named} if named else role.columns
     name = str(path)
-    for number, line in lines(path):
-        if number == 1 and named:
-            continue
+    for number, line in lines(path, skipped=skipped + (named is not None)):
         spaced = role.spaced and "\t" not in line
         columns = line.split() if spaced else line.split("\t")
         order = orders.get(len(columns))
@@ -158,23 +184,23 @@ def read_tsv(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
 
-def read_answers(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
-    for number, line in lines(path):
+    for number, line in lines(path, skipped=skipped):
         query, *answers = line.split("\t")
         if not answers:
             raise UserError(f"{path}:{number}: 1 column by tabs; a line is {role.line}")
         yield f"{path}:{number}", {"id": query, "answers": answers}
 
 
-def read_trec(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line` of its <DOC>, id, title and text) of each document `<DOC> <DOCNO>id</DOCNO> … </DOC>` of TREC.
 
     The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
     become spaces, character references their characters, and runs of white space one space. Anything between documents
     is left out.
     """
-    for start, raw in _documents(path):
+    for start, raw in islice(_documents(path), skipped, None):
         where = f"{path}:{start}"
         docno, title, texts = DOCNO.search(raw), TITLE.search(raw), TEXT.findall(raw)
         if docno is None:

@@ -86,6 +86,14 @@ def word_counts(texts: pa.Array) -> NDArray[np.int64]:
     return counts
 
 
+def lengths(titles: pa.Array, texts: pa.Array) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Words and characters of each passage's contents."""
+    titled = pc.not_equal(titles, "")
+    if pc.any(titled).as_py():
+        texts = pc.if_else(titled, pc.binary_join_element_wise(titles, texts, " "), texts)
+    return word_counts(texts).astype(np.uint32), np.asarray(pc.utf8_length(texts)).astype(np.uint32)
+
+
 class CorpusStatistics:
     """Lengths and repetitions of passages as they stream by; 16 bytes a passage, 16 more to count repetitions.
 
@@ -99,18 +107,18 @@ class CorpusStatistics:
 
     def measure(self, titles: pa.Array, texts: pa.Array) -> None:
         """Count words and characters of passages' contents."""
-        titled = pc.not_equal(titles, "")
-        if pc.any(titled).as_py():
-            texts = pc.if_else(titled, pc.binary_join_element_wise(titles, texts, " "), texts)
-        words = word_counts(texts)
-        self._words.frombytes(words.astype(np.uint32).tobytes())
-        self._characters.frombytes(np.asarray(pc.utf8_length(texts)).astype(np.uint32).tobytes())
+        self.add(*lengths(titles, texts))
+
+    def add(self, words: NDArray[np.uint32], characters: NDArray[np.uint32]) -> None:
+        """Take the counts of passages' words and characters."""
+        self._words.frombytes(words.tobytes())
+        self._characters.frombytes(characters.tobytes())
         self.empty += int((words == 0).sum())
 
     def of_rows(self, rows: NDArray[np.int64]) -> PassageStatistics:
         """Statistics of the passages in some rows; -1 is a passage that does not exist."""
         present = rows[rows >= 0]
-        words, characters = (np.frombuffer(lengths, np.uint32)[present] for lengths in (self._words, self._characters))
+        words, characters = (np.frombuffer(counts, np.uint32)[present] for counts in (self._words, self._characters))
         return {"count": len(rows), "words": distribution(words), "characters": distribution(characters)}
 
     def summary(self) -> CorpusSummary:

@@ -129,10 +129,13 @@ def rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 
 def write(path: Path, parts: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write record batches, one row group each."""
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    """Write record batches, one row group each; a thread writes the last while the next is made."""
+    with (
+        pq.ParquetWriter(path, schema, compression="zstd") as writer,
+        background.behind(writer.write_batch) as write_batch,
+    ):
         for part in parts:
-            writer.write_batch(part, row_group_size=ROWS)
+            write_batch(part, ROWS)
 
 
 def streaming(path: Path) -> pq.ParquetFile:

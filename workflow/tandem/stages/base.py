@@ -4,7 +4,7 @@ Declarations are data. Rules, the command line, estimates, the report and `gc` r
 This package imports neither torch nor FAISS nor Java, so that planning stays light."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from operator import not_
@@ -51,6 +51,7 @@ class Kind:
         ranks: whether several processes, one per device, may share its work.
         shard: `module:function` that computes one shard, where jobs may share its work.
         shard_for: roles of the inputs without all of which there is nothing to share; empty: jobs always share it.
+        shard_if: whether there is work to share, by the values of the stage's parameters; None: always.
         part: what its parts are, where it is made in parts of a fixed size that jobs share.
         train: `module:function` that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
@@ -70,6 +71,7 @@ class Kind:
     ranks: bool = False
     shard: str | None = None
     shard_for: tuple[str, ...] = ()
+    shard_if: Callable[[Mapping[str, Any]], bool] | None = None
     part: Part | None = None
     train: str | None = None
     lazy: tuple[str, ...] = ()
@@ -96,9 +98,11 @@ class Kind:
         """The command that computes one shard."""
         return f"{self.name}-shard"
 
-    def is_shared(self, roles: Iterable[str]) -> bool:
-        """Whether jobs may share the work of a stage with inputs of these roles."""
-        return self.shard is not None and (not self.shard_for or _any_of(roles, self.shard_for))
+    def is_shared(self, roles: Iterable[str], values: Mapping[str, Any]) -> bool:
+        """Whether jobs may share the work of a stage with inputs of these roles and these values of its parameters."""
+        if self.shard is None or (self.shard_if and not self.shard_if(values)):
+            return False
+        return not self.shard_for or _any_of(roles, self.shard_for)
 
 
 def _any_of(roles: Iterable[str], names: tuple[str, ...]) -> bool:

@@ -5,8 +5,9 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from tandem.config.datasets import reads_in_parts
 from tandem.config.retrieval import Ties, is_by_id
-from tandem.stages.base import Kind, Params
+from tandem.stages.base import Kind, Params, Part
 
 
 class DatasetParams(Params):
@@ -53,7 +54,8 @@ class ImportedParams(Params):
 
 
 KINDS = (
-    Kind("dataset", "data.dataset:run", DatasetParams, threads="all", box="Collection"),
+    Kind("dataset", "data.dataset:run", DatasetParams, threads="all", shard="data.corpus:run_shard",
+        shard_if=lambda values: reads_in_parts(values["source"]), part=Part(1 << 20, "passages"), box="Collection"),
     Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
     Kind("imported", "data.imported:run_imported", ImportedParams, version=2, box="Collection"),
 )  # fmt: skip

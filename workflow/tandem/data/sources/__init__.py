@@ -9,6 +9,7 @@ imports none of these modules.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, ClassVar
 
 from tandem.config import datasets
@@ -53,6 +54,14 @@ class Source(ABC):
     @abstractmethod
     def corpus(self) -> Iterator[Passage]:
         """(document id, title, text) of every passage."""
+
+    def count(self) -> int | None:
+        """The number of passages, where `corpus_from` is fast, so that jobs can share reading them; else None."""
+        return None
+
+    def corpus_from(self, row: int) -> Iterator[Passage]:
+        """`corpus` without the passages before a row; only where `count` tells a number may that be above 0."""
+        return islice(self.corpus(), row, None)
 
     @abstractmethod
     def queries(self) -> Iterator[Query]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tandem.config.datasets import QRELS_FILES, Dataset
 from tandem.data.files import Files
 from tandem.data.listing import Listing
-from tandem.data.reading import records, text_of, texts_of
+from tandem.data.reading import count_lines, records, text_of, texts_of
 from tandem.data.roles import QRELS, Role
 from tandem.data.sources import Answers, DatasetJob, Passage, Query, dataset_format
 from tandem.data.sources.own_files import JudgedFiles
@@ -60,6 +60,12 @@ class Beir(BeirQueries):
         return {} if len(listing.matching(*parts[0])) == 2 and listing.matching(*parts[1]) else None
 
     def corpus(self) -> Iterator[Passage]:
-        for where, record in records(self._corpus):
+        return self.corpus_from(0)
+
+    def count(self) -> int:
+        return count_lines(self._corpus)
+
+    def corpus_from(self, row: int) -> Iterator[Passage]:
+        for where, record in records(self._corpus, row):
             title = text_of(where, record, "title") if record.get("title") else ""
             yield text_of(where, record, "_id", number=True), title, text_of(where, record, "text")

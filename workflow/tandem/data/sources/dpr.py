@@ -27,7 +27,7 @@ import ijson
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.listing import Listing, one_by_split
-from tandem.data.reading import BOM, JsonObject, lines, objects_of, open_bytes, text_of, texts_of
+from tandem.data.reading import BOM, JsonObject, count_lines, lines, objects_of, open_bytes, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import order, require_splits
 from tandem.errors import UserError
@@ -75,6 +75,12 @@ class WikipediaQuestions(Source):
 
     def corpus(self) -> Iterator[Passage]:
         return passages(self._corpus)
+
+    def count(self) -> int:
+        return count_lines(self._corpus) - _has_header(self._corpus)
+
+    def corpus_from(self, row: int) -> Iterator[Passage]:
+        return passages(self._corpus, row)
 
     def queries(self) -> Iterator[Query]:
         return ((question.id, question.text, question.split) for question in self.questions)
@@ -186,16 +192,19 @@ def _contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, 
         yield None if name is None else str(name), value
 
 
-def passages(path: Path) -> Iterator[Passage]:
-    """(id, title, text) of each line `id, text, title` of a file like psgs_w100.tsv, after its header.
+def passages(path: Path, skipped: int = 0) -> Iterator[Passage]:
+    """(id, title, text) of each line `id, text, title` of a file like psgs_w100.tsv but its header and `skipped` more.
 
     Double quotes at both ends of the text are dropped, as DPR's `CsvCtxSrc` does with what it indexes; the title keeps
     its own.
     """
-    for number, line in lines(path):
+    for number, line in lines(path, skipped=skipped + _has_header(path)):
         row = _columns(f"{path}:{number}", line, "id, text, title", 3)
-        if number > 1 or row[0] != "id":
-            yield row[0], row[2], row[1].strip('"')
+        yield row[0], row[2], row[1].strip('"')
+
+
+def _has_header(path: Path) -> bool:
+    return next((line.partition("\t")[0] == "id" for _, line in lines(path)), False)
 
 
 def read_questions(path: Path) -> Iterator[QuestionRecord]:

@@ -7,7 +7,7 @@ from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
 from tandem.data.listing import Listing, by_role
 from tandem.data.reading import JsonObject, parse_whole, text_of, texts_of
-from tandem.data.roles import ANSWERS, PASSAGES, QRELS, QUERIES, Role, header, reader, suffix_of
+from tandem.data.roles import ANSWERS, PASSAGES, QRELS, QUERIES, Role, count_records, header, reader, suffix_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -42,6 +42,7 @@ class OwnFiles(JudgedFiles):
         if entry.corpus is None:
             raise UserError("corpus: None; the file with the passages is needed")
         self._corpus = files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
+        self._counts: dict[Path, int | None] = {}
         self._by_split = files_by_split("queries", entry.queries, files)
         self._qrels = files_by_split("qrels", entry.qrels, files)
         self._answers = [files.find(entry.answers)] if entry.answers else []
@@ -59,10 +60,28 @@ class OwnFiles(JudgedFiles):
         return by_role(listing)
 
     def corpus(self) -> Iterator[Passage]:
+        return self.corpus_from(0)
+
+    def count(self) -> int | None:
+        counts = [self._count(path) for path in self._corpus]
+        return None if None in counts else sum(filter(None, counts))
+
+    def corpus_from(self, row: int) -> Iterator[Passage]:
+        """The passages from a row on; files before it are not read. From 0 where `count` says None."""
         for path in self._corpus:
-            for where, record in reader(path, PASSAGES)(path, PASSAGES):
+            if row and (count := self._count(path) or 0) <= row:
+                row -= count
+                continue
+            for where, record in reader(path, PASSAGES)(path, PASSAGES, row):
                 title = text_of(where, record, "title") if record.get("title") else ""
                 yield text_of(where, record, "id", number=True), title, text_of(where, record, "text")
+            row = 0
+
+    def _count(self, path: Path) -> int | None:
+        """The number of a file's passages, counted once; None where that takes reading them."""
+        if path not in self._counts:
+            self._counts[path] = count_records(path, PASSAGES)
+        return self._counts[path]
 
     def queries(self) -> Iterator[Query]:
         """(query id, text, split) of every record; a file named for several splits leaves the split to the qrels."""

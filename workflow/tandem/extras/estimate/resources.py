@@ -156,7 +156,7 @@ class Work:
     kind: str | None = None  # what its model operations are, one of `WORK`; None without a model
     operations: float = 0.0  # floating-point operations of models
     rows: tuple[tuple[str, float], ...] = ()  # a rate's name, and what passes at it without a model; shards share it
-    alone: tuple[tuple[str, float], ...] = ()  # the same before the shards begin, by one job
+    alone: tuple[tuple[str, float], ...] = ()  # the same by one job, before the shards begin or when they have ended
     memory: float = PROCESS  # bytes at the peak
     disk: float = 0.0  # bytes of the artifact, without those of a run
     run: float = 0.0  # bytes of the run that is written
@@ -174,8 +174,8 @@ class Setting:
     held: int = 0
 
     def size(self, stage: Stage) -> Volumes:
-        """The size of the collection that a stage is made from."""
-        return self.sizes(stage.upstream["dataset"])
+        """The size of the collection that a stage is made from, or makes."""
+        return self.sizes(stage.upstream.get("dataset", stage))
 
     def queries(self, stage: Stage, split: str) -> int:
         """How many queries of a split there are in that collection."""

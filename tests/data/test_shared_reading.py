@@ -1,0 +1,180 @@
+"""Jobs that share reading a corpus: any number of them, one or none gives the same bytes, whatever the files are."""
+
+import gzip
+import json
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.config.datasets import reads_in_parts
+from tandem.data import tables
+from tandem.data.corpus import run_shard
+from tandem.data.dataset import run
+from tandem.data.reading import count_lines, lines
+from tandem.data.sources import open_source
+from tandem.errors import UserError
+from tandem.stages import KINDS
+from tandem.store.job import Job
+
+WORDS = ["amber", "birch", "clove", "dünn", "élan", "flow", '"quoted"', "back\\slash", "语言"]
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """Parts of eight passages, in batches of four."""
+    monkeypatch.setattr(tables, "ROWS", 4)
+    monkeypatch.setitem(KINDS, "dataset", replace(KINDS["dataset"], part=replace(KINDS["dataset"].part, rows=8)))
+
+
+def passages(count):
+    draw = random.Random(count)
+    titles = ["" if number % 3 else draw.choice(WORDS) for number in range(count)]
+    return [(f"d{number}", title, " ".join(draw.choices(WORDS, k=5))) for number, title in enumerate(titles)]
+
+
+def json_lines(rows):
+    return "".join(json.dumps(dict(zip(("_id", "title", "text"), row, strict=True))) + "\n" for row in rows).encode()
+
+
+def separated(rows, *header):
+    return "".join("\t".join(row) + "\n" for row in [*([header] if header else []), *rows]).encode()
+
+
+def write_parquet(path, rows):
+    columns = zip(*rows, strict=True)
+    pq.write_table(pa.table(dict(zip(("id", "title", "text"), columns, strict=True))), path, row_group_size=5)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """`written(name, rows)`: the parameters of a dataset whose passages stand in files of a form."""
+    (tmp_path / "queries.tsv").write_text("q1\tamber?\nq2\tbirch?\n")
+    (tmp_path / "qrels.tsv").write_text("q1\td1\t1\nq2\td9\t1\n")
+    own = {"source": "files", "queries": {"test": "queries.tsv"}, "qrels": {"test": "qrels.tsv"}}
+
+    def write(form, rows):
+        if form == "beir":
+            (tmp_path / "qrels").mkdir()
+            (tmp_path / "qrels/test.tsv").write_text("q1\td1\t1\n")
+            (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "amber?"}')
+            (tmp_path / "corpus.jsonl").write_bytes(json_lines(rows).rstrip(b"\n"))  # the last line without its end
+            return {"source": "beir"}
+        if form == "dpr":
+            (tmp_path / "psgs.tsv").write_bytes(
+                separated([(doc, text, title) for doc, title, text in rows], "id", "text", "title")
+            )
+            (tmp_path / "nq.qa.csv").write_text("amber?\t['amber']\n")
+            return {"source": "dpr", "corpus": "psgs.tsv", "questions": {"test": "nq.qa.csv"}}
+        if form == "parquet":
+            write_parquet(tmp_path / "c.parquet", rows)
+        elif form == "headed":
+            (tmp_path / "c.tsv").write_bytes(separated(rows, "id", "title", "text"))
+        else:  # several packed files
+            for number, first in enumerate(range(0, len(rows), 13)):
+                part = json_lines(rows[first : first + 13])
+                (tmp_path / f"c{number}.jsonl.gz").write_bytes(gzip.compress(part))
+        return own | {"corpus": {"parquet": "c.parquet", "headed": "c.tsv", "packed": "c*.jsonl.gz"}[form]}
+
+    return write
+
+
+def files(out):
+    """The bytes of an artifact's files, and what its manifest says of the collection."""
+    manifest = json.loads((out / "stage.json").read_text())
+    assert sorted(path.name for path in out.iterdir()) == sorted([*manifest["files"], "stage.json"])
+    return manifest["facts"], {name: (out / name).read_bytes() for name in manifest["files"]}
+
+
+@pytest.mark.parametrize("form", ["beir", "dpr", "parquet", "headed", "packed"])
+@pytest.mark.parametrize("count", [37, 32, 3])
+def test_shards_change_no_byte(form, count, written, tmp_path):
+    params, path = written(form, passages(count)), {"path": str(tmp_path)}
+    run(Job("dataset", tmp_path / "alone", params, {}, path))
+    for shards in (1, 2, 3, 7):
+        out = tmp_path / f"by{shards}"
+        parts = [
+            run_shard(Job("dataset", out, params, {}, path | {"shard": i, "shards": shards})) for i in range(shards)
+        ]
+        assert [number for facts in parts for number in facts["parts"]] == [*range(-(-count // 8))]
+        run(Job("dataset", out, params, {}, path))
+        assert files(out) == files(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "one", "one\n", "\none\r\n\ntwo", "\ufeffone\ntwo\n"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_lines_are_counted_and_passed_over(text, pack, tmp_path):
+    (tmp_path / "file").write_bytes(pack(text.encode()))
+    every = list(lines(tmp_path / "file"))
+    assert count_lines(tmp_path / "file") == len(every)
+    for skipped in range(len(every) + 2):
+        assert list(lines(tmp_path / "file", skipped=skipped)) == every[skipped:]
+
+
+def test_titles_that_are_left_out_count_in_the_checksum_alone(written, tmp_path):
+    params, path = written("headed", passages(37)) | {"title": False}, {"path": str(tmp_path)}
+    run(Job("dataset", tmp_path / "alone", params, {}, path))
+    run_shard(Job("dataset", tmp_path / "shared", params, {}, path | {"shard": 0, "shards": 1}))
+    run(Job("dataset", tmp_path / "shared", params, {}, path))
+    assert files(tmp_path / "shared") == files(tmp_path / "alone")
+
+
+def test_what_is_missing_or_damaged_the_stage_reads_itself(written, tmp_path):
+    params, path, out = written("packed", passages(37)), {"path": str(tmp_path)}, tmp_path / "shared"
+    run(Job("dataset", tmp_path / "alone", params, {}, path))
+    run_shard(Job("dataset", out, params, {}, path | {"shard": 0, "shards": 1}))
+    (out / "work/00001.arrow").unlink()
+    damaged = out / "work/00003.arrow"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    run(Job("dataset", out, params, {}, path))
+    assert files(out) == files(tmp_path / "alone")
+
+
+def test_a_killed_shard_goes_on_from_its_finished_parts(written, tmp_path):
+    params, path, out = written("beir", passages(37)), {"path": str(tmp_path)}, tmp_path / "shared"
+    job = Job("dataset", out, params, {}, path | {"shard": 0, "shards": 1})
+    run_shard(job)
+    marks = {number: out / f"work/{number:05d}.json" for number in range(5)}
+    before = {number: mark.stat().st_mtime_ns for number, mark in marks.items()}
+    for number in (2, 3):
+        (out / f"work/{number:05d}.arrow").unlink()
+    run_shard(job)
+    assert [n for n, mark in marks.items() if mark.stat().st_mtime_ns != before[n]] == [2, 3]
+    run(Job("dataset", tmp_path / "alone", params, {}, path))
+    run(Job("dataset", out, params, {}, path))
+    assert files(out) == files(tmp_path / "alone")
+
+
+def test_a_shard_names_the_line_of_its_mistake(written, tmp_path):
+    rows, path = passages(37), {"path": str(tmp_path)}
+    rows[30] = ("d 30", "", "amber")
+    params = written("headed", rows)
+    run_shard(Job("dataset", tmp_path / "shared", params, {}, path | {"shard": 0, "shards": 2}))
+    with pytest.raises(UserError, match=r"c\.tsv record:31: document id 'd 30'"):
+        run_shard(Job("dataset", tmp_path / "shared", params, {}, path | {"shard": 1, "shards": 2}))
+    text = json_lines(rows).splitlines(keepends=True)
+    text[20] = b'{"_id": "d20"\n'
+    (tmp_path / "c.jsonl").write_bytes(b"".join(text))
+    with pytest.raises(UserError, match=r"c\.jsonl:21: not valid JSON"):
+        run_shard(
+            Job("dataset", tmp_path / "other", params | {"corpus": "c.jsonl"}, {}, path | {"shard": 1, "shards": 2})
+        )
+
+
+def test_documents_of_trec_are_read_by_one_job(written, tmp_path):
+    params, path = written("headed", passages(9)), {"path": str(tmp_path)}
+    (tmp_path / "c.trec").write_text("".join(f"<DOC><DOCNO>d{n}</DOCNO>amber</DOC>\n" for n in range(20)))
+    job = Job("dataset", tmp_path / "trec", params | {"corpus": "c.trec"}, {}, path | {"shard": 0, "shards": 2})
+    assert open_source(job).count() is None
+    assert run_shard(job) == {"parts": []}
+    run(Job("dataset", job.out, job.params, {}, path))
+    assert files(tmp_path / "trec")[0]["passages"] == 20
+
+
+def test_only_sources_that_can_be_shared_become_several_jobs():
+    assert reads_in_parts("beir")
+    assert reads_in_parts("dpr")
+    assert not reads_in_parts("pydocs")
+    assert not reads_in_parts("a_plugins_format")
