@@ -57,7 +57,8 @@ class CorpusWriter:
         Raises:
             UserError: an unusable or repeated id, or no passage at all.
         """
-        with Progress(f"dataset {self.job.key}", 0, "passages") as progress:
+        expected = (self.job.execution.counts or {}).get("passages", 0)
+        with Progress(f"dataset {self.job.key}", expected, "passages") as progress:
             batches = self._measured(tables.ahead(self._hashed()), checksum, progress)
             tables.write(self.path, batches, tables.CORPUS_SCHEMA)
             if progress.done == 0:

@@ -174,7 +174,8 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
     collection = Collection(job.inputs["dataset"])
     pools, facts = Pools(job, doc_rows(collection), query_rows(collection)), dict[int, Json]()
     source, without_run = pools.source(), len(pools.known)
-    with Progress(f"candidates {job.key}", 0, "queries") as progress:
+    total = sum(len(span) for number, span in enumerate(parts.spans(without_run)) if parts.is_own(number))
+    with Progress(f"candidates {job.key}", total, "queries") as progress:
         for number, entries in enumerate(iter(lambda: list(islice(source, parts.rows)), [])):
             without_run -= sum(query in pools.known for query, *_ in entries)
             if not parts.is_own(number):
