@@ -35,6 +35,35 @@ def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path, real):
     assert first["text"].startswith("experimental investigation of the aerodynamics of a\nwing in a slipstream")
 
 
+ENTERED = """
+import ir_datasets
+from pathlib import Path
+from tandem.data.sources import open_source
+from tandem.store.job import Job
+source = open_source(Job("dataset", Path(), {"source": "ir_datasets", "id": "cranfield"}, {}))
+assert source.count() is None
+ir_datasets.load("cranfield").docs_store().build()
+assert source.count() == 1400
+passages = list(source.corpus())
+assert list(source.corpus_from(1390)) == passages[1390:]
+assert list(source.corpus_from(1400)) == []
+"""
+
+
+def test_shards_share_what_ir_datasets_has_stored(tmp_path, real):
+    home, shard = tmp_path / "home", tmp_path / "shared/shards/0-of-1.json"
+    shutil.copytree(real("ir_datasets_home"), home)
+    env = {**os.environ, "IR_DATASETS_HOME": str(home), "IR_DATASETS_SMALL_FILE_SIZE": "0"}
+    assert dataset(home, tmp_path / "alone", "--params.id", "cranfield").returncode == 0
+    subprocess.run([sys.executable, "-c", ENTERED], env=env, check=True)
+    words = ["--params.source", "ir_datasets", "--params.id", "cranfield", "--run.shard", "0", "--run.shards", "1"]
+    subprocess.run([sys.executable, "-m", "tandem", "dataset-shard", *words, "--out", str(shard)], env=env, check=True)
+    assert json.loads(shard.read_text()) == {"parts": [0]}
+    assert dataset(home, tmp_path / "shared", "--params.id", "cranfield").returncode == 0
+    for name in ("corpus.parquet", "qrels.parquet", "statistics.json"):
+        assert (tmp_path / "shared" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+
+
 def test_brights_excluded_ids_are_judgements_that_exclude(tmp_path):
     home, versions = tmp_path / "home" / "bright", ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b")
     home.mkdir(parents=True)

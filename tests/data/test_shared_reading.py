@@ -176,5 +176,6 @@ def test_documents_of_trec_are_read_by_one_job(written, tmp_path):
 def test_only_sources_that_can_be_shared_become_several_jobs():
     assert reads_in_parts("beir")
     assert reads_in_parts("dpr")
+    assert reads_in_parts("ir_datasets")
     assert not reads_in_parts("pydocs")
     assert not reads_in_parts("a_plugins_format")

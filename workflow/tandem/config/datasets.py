@@ -118,6 +118,7 @@ class IrDatasets(Dataset):
     """A collection of the package ir_datasets."""
 
     reads_files = False
+    in_parts = True
     source: Literal["ir_datasets"]
     id: str | None = Field(None, description="the id that has the passages")
     splits: dict[str, Names] | None = Field(None, description="split → ids; absent: what the package suggests")

@@ -43,8 +43,18 @@ class IrDatasets(Source):
         self.places = {"corpus": f"ir_datasets {entry.id} document", "queries": "ir_datasets query"}
 
     def corpus(self) -> Iterator[Passage]:
+        return self.corpus_from(0)
+
+    def count(self) -> int | None:
+        """How many documents ir_datasets has made a document store of, which alone it can enter in the middle."""
+        store = self._documents.docs_store()
+        is_sliced = store.built() and hasattr(self._documents.docs_iter(), "__getitem__")
+        return int(store.count()) if is_sliced else None
+
+    def corpus_from(self, row: int) -> Iterator[Passage]:
         """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
-        for document in _fetched(self._documents.docs_iter()):
+        documents = self._documents.docs_iter()
+        for document in _fetched(documents[row:] if row else documents):
             field = next((name for name in TEXT_FIELDS if hasattr(document, name)), None)
             text = getattr(document, field) if field else document.default_text()
             title = getattr(document, "title", "") if self._titles else ""
