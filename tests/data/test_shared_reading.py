@@ -16,6 +16,7 @@ from tandem.data.dataset import run
 from tandem.data.reading import count_lines, lines
 from tandem.data.sources import open_source
 from tandem.errors import UserError
+from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 from tandem.store.job import Job
 
@@ -173,9 +174,20 @@ def test_documents_of_trec_are_read_by_one_job(written, tmp_path):
     assert files(tmp_path / "trec")[0]["passages"] == 20
 
 
-def test_only_sources_that_can_be_shared_become_several_jobs():
-    assert reads_in_parts("beir")
-    assert reads_in_parts("dpr")
-    assert reads_in_parts("ir_datasets")
-    assert not reads_in_parts("pydocs")
-    assert not reads_in_parts("a_plugins_format")
+@pytest.mark.parametrize(
+    ("source", "passages", "shared"),
+    [
+        ("beir", None, True),
+        ("dpr", 21_015_324, True),
+        ("ir_datasets", 138_364_198, True),
+        ("ir_datasets", 8_841_823, False),
+        ("ir_datasets", None, False),
+        ("pydocs", 5_015, False),
+        ("a_plugins_format", 10**9, False),
+    ],
+)
+def test_only_what_can_be_shared_becomes_several_jobs(source, passages, shared):
+    assert reads_in_parts(source, passages) is shared
+    execution = {"counts": {"passages": passages}} if passages else {}
+    stage = Stage("dataset", "mine", "mine", {"source": source}, execution=execution)
+    assert KINDS["dataset"].is_shared(stage) is shared

@@ -41,7 +41,9 @@ class Dataset(Section):
     reads: ClassVar[tuple[str, ...]] = ()  # the files in `path` that are read, plain or as .gz
     file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
-    in_parts: ClassVar[bool] = False  # whether jobs can share reading its passages (`Source.count`)
+    shared_from: ClassVar[int | None] = (
+        None  # passages from which jobs share reading them (`Source.count`); null: never
+    )
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
     path: str | None = Field(None, description="the folder with the dataset's files; absent: they are downloaded")
@@ -110,7 +112,7 @@ class Beir(Dataset):
     """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
 
     reads = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES)
-    in_parts = True
+    shared_from = 0
     source: Literal["beir"]
 
 
@@ -118,7 +120,7 @@ class IrDatasets(Dataset):
     """A collection of the package ir_datasets."""
 
     reads_files = False
-    in_parts = True
+    shared_from = 1 << 25  # fewer are read before ir_datasets would have made its document store
     source: Literal["ir_datasets"]
     id: str | None = Field(None, description="the id that has the passages")
     splits: dict[str, Names] | None = Field(None, description="split → ids; absent: what the package suggests")
@@ -128,7 +130,7 @@ class Files(Dataset):
     """Files of common formats."""
 
     file_keys = ("corpus", "queries", "qrels", "answers")
-    in_parts = True
+    shared_from = 0
     source: Literal["files"]
     corpus: str | None = Field(None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]")
     queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
@@ -157,7 +159,7 @@ class Dpr(Dataset):
     """DPR's files."""
 
     file_keys = ("corpus", "questions")
-    in_parts = True
+    shared_from = 0
     source: Literal["dpr"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
     questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
@@ -168,7 +170,7 @@ class EntityQuestions(Dataset):
 
     reads, file_keys = ("dataset/*/P*.json",), ("corpus",)
     always_has = ("train", "dev", "test")
-    in_parts = True
+    shared_from = 0
     source: Literal["entity_questions"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
 
@@ -300,9 +302,10 @@ def sources() -> dict[str, type[Dataset]]:
     return _SOURCES | own
 
 
-def reads_in_parts(source: str) -> bool:
-    """Whether jobs can share reading the passages of a source; those of a plugin's format are read by one."""
-    return source in _SOURCES and _SOURCES[source].in_parts
+def reads_in_parts(source: str, passages: int | None) -> bool:
+    """Whether jobs share reading so many passages (None: unknown) of a source; a plugin's format is read by one."""
+    least = _SOURCES[source].shared_from if source in _SOURCES else None
+    return least is not None and (passages or 0) >= least
 
 
 def entry_model(source: type[Any]) -> type[Dataset]:

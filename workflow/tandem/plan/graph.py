@@ -157,11 +157,7 @@ class Hosted:
         computes whatever is missing.
         """
         stage, count = self.stages.find(kind, key), self.execution.shards
-        if (
-            count == 1
-            or stage.values.get("side") == "queries"
-            or not KINDS[kind].is_shared(stage.upstream, stage.values)
-        ):
+        if count == 1 or stage.values.get("side") == "queries" or not KINDS[kind].is_shared(stage):
             return []
         return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
 

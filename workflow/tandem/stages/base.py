@@ -4,16 +4,18 @@ Declarations are data. Rules, the command line, estimates, the report and `gc` r
 This package imports neither torch nor FAISS nor Java, so that planning stays light."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from operator import not_
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import ConfigDict, Field
 
 from tandem.config.base import Items, Model
 from tandem.errors import UserError
+
+Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts
 
 
 class Params(Model):
@@ -35,6 +37,22 @@ class Part:
     unit: Literal["passages", "queries"]
 
 
+class Planned(Protocol):
+    """What a declaration may ask of a stage."""
+
+    @property
+    def upstream(self) -> Json:
+        """Role → the stage that it is made from."""
+
+    @property
+    def execution(self) -> Json:
+        """Options that never change the result."""
+
+    @property
+    def values(self) -> Json:
+        """Its parameters, as the manifest has them."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """The declaration of one kind of stage.
@@ -51,7 +69,7 @@ class Kind:
         ranks: whether several processes, one per device, may share its work.
         shard: `module:function` that computes one shard, where jobs may share its work.
         shard_for: roles of the inputs without all of which there is nothing to share; empty: jobs always share it.
-        shard_if: whether there is work to share, by the values of the stage's parameters; None: always.
+        shard_if: whether a stage has work to share; None: always.
         part: what its parts are, where it is made in parts of a fixed size that jobs share.
         train: `module:function` that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
@@ -71,7 +89,7 @@ class Kind:
     ranks: bool = False
     shard: str | None = None
     shard_for: tuple[str, ...] = ()
-    shard_if: Callable[[Mapping[str, Any]], bool] | None = None
+    shard_if: Callable[[Planned], bool] | None = None
     part: Part | None = None
     train: str | None = None
     lazy: tuple[str, ...] = ()
@@ -98,19 +116,16 @@ class Kind:
         """The command that computes one shard."""
         return f"{self.name}-shard"
 
-    def is_shared(self, roles: Iterable[str], values: Mapping[str, Any]) -> bool:
-        """Whether jobs may share the work of a stage with inputs of these roles and these values of its parameters."""
-        if self.shard is None or (self.shard_if and not self.shard_if(values)):
+    def is_shared(self, stage: "Planned") -> bool:
+        """Whether jobs may share the work of a stage of this kind."""
+        if self.shard is None or (self.shard_if and not self.shard_if(stage)):
             return False
-        return not self.shard_for or _any_of(roles, self.shard_for)
+        return not self.shard_for or _any_of(stage.upstream, self.shard_for)
 
 
 def _any_of(roles: Iterable[str], names: tuple[str, ...]) -> bool:
     """Whether an input has one of these roles, without the number of one of several."""
     return any(role.split(".")[0] in names for role in roles)
-
-
-Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts
 
 
 def flatten(params: Json, prefix: str = "") -> Json:

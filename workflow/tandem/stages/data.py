@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from tandem.config.datasets import reads_in_parts
 from tandem.config.retrieval import Ties, is_by_id
-from tandem.stages.base import Kind, Params, Part
+from tandem.stages.base import Kind, Params, Part, Planned
 
 
 class DatasetParams(Params):
@@ -53,9 +53,13 @@ class ImportedParams(Params):
     fingerprint: str | None = Field(None, description="of the file")
 
 
+def _is_read_by_several(stage: Planned) -> bool:
+    return reads_in_parts(stage.values["source"], (stage.execution.get("counts") or {}).get("passages"))
+
+
 KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, threads="all", shard="data.corpus:run_shard",
-        shard_if=lambda values: reads_in_parts(values["source"]), part=Part(1 << 20, "passages"), box="Collection"),
+        shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection"),
     Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
     Kind("imported", "data.imported:run_imported", ImportedParams, version=2, box="Collection"),
 )  # fmt: skip

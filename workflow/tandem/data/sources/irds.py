@@ -47,9 +47,12 @@ class IrDatasets(Source):
 
     def count(self) -> int | None:
         """How many documents ir_datasets has made a document store of, which alone it can enter in the middle."""
-        store = self._documents.docs_store()
-        is_sliced = store.built() and hasattr(self._documents.docs_iter(), "__getitem__")
-        return int(store.count()) if is_sliced else None
+        try:
+            store = self._documents.docs_store()
+            is_sliced = store.built() and hasattr(self._documents.docs_iter(), "__getitem__")
+            return int(store.count()) if is_sliced else None
+        except (AttributeError, OSError, RuntimeError):  # of collections that have another store, or no files yet
+            return None
 
     def corpus_from(self, row: int) -> Iterator[Passage]:
         """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""

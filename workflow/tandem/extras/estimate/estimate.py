@@ -140,7 +140,7 @@ def processes(stage: Stage, setting: Setting) -> int:
     if kind.ranks:
         return execution.devices * execution.nodes
     queries = getattr(params_of(stage), "side", None) == "queries"
-    if queries or not kind.is_shared(stage.upstream, stage.values):
+    if queries or not kind.is_shared(stage):
         return 1
     if kind.part is None:
         return execution.shards
@@ -177,7 +177,7 @@ def binding(costs: Mapping[Stage, Cost]) -> str:
         change = "a faster disk below results/ helps, and `encode.dtype: int8`"
     elif part == "start":
         change = "a faster machine would wait as long"
-    elif kind.ranks or kind.is_shared(stage.upstream, stage.values):
+    elif kind.ranks or kind.is_shared(stage):
         change = f"more `execution.{'devices' if kind.ranks else 'shards'}` share it"
     return (
         f"{BINDING[part]} takes {duration(whole.parts[part])} of {duration(whole.wall)}, most in {stage.kind} "

@@ -28,7 +28,7 @@ def dataset(stage: Stage, setting: Setting) -> Work:
     """
     size = setting.sizes(stage)
     text = size.passages * size.lengths["passage"] * 5
-    is_shared = setting.execution.shards > 1 and KINDS["dataset"].is_shared(stage.upstream, stage.values)
+    is_shared = setting.execution.shards > 1 and KINDS["dataset"].is_shared(stage)
     return Work(
         rows=(("passages", size.passages),),
         alone=(("passages", size.passages / 2),) if is_shared else (),
