@@ -41,9 +41,7 @@ class Dataset(Section):
     reads: ClassVar[tuple[str, ...]] = ()  # the files in `path` that are read, plain or as .gz
     file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
-    shared_from: ClassVar[int | None] = (
-        None  # passages from which jobs share reading them (`Source.count`); null: never
-    )
+    shared_from: ClassVar[int | None] = None  # passages from which jobs share reading them (`Source.count`)
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
     path: str | None = Field(None, description="the folder with the dataset's files; absent: they are downloaded")

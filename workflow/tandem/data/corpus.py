@@ -113,14 +113,8 @@ class CorpusWriter:
 
 def run_shard(job: Job[DatasetParams]) -> Json:
     """Write a stretch of the parts, the shard's share of all; none where one job reads the source."""
-    source, parts, shard, shards = (
-        open_source(job),
-        Parts(job, ".arrow"),
-        job.execution.shard or 0,
-        job.execution.shards,
-    )
-    passages = source.count() or 0
-    spans = parts.spans(passages)
+    source, parts = open_source(job), Parts(job, ".arrow")
+    shard, shards, spans = job.execution.shard or 0, job.execution.shards, parts.spans(source.count() or 0)
     own = range(len(spans) * shard // shards, len(spans) * (shard + 1) // shards)
     missing = [number for number in own if parts.facts(number) is None]
     total, at = sum(len(spans[number]) for number in own), -1
@@ -149,7 +143,8 @@ def read_chunks(source: Source, row: int) -> Iterator[Chunk]:
     Raises:
         UserError: an id that a run file could not carry.
     """
-    for ids, titles, texts in tables.columns(source.corpus_from(row)):
+    rows = source.corpus_from(row) if row else source.corpus()
+    for ids, titles, texts in tables.columns(rows):
         require_usable("document", source.places["corpus"], row + 1, *ids)
         yield Chunk(ids, titles, texts, tables.batch_of((ids, titles, texts), tables.CORPUS_SCHEMA))
         row += len(ids)

@@ -60,7 +60,7 @@ class Source(ABC):
         return None
 
     def corpus_from(self, row: int) -> Iterator[Passage]:
-        """`corpus` without the passages before a row; only where `count` tells a number may that be above 0."""
+        """`corpus` without the passages before a row; used where `count` tells a number."""
         return islice(self.corpus(), row, None)
 
     @abstractmethod

@@ -67,7 +67,7 @@ class OwnFiles(JudgedFiles):
         return None if None in counts else sum(filter(None, counts))
 
     def corpus_from(self, row: int) -> Iterator[Passage]:
-        """The passages from a row on; files before it are not read. From 0 where `count` says None."""
+        """The passages from a row on; files before it are not read. Only from 0 where `count` says None."""
         for path in self._corpus:
             if row and (count := self._count(path) or 0) <= row:
                 row -= count
