@@ -18,7 +18,7 @@ def planned_words(query, passages, *, weight: float = 1.0):
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a process registers a name once, in whatever order tests come
 def plugin(tmp_path_factory):
     path = tmp_path_factory.mktemp("plugin") / "scorers.py"
     path.write_text(PLUGIN)
