@@ -56,6 +56,24 @@ def machine():
     return Hardware("mine", 2.0, work, rates, dict.fromkeys(STARTS, 1.0) | {"models": 3.0}, 2, 0, {})
 
 
+def test_shards_share_reading_a_large_corpus_and_the_stage_copies_it(machine):
+    """A million passages a second are read, two and a half copied; ir_datasets is shared from 33 million on."""
+    reading = replace(machine, rates=machine.rates | {"passages": 1e6})
+    seconds = {}
+    for passages, shards in [(40_000_000, 1), (40_000_000, 4), (1_000_000, 4)]:
+        config = merged(
+            MINE, {"datasets": {"big": {"counts": {"passages": passages}}}, "execution": {"shards": shards}}
+        )
+        plan = FullPlan(config, ROOT)
+        stage = plan.planner.dataset("big")
+        seconds[passages, shards] = stage_cost(stage, new_setting(plan.settings, reading), reading).parts["core"]
+    assert seconds == {
+        (40_000_000, 1): approx(40),
+        (40_000_000, 4): approx(40 / 4 + 40 / 2.5),
+        (1_000_000, 4): approx(1),
+    }
+
+
 def test_a_training_by_hand(plan, machine):
     stage = plan.planner.model("de", "test")
     cost = stage_cost(stage, new_setting(plan.settings, machine), machine)

@@ -17,21 +17,19 @@ TOGETHER = 1000  # queries whose lines stand in memory together, about
 HEAP, GARBAGE = 950 * MIB, 450  # what Java's heap grows to, and the bytes an indexed passage by which it grows
 EACH = 12.0  # millions of passages whose search takes as long as what every query costs
 INDEXED = 1.25  # bytes of Lucene's index a token
+COPIED = 2.5  # passages that a shard has read are copied in the time of reading one
 EVERY = 1 << 62
 
 
 @cost("dataset")
 def dataset(stage: Stage, setting: Setting) -> Work:
-    """Reading, checking and writing; 60 bytes a passage stay in memory (see benchmarks/results/at_scale.md).
-
-    What shards have read is copied in less than half the time.
-    """
+    """Reading, checking and writing; 60 bytes a passage stay in memory (see benchmarks/results/at_scale.md)."""
     size = setting.sizes(stage)
     text = size.passages * size.lengths["passage"] * 5
     is_shared = setting.execution.shards > 1 and KINDS["dataset"].is_shared(stage)
     return Work(
         rows=(("passages", size.passages),),
-        alone=(("passages", size.passages / 2),) if is_shared else (),
+        alone=(("passages", size.passages / COPIED),) if is_shared else (),
         memory=285 * MIB + 60 * size.passages,
         disk=0.5 * text,
     )
