@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.config.datasets import reads_in_parts
 from tandem.data import tables
 from tandem.data.corpus import run_shard
 from tandem.data.dataset import run
@@ -187,7 +186,6 @@ def test_documents_of_trec_are_read_by_one_job(written, tmp_path):
     ],
 )
 def test_only_what_can_be_shared_becomes_several_jobs(source, passages, shared):
-    assert reads_in_parts(source, passages) is shared
     execution = {"counts": {"passages": passages}} if passages else {}
     stage = Stage("dataset", "mine", "mine", {"source": source}, execution=execution)
     assert KINDS["dataset"].is_shared(stage) is shared

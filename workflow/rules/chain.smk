@@ -117,7 +117,7 @@ for kind in KINDS.values():
                 command=kind.shard_command,
                 args=lambda wildcards: planned_stage(wildcards).args,
             threads: stage_threads
-            retries: 0 if kind.name == "dataset" else 2  # what it fails of is mostly a mistake in a file
+            retries: kind.shard_retries
             resources:
                 how=lambda wildcards: planned_stage(wildcards).how,
                 gpu=gpus,

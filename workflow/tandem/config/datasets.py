@@ -109,16 +109,14 @@ class PyDocs(Dataset):
 class Beir(Dataset):
     """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
 
-    reads = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES)
-    shared_from = 0
+    reads, shared_from = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES), 0
     source: Literal["beir"]
 
 
 class IrDatasets(Dataset):
     """A collection of the package ir_datasets."""
 
-    reads_files = False
-    shared_from = 1 << 25  # fewer are read before ir_datasets would have made its document store
+    reads_files, shared_from = False, 1 << 25  # fewer are read before ir_datasets would have made its document store
     source: Literal["ir_datasets"]
     id: str | None = Field(None, description="the id that has the passages")
     splits: dict[str, Names] | None = Field(None, description="split → ids; absent: what the package suggests")
@@ -127,8 +125,7 @@ class IrDatasets(Dataset):
 class Files(Dataset):
     """Files of common formats."""
 
-    file_keys = ("corpus", "queries", "qrels", "answers")
-    shared_from = 0
+    file_keys, shared_from = ("corpus", "queries", "qrels", "answers"), 0
     source: Literal["files"]
     corpus: str | None = Field(None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]")
     queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
@@ -156,8 +153,7 @@ class CMedQA2(Dataset):
 class Dpr(Dataset):
     """DPR's files."""
 
-    file_keys = ("corpus", "questions")
-    shared_from = 0
+    file_keys, shared_from = ("corpus", "questions"), 0
     source: Literal["dpr"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
     questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
@@ -166,9 +162,8 @@ class Dpr(Dataset):
 class EntityQuestions(Dataset):
     """EntityQuestions over DPR's passages."""
 
-    reads, file_keys = ("dataset/*/P*.json",), ("corpus",)
+    reads, file_keys, shared_from = ("dataset/*/P*.json",), ("corpus",), 0
     always_has = ("train", "dev", "test")
-    shared_from = 0
     source: Literal["entity_questions"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
 
@@ -296,14 +291,7 @@ dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "da
 
 def sources() -> dict[str, type[Dataset]]:
     """Source → the model of its entries: the classes above, and what further formats are annotated with."""
-    own = {name: entry_model(dataset_format[name]) for name in dataset_format if name not in _SOURCES}
-    return _SOURCES | own
-
-
-def reads_in_parts(source: str, passages: int | None) -> bool:
-    """Whether jobs share reading so many passages (None: unknown) of a source; a plugin's format is read by one."""
-    least = _SOURCES[source].shared_from if source in _SOURCES else None
-    return least is not None and (passages or 0) >= least
+    return _SOURCES | {name: entry_model(dataset_format[name]) for name in dataset_format if name not in _SOURCES}
 
 
 def entry_model(source: type[Any]) -> type[Dataset]:

@@ -17,13 +17,7 @@ from tandem.data.judgements import count_negative_grades, judged_too, require_po
 from tandem.data.language import Sample
 from tandem.data.sources import Listed, open_source
 from tandem.data.statistics import SplitStatistics, split_statistics
-from tandem.data.validate import (
-    Hashes,
-    Queries,
-    Warnings,
-    read_queries,
-    require_unique,
-)
+from tandem.data.validate import Hashes, Queries, Warnings, read_queries, require_unique
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_json

@@ -70,6 +70,7 @@ class Kind:
         shard: `module:function` that computes one shard, where jobs may share its work.
         shard_for: roles of the inputs without all of which there is nothing to share; empty: jobs always share it.
         shard_if: whether a stage has work to share; None: always.
+        shard_retries: `retries` of a shard.
         part: what its parts are, where it is made in parts of a fixed size that jobs share.
         train: `module:function` that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
@@ -90,6 +91,7 @@ class Kind:
     shard: str | None = None
     shard_for: tuple[str, ...] = ()
     shard_if: Callable[[Planned], bool] | None = None
+    shard_retries: int = 2
     part: Part | None = None
     train: str | None = None
     lazy: tuple[str, ...] = ()
@@ -116,7 +118,7 @@ class Kind:
         """The command that computes one shard."""
         return f"{self.name}-shard"
 
-    def is_shared(self, stage: "Planned") -> bool:
+    def is_shared(self, stage: Planned) -> bool:
         """Whether jobs may share the work of a stage of this kind."""
         if self.shard is None or (self.shard_if and not self.shard_if(stage)):
             return False
