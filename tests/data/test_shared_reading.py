@@ -3,6 +3,8 @@
 import gzip
 import json
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import pyarrow as pa
@@ -189,3 +191,38 @@ def test_only_what_can_be_shared_becomes_several_jobs(source, passages, shared):
     execution = {"counts": {"passages": passages}} if passages else {}
     stage = Stage("dataset", "mine", "mine", {"source": source}, execution=execution)
     assert KINDS["dataset"].is_shared(stage) is shared
+
+
+PLUGIN = """
+from typing import Literal
+
+from tandem.config import datasets
+from tandem.data.sources import DatasetJob, dataset_format
+from tandem.data.sources.beir import Beir
+
+
+class Entry(datasets.Beir):
+    source: Literal["beir_of_mine"]
+
+
+@dataset_format("beir_of_mine")
+class Mine(Beir):
+    def __init__(self, job: DatasetJob, entry: Entry) -> None:
+        super().__init__(job, entry)
+"""
+PLANNED = """
+import sys
+from tandem.plan.graph import Stage
+from tandem.registry import load_plugins
+from tandem.stages import KINDS
+(plugin,) = load_plugins(sys.argv[1:])
+from tandem.config.datasets import dataset_format
+assert dataset_format.plugin("beir_of_mine") == plugin
+assert dataset_format.plugin("beir") is None
+assert KINDS["dataset"].is_shared(Stage("dataset", "mine", "mine", {"source": "beir_of_mine"}))
+"""
+
+
+def test_a_plugins_format_that_goes_on_from_one_of_ours_is_shared_as_that_is(tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    subprocess.run([sys.executable, "-c", PLANNED, str(tmp_path / "mine.py")], check=True)

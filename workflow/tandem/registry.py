@@ -55,11 +55,13 @@ class Registry(Generic[T]):
 
         def register(entry: T) -> T:
             """Keep the entry under the name and return it unchanged."""
-            if name in self._entries or (_loading and name in self._own):
+            is_own = getattr(entry, "__module__", "").startswith("tandem.")  # a plugin may be the first to import it
+            plugin = _loading[-1] if _loading and not is_own else None
+            if name in self._entries or (plugin and name in self._own):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             self._entries[name] = entry
-            if _loading:
-                self._plugins[name] = _named[name] = _loading[-1]
+            if plugin:
+                self._plugins[name] = _named[name] = plugin
             return entry
 
         return register
