@@ -21,10 +21,9 @@ from snakemake.utils import min_version
 min_version("9.0")
 sys.path.insert(0, f"{workflow.basedir}/workflow")
 
-from tandem.cluster.slurm import clear
+from tandem.cluster.scheduler import clear
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.events import words_of_failed_stages
 from tandem.plan.plan import views_folder
 from tandem.stages import KINDS
 from tandem.store.files import write_text
@@ -101,6 +100,8 @@ onstart:
 
 # The failing stage's own words are the last, not that a job did not complete.
 onerror:
+    from tandem.extras.running.progress import words_of_failed_stages
+
     if words := words_of_failed_stages(log):
         sys.exit(words)
 

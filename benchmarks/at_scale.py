@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from generated import escaped, generate, vocabulary
 
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
 from tandem.data.fetch import readable
 from tandem.extras.estimate.estimate import costs_of, new_setting, stages_of_tables
 from tandem.extras.estimate.resources import MIB, Hardware

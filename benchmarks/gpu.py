@@ -22,7 +22,7 @@ from training import default_encoder
 from training_ours import objective, ragged
 from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder, encode_all

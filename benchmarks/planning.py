@@ -24,7 +24,7 @@ from figures import machine
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from tandem.config.loading import gathered  # noqa: E402
+from tandem.config.merging import gathered  # noqa: E402
 from tandem.extras.plan import FullPlan  # noqa: E402
 
 SYSTEMS = ["rocketqav2.retriever", "rocketqav2.retriever+rocketqav2.reranker"]

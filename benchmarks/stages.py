@@ -30,7 +30,8 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
 
     from tandem.models.cross import CrossEncoder
     from tandem.models.dual import DualEncoder
-    from tandem.models.hub import load_tokenizer, run
+    from tandem.models.hub import load_tokenizer
+    from tandem.models.published import run
 
     tokenizer = load_tokenizer(encoder)
     dataset(folder, make(tokenizer, lists, size) if made_up else documentation(lists, size))

@@ -26,8 +26,8 @@ from at_scale import network
 from figures import machine
 from generated import generate
 
-from tandem.config.execution import Execution
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
+from tandem.config.settings import Execution
 from tandem.data.fetch import readable
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage

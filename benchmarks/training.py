@@ -148,9 +148,9 @@ def main() -> None:
 
 def names_here() -> list[str]:
     """All measurements, those in bf16 only where the machine multiplies it natively."""
-    from tandem.models.device import device, has_bf16
+    from tandem.models.device import has_bf16
 
-    return [name for name in NAMES if "fp32" in name or has_bf16(device())]
+    return [name for name in NAMES if "fp32" in name or has_bf16()]
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ import torch
 from texts import Examples
 from training_peers import LR, STEP, TEMPERATURE, crossed
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.config.training import JointTrain
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
+from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
+from tandem.models.lora import set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.stages.training import CrossTraining, DualTraining
@@ -23,7 +25,6 @@ from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Objective
 from tandem.training.objectives.dual import Dual
-from tandem.training.stage import prepare
 
 COMMON = {"lr": LR, "warmup": 0.0, "schedule": "constant", "dropout": 0.0, "seed": 1}
 TRAIN: dict[str, DualTraining | CrossTraining | JointTrain] = {
@@ -55,7 +56,8 @@ def objective(
     train = TRAIN[what].model_copy(update=own)
     positives = Positives(np.arange(count), rows[::size])
     goal = started(folder, tokens, train, positives, budget)
-    prepare(goal.models, train.dropout)
+    set_dropout(goal.models, train.dropout)
+    goal.models.to(device())
     accelerate(goal.models, execution or Execution(), budget.micro_tokens, precision, training=True)
     return goal, lists
 

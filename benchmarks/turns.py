@@ -102,9 +102,9 @@ def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: di
 
 def precisions_here() -> list[str]:
     """fp32, and bf16 where the machine multiplies it natively."""
-    from tandem.models.device import device, has_bf16
+    from tandem.models.device import has_bf16
 
-    return ["fp32", "bf16"] if has_bf16(device()) else ["fp32"]
+    return ["fp32", "bf16"] if has_bf16() else ["fp32"]
 
 
 def take(work: Work) -> None:

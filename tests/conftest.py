@@ -18,6 +18,7 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
 
+gc.disable()  # until all is imported and collected
 WHOLE = {"build_once", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
 SLOW = (Path(__file__).parent / "slow.txt").read_text().splitlines()  # files, and tests of files
 
@@ -51,6 +52,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Leave what is imported and collected out of every search for garbage: it stays."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -211,7 +213,7 @@ def encoder_folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def encoder(results, make_job, encoder_folder) -> Artifact:
     """The tiny encoder as an artifact, by the stage itself."""
-    from tandem.models.hub import run
+    from tandem.models.published import run
 
     job = make_job(
         "encoder", results / "encoder" / "tiny-0000000002", {"source": "folder"}, {}, {"path": str(encoder_folder)}

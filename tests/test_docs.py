@@ -10,7 +10,7 @@ from snakemake.cli import get_argument_parser
 from tiny_project import run_here, snakemake
 
 from tandem.cli import COMMANDS, app
-from tandem.extras.operations.configurations import Configuration, read_configurations
+from tandem.extras.operations.targets import Configuration, read_configurations
 from tandem.extras.running.command import read_order
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

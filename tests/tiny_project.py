@@ -227,7 +227,7 @@ def build(files, target):
         files: of the configuration.
         target: a table's name, a sweep's, a model's, or `all` that the configuration's tables show.
     """
-    from tandem.config.loading import gathered
+    from tandem.config.merging import gathered
     from tandem.extras.plan import FullPlan
     from tandem.stages import KINDS
     from tandem.store.job import load, read_job

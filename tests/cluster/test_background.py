@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem.cluster.background import ahead, behind
+from tandem.cluster.work import ahead, behind
 
 
 def threads(name):

@@ -11,13 +11,13 @@ from itertools import pairwise
 
 import pytest
 
-from tandem.cluster import leases
+from tandem.cluster import scheduler
 from tandem.errors import UserError
 
 # Leases, says when and what it got, holds it for a while, and says when it lets go.
 HOLDER = """
 import os, sys, time
-from tandem.cluster.leases import lease
+from tandem.cluster.scheduler import lease
 count, seconds = int(sys.argv[1]), float(sys.argv[2])
 lease(count, "job")
 print(time.monotonic(), os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
@@ -125,7 +125,7 @@ def test_a_schedulers_choice_stands(unset, monkeypatch, tmp_path):
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     for visible, count in (("5", 1), ("GPU-8f,GPU-9a", 2), ("", 1), ("-1", 2), ("NoDevFiles", 1)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        leases.lease(count, "job")
+        scheduler.lease(count, "job")
         assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
     assert not (tmp_path / "leases").exists()
 
@@ -141,7 +141,7 @@ def test_jobs_within_one_allocation_share_it_out(hold, tmp_path):
 def test_a_machine_without_gpus_leases_none(unset, monkeypatch, tmp_path):
     monkeypatch.setenv("TANDEM_LEASES", str(tmp_path / "leases"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    leases.lease(2, "job")
+    scheduler.lease(2, "job")
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert not (tmp_path / "leases").exists()
 
@@ -160,13 +160,13 @@ def listing(unset, monkeypatch, tmp_path):
 
 
 def test_ids_are_those_of_nvidia_smi(listing, monkeypatch):
-    assert leases.offered(os.environ) == ["0", "1"]
-    assert leases.offered({"TANDEM_GPUS": "GPU-11aa, MIG-22bb,GPU-11aa"}) == ["GPU-11aa", "MIG-22bb"]
+    assert scheduler.offered(os.environ) == ["0", "1"]
+    assert scheduler.offered({"TANDEM_GPUS": "GPU-11aa, MIG-22bb,GPU-11aa"}) == ["GPU-11aa", "MIG-22bb"]
     with pytest.raises(UserError, match=r"^train: execution.devices is 3, but this machine has 2 GPUs \(0, 1\)$"):
-        leases.lease(3, "train")
+        scheduler.lease(3, "train")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     with pytest.raises(UserError, match=r"devices is 2, but CUDA_VISIBLE_DEVICES names 1 GPUs \(1\)$"):
-        leases.lease(2, "train")
+        scheduler.lease(2, "train")
 
 
 def test_the_first_free_ids_are_taken_and_counted_as_the_driver_does(listing, monkeypatch, tmp_path):
@@ -174,7 +174,7 @@ def test_the_first_free_ids_are_taken_and_counted_as_the_driver_does(listing, mo
     with (tmp_path / "leases/0.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-        leases.lease(1, "job")
+        scheduler.lease(1, "job")
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
 
 
@@ -185,4 +185,4 @@ def test_a_folder_that_cannot_be_written_is_named(unset, monkeypatch, tmp_path):
     with pytest.raises(
         UserError, match=r"file/queue: cannot be locked \(Not a directory\); set TANDEM_LEASES to a folder"
     ):
-        leases.lease(1, "job")
+        scheduler.lease(1, "job")

@@ -7,8 +7,8 @@ import pytest
 from tandem.config.datasets import Windows
 from tandem.config.encoders import CropEncoder
 from tandem.config.indexes import FactoryIndex
-from tandem.config.loading import catalogue, gathered, load_settings
-from tandem.config.merging import merged
+from tandem.config.loading import load_settings
+from tandem.config.merging import catalogue, gathered, merged
 from tandem.config.models import JointModel, Validation, ValidationSettings
 from tandem.errors import UserError
 

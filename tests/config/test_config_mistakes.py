@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tiny_project import put
 
-from tandem.config.candidates import Candidates
 from tandem.config.loading import load_settings, read_bands, read_layout
-from tandem.config.sweeps import Sweep
+from tandem.config.models import Candidates
+from tandem.config.settings import Sweep
 from tandem.config.validation import parse, read
 from tandem.errors import UserError
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.loading import load_settings
+from tandem.config.loading import Variants, load_settings
 from tandem.config.merging import merged
-from tandem.config.variants import Variants
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]

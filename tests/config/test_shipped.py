@@ -9,10 +9,10 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tandem.config.base import Section
-from tandem.config.loading import catalogue, gathered, load_settings, read_bands, read_layout, read_section
+from tandem.config.loading import load_settings, read_bands, read_layout, read_section
+from tandem.config.merging import catalogue, gathered
 from tandem.config.reference import ENTRIES, FILES, generated
-from tandem.config.settings import Settings
-from tandem.config.sweeps import Sweep
+from tandem.config.settings import Settings, Sweep
 from tandem.config.tables import StatisticsLayout
 
 ROOT = Path(__file__).parents[2]

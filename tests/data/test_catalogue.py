@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.config.loading import catalogue, load_settings
+from tandem.config.loading import load_settings
+from tandem.config.merging import catalogue
 from tandem.data.catalogue import Presence, format_catalogue, presences, read_entries
-from tandem.data.irds_needs import needs
 from tandem.data.sources import dataset_format
+from tandem.data.sources.irds import needs
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]

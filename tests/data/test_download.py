@@ -11,7 +11,7 @@ import pytest
 from download_server import BYTES, SHA256, names
 
 from tandem.config.datasets import File
-from tandem.config.execution import Mirror
+from tandem.config.settings import Mirror
 from tandem.data.fetch import alternatives, cache_path, fetch, readable
 from tandem.errors import UserError
 

@@ -7,11 +7,10 @@ from itertools import groupby
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.cluster.background import ordered_map
+from tandem.cluster.work import ordered_map
 from tandem.config.datasets import DuReader2
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader2 import Question, digest, is_positive, join_paragraphs, label, tokens
-from tandem.data.text import Span, best_span
+from tandem.data.sources.dureader2 import Question, Span, best_span, digest, is_positive, join_paragraphs, label, tokens
 from tandem.errors import UserError
 
 PAPER = DuReader2(source="dureader2")
@@ -55,7 +54,7 @@ def every_span(paragraph, answer, threshold):
 
 @pytest.mark.parametrize("cells", [1, 7, 1 << 18])
 def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
-    monkeypatch.setattr("tandem.data.text.CELLS", cells)
+    monkeypatch.setattr("tandem.data.sources.dureader2.CELLS", cells)
     draw = random.Random(cells)
     for _ in range(400):
         letters = "abcdef"[: draw.randint(1, 6)]

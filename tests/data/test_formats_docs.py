@@ -9,8 +9,8 @@ import yaml
 from file_formats import FORMATS
 from test_bad_input import CASES
 
-from tandem.config.loading import load_settings, read_yaml
-from tandem.config.merging import merged
+from tandem.config.loading import load_settings
+from tandem.config.merging import merged, read_yaml
 from tandem.data.sources import dataset_format
 
 ROOT = Path(__file__).parents[2]

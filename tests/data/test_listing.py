@@ -8,7 +8,8 @@ import pytest
 from file_formats import FORMATS, append, edit, replace
 from tiny_project import ROOT
 
-from tandem.data.listing import Listing, by_split, one_by_split
+from tandem.data.sources import Listing
+from tandem.data.splits import by_split, one_by_split
 from tandem.errors import UserError
 from tandem.extras.init.init import find_entry
 from tandem.extras.plan import FullPlan

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tandem.data import tables
-from tandem.data.judgements import judged_too, near_duplicates
-from tandem.data.text import similarity, token_trigrams, trigrams
+from tandem.data.text import judged_too, near_duplicates, similarity, token_trigrams, trigrams
 
 
 def write_corpus(path, texts):

@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.config.datasets import HashSplits
-from tandem.data.sources.docstrings import Documented, docstrings, plain, summary_and_body
-from tandem.data.sources.pydocs import Pair, find_modules, heading, is_query, masked, number_of, pair_of
+from tandem.data.sources.docstrings import docstrings, plain, summary_and_body
+from tandem.data.sources.pydocs import find_modules, heading, is_query, masked, number_of, pair_of
 from tandem.errors import UserError
 
 NUMPY_STYLE = """
@@ -111,9 +111,9 @@ def test_the_name_is_masked_as_a_word_only():
 def test_a_pair_needs_a_passage_that_says_something():
     words = "these twelve words say enough about what it does for you all"
     text = f"Return the best value. Return the best value {words} best_value."
-    assert pair_of(Documented("best_value", text), None) == Pair("Return the best value", words + " .")
-    assert pair_of(Documented("best_value", text), 3) == Pair("Return the best value", "these twelve words")
-    assert pair_of(Documented("f", "Return the best value. These are too few words to be a passage."), None) is None
+    assert pair_of("best_value", text, None) == ("Return the best value", words + " .")
+    assert pair_of("best_value", text, 3) == ("Return the best value", "these twelve words")
+    assert pair_of("f", "Return the best value. These are too few words to be a passage.", None) is None
 
 
 SOURCE = '''
@@ -143,7 +143,7 @@ a doc""")
 
 
 def test_docstrings_of_everything_that_can_be_called():
-    by_name = {d.name: d.docstring for d in docstrings(SOURCE)}
+    by_name = dict(docstrings(SOURCE))
     assert by_name == {
         "outer": "Outer.",
         "Thing": "Thing.",
@@ -176,12 +176,12 @@ def package(tmp_path, monkeypatch):
 
 
 def test_modules_are_found_without_tests_and_sorted(package):
-    assert [m.name for m in find_modules(["tinypkg"])] == ["tinypkg", "tinypkg.b", "tinypkg.sub"]
+    assert [name for name, _ in find_modules(["tinypkg"])] == ["tinypkg", "tinypkg.b", "tinypkg.sub"]
 
 
 def test_modules_are_not_imported(package):
     (package / "bad.py").write_text("raise SystemExit('imported')\n")
-    assert "tinypkg.bad" in [m.name for m in find_modules(["tinypkg", "json"])]
+    assert "tinypkg.bad" in [name for name, _ in find_modules(["tinypkg", "json"])]
     with pytest.raises(UserError, match=r"packages: 'no_such_package' is not installed; install it or leave it out"):
         find_modules(["no_such_package"])
 

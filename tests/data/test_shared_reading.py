@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data import tables
-from tandem.data.corpus import run_shard
-from tandem.data.dataset import run
+from tandem.data.dataset import run, run_shard
 from tandem.data.reading import count_lines, lines
 from tandem.data.sources import open_source
 from tandem.errors import UserError
@@ -198,7 +197,7 @@ from typing import Literal
 
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.beir import Beir
+from tandem.data.sources.own_files import Beir
 
 
 class Entry(datasets.Beir):

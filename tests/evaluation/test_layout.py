@@ -8,8 +8,7 @@ import pytest
 from messages import unknown_key
 
 from tandem.errors import UserError
-from tandem.evaluation.layouts import load_layout
-from tandem.evaluation.printed import read_printed
+from tandem.evaluation.layouts import load_layout, read_printed
 
 SCORES = {"MRR@10", "R@5", "R@20", "R@50", "R@100", "R@1000", "Recall@1", "Recall@50"}
 PAPERS = Path(__file__).parents[2] / "config/papers"

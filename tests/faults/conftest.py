@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from faults_kit import Copy, copy_to, ordered
 
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,7 @@ from messages import unknown_key
 from mutations import DEFAULT, broken, unfit
 from tiny_project import put, run_here
 
-from tandem.config.loading import gathered
-from tandem.config.merging import merged
+from tandem.config.merging import gathered, merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 

@@ -13,8 +13,9 @@ from transformers import BertConfig, BertModel, BertTokenizer
 
 from tandem.errors import UserError
 from tandem.models.described import described_towers, longest_input
-from tandem.models.hub import load_tokenizer, run
+from tandem.models.hub import load_tokenizer
 from tandem.models.multi import TokenVectors
+from tandem.models.published import run
 from tandem.models.tokens import Template
 
 QUERIES = ["what do otters eat?", "where do herons nest"]

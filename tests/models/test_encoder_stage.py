@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tandem.errors import UserError
-from tandem.models.hub import load_encoder, package_folder, run
-from tandem.models.weights import weight_files, weights_digest
+from tandem.models.hub import load_encoder, package_folder, weight_files, weights_digest
+from tandem.models.published import run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 

@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models import encoding as attention
 from tandem.models.acceleration import accelerate, can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn, device
 from tandem.models.dual import DualEncoder
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
 
 TEMPLATE = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
@@ -53,7 +54,7 @@ def test_an_encoder_that_cannot_be_packed_is_refused(model):
     model["cross"].encoder.config.model_type = "mpnet"
     with pytest.raises(UserError, match=r"execution.attention is packed, which mpnet does not take; allowed: bert, "):
         accelerate(model, Execution(attention="packed"), 2048, "fp32", training=True)
-    bag = DualEncoder(nn.Embedding(4, 2), nn.Embedding(4, 2), "mean", normalize=False, temperature=1.0)
+    bag = DualEncoder(nn.Embedding(4, 2), nn.Embedding(4, 2), DualShape(False, "mean", False, 1.0))
     with pytest.raises(UserError, match="an encoder without attention"):
         accelerate(bag, Execution(attention="packed"), 2048, "fp32", training=True)
     accelerate(bag, Execution(), 2048, "fp32", training=True)

@@ -10,16 +10,9 @@ import torch
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.hub import (
-    BEHIND_PADDING,
-    check_encoder,
-    check_length,
-    load_encoder,
-    load_tokenizer,
-    positions_in,
-    run,
-)
+from tandem.models.hub import BEHIND_PADDING, check_length, load_encoder, load_tokenizer, positions_in
 from tandem.models.lora import set_dropout
+from tandem.models.published import check_encoder, run
 from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
 
@@ -178,7 +171,7 @@ def test_the_first_layers_are_a_prefix(family, folder, ids, tokenizer, make_job,
     run(job)
     short, whole = load_encoder(job.out / "hf").eval(), load_encoder(folder).eval()
     assert (short.config.num_hidden_layers, whole.config.num_hidden_layers) == (2, 3)
-    inputs = Template.of(load_tokenizer(job.out / "hf")).singles(ids(PASSAGES))
+    inputs = Template.of(load_tokenizer(job.out / "hf")).single_inputs(ids(PASSAGES)).padded()
     with torch.inference_mode():
         expected = whole(**inputs, output_hidden_states=True).hidden_states[2]
         if family == "modernbert":  # its last layer is followed by a norm

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.config.execution import Execution
-from tandem.models.acceleration import accelerate
-from tandem.models.device import FrozenLinear, by_onednn, device, freeze
+from tandem.config.settings import Execution
+from tandem.models.acceleration import FrozenLinear, accelerate, freeze
+from tandem.models.device import by_onednn, device
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template

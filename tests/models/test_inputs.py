@@ -39,7 +39,7 @@ def test_padded_inputs_equal_a_plain_loop(template, multiple):
     before, after = template.single
     expected = loop([((before, 0), (text, 0), (after, 0)) for text in first], template, multiple)
     for texts in (first, Ragged.of(first)):
-        inputs = template.singles(texts, multiple)
+        inputs = template.single_inputs(texts).padded(multiple)
         assert {name: tensor.tolist() for name, tensor in inputs.items()} == expected
         assert {tensor.dtype for tensor in inputs.values()} == {torch.int64}
     before, between, after = template.pair

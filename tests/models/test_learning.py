@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.config.optimisation import Optimisation
-from tandem.models.device import LearningLinear, by_onednn, make_ready
+from tandem.config.training import Optimisation
+from tandem.models.acceleration import LearningLinear, make_ready
+from tandem.models.device import by_onednn
 from tandem.training.optimizer import make_optimizer
 
 pytestmark = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")

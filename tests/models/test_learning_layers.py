@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.dual import DualEncoder

@@ -10,16 +10,17 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
-from tandem.config.execution import Execution
 from tandem.config.representations import representation
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models import multi
 from tandem.models.acceleration import accelerate
 from tandem.models.described import described_towers
-from tandem.models.dual import load_dual, read_shape
+from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.multi import TokenVectors, max_sim
 from tandem.models.ragged import Ragged
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
 from tandem.models.usage import Lengths
 
@@ -151,7 +152,7 @@ def test_me_bert_is_the_best_product_of_the_query_s_first_vector_with_a_passage_
 
     expected = [[(states(p)[:3] @ states(q)[0]).max().item() for p in PASSAGES] for q in QUERIES]
     torch.testing.assert_close(model.scores(queries, passages), torch.tensor(expected), rtol=1e-5, atol=1e-5)
-    shape = read_shape(tmp_path / "dual")
+    shape = DualShape.read(tmp_path / "dual")
     assert "MultiVectorEncoder" not in TokenVectors.usage(shape, Lengths(8, 8, 2, 3))  # which has a vector a token
     assert not (tmp_path / "dual/shared/modules.json").exists()
 

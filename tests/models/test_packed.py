@@ -9,6 +9,7 @@ from tandem.models import encoding as attention
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import FAMILIES, pack, row_length
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Inputs, Template
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "hidden_size": 32}
@@ -68,7 +69,7 @@ def assert_equal(padded, packed, atol):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_vectors_and_gradients_of_a_dual_encoder(encoder, texts, pooling):
-    model = DualEncoder(encoder[0], encoder[0], pooling, normalize=True, temperature=1.0)
+    model = DualEncoder(encoder[0], encoder[0], DualShape(True, pooling, True, 1.0))
     assert_equal(*both(model, lambda model: model.encode("passage", texts, encoder[1], "fp32")), 1e-10)
 
 
@@ -80,13 +81,13 @@ def test_scores_and_gradients_of_a_cross_encoder(encoder, texts, pooling):
 
 @pytest.mark.parametrize("family", ["bert"])
 def test_float32_agrees_to_1e_5(encoder, texts, family):
-    model = DualEncoder(encoder[0].float(), encoder[0], "mean", normalize=True, temperature=1.0)
+    model = DualEncoder(encoder[0].float(), encoder[0], DualShape(True, "mean", True, 1.0))
     assert_equal(*both(model, lambda model: model.encode("query", texts, encoder[1], "fp32")), 1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert"])
 def test_bf16_goes_through_and_weights_stay_float32(encoder, texts, family):
-    model = DualEncoder(encoder[0].float(), encoder[0], "mean", normalize=False, temperature=1.0)
+    model = DualEncoder(encoder[0].float(), encoder[0], DualShape(True, "mean", False, 1.0))
     (exact, gradients), packed = both(model, lambda model: model.encode("query", texts, encoder[1], "bf16"))
     assert packed[0].dtype == torch.float32
     assert {gradient.dtype for gradient in packed[1].values()} == {torch.float32}
@@ -98,7 +99,7 @@ def test_bf16_goes_through_and_weights_stay_float32(encoder, texts, family):
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_an_encoder_for_packed_rows_takes_padded_inputs_too(encoder, texts, family):
     attention.register()
-    model = DualEncoder(encoder[0], encoder[0], "mean", normalize=False, temperature=1.0)
+    model = DualEncoder(encoder[0], encoder[0], DualShape(True, "mean", False, 1.0))
     with torch.inference_mode():
         before = model.encode("query", texts, encoder[1], "fp32")
         encoder[0].set_attn_implementation(attention.PACKED)

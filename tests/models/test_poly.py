@@ -6,9 +6,10 @@ import torch
 from pytest import approx
 from transformers import AutoModel
 
-from tandem.models.dual import load_dual, read_shape
+from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.poly import PolyEncoder
+from tandem.models.interaction import PolyEncoder
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 
 OPTIONS = {"type": "poly", "codes": 3}
@@ -46,7 +47,7 @@ def test_gradients_are_those_of_the_formula(folder):
 def test_vectors_equal_a_loop_over_transformers_states(folder, tokens):
     opened, model = Tokens.open(tokens), load_dual(folder).eval()
     codes = model.layers("query")[0].linear.weight
-    assert read_shape(folder).representation == OPTIONS
+    assert DualShape.read(folder).representation == OPTIONS
     with torch.inference_mode():
         queries = model.encode("query", opened.queries.take(np.arange(4)), opened.template, "fp32")
         passages = model.encode("passage", opened.passages.take(np.arange(4)), opened.template, "fp32")

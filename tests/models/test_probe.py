@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.hub import load_tokenizer, run
+from tandem.models.hub import load_tokenizer
+from tandem.models.published import run
 
 WORDS = "embeddings.word_embeddings.weight"
 TOWERS = {"normalize": False, "temperature": 1.0}

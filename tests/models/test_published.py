@@ -9,8 +9,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from tandem.config.execution import Execution
-from tandem.config.optimisation import Lora
+from tandem.config.settings import Execution
+from tandem.config.training import Lora
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models import encoding
@@ -18,8 +18,9 @@ from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.described import described_towers
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.hub import load_encoder, load_tokenizer, run
+from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.lora import add_lora
+from tandem.models.published import run
 from tandem.models.tokenisation import run as run_tokens
 from tandem.models.tokens import Template, Tokens
 from tandem.retrieval.encode import run as encode
@@ -240,7 +241,7 @@ def test_a_query_in_its_prompt_reads_as_the_card_says(publish):
     tokenizer = load_tokenizer(publish("qwen3", "lasttoken", prompts=PROMPTS))
     text = PROMPTS["query"] + "what does the owl eat"
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
-    assert Template.of(tokenizer).singles([ids])["input_ids"].tolist() == [tokenizer(text)["input_ids"]]
+    assert Template.of(tokenizer).single_inputs([ids]).padded()["input_ids"].tolist() == [tokenizer(text)["input_ids"]]
 
 
 def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):

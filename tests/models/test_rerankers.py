@@ -7,12 +7,13 @@ import pytest
 import torch
 from trec import iter_trec
 
-from tandem.config.execution import Execution
-from tandem.config.optimisation import Lora
+from tandem.config.settings import Execution
+from tandem.config.training import Lora
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import write_run
 from tandem.errors import UserError
-from tandem.models import hub, tokenisation
+from tandem.models import published as encoders
+from tandem.models import tokenisation
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder, run_reranker
 from tandem.models.heads import FAMILIES, check_reranker
@@ -54,7 +55,7 @@ def reranker(make_job, tmp_path):
 
     def make(folder):
         encoder = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
-        hub.run(encoder)
+        encoders.run(encoder)
         job = make_job("reranker", tmp_path / "r-0123456789", {}, {"encoder": encoder.out})
         run_reranker(job)
         return open_artifact(job.out)

@@ -6,10 +6,10 @@ import torch
 from tiny_sparse import masked_lm_folder
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from tandem.models.dual import load_dual, read_shape
-from tandem.models.spade import Spade
+from tandem.models.dual import load_dual
+from tandem.models.saving import DualShape
+from tandem.models.token_weights import Spade, UniCoil
 from tandem.models.tokens import Tokens
-from tandem.models.unicoil import UniCoil
 
 OPTIONS = {"type": "spade", "queries": "tokens", "terms": 2, "share": 0.25}
 
@@ -65,14 +65,14 @@ def test_a_passage_is_the_mean_of_both_parts_and_a_query_its_tokens(folder, toke
         bag = model.encode("query", [np.array([7, 9, 7])], opened.template, "fp32")
     assert bag.nonzero().tolist() == [[0, 7], [0, 9]]
     assert bag.max() == 1
-    assert read_shape(folder).representation == OPTIONS
+    assert DualShape.read(folder).representation == OPTIONS
 
 
 def as_unicoil(folder, options):
     """The shape of the saved model, had it no expansion."""
     from dataclasses import replace
 
-    return replace(read_shape(folder), representation=options)
+    return replace(DualShape.read(folder), representation=options)
 
 
 def test_all_encoders_are_moved_and_learn_once(folder):

@@ -37,7 +37,7 @@ def ids(tokenizer, texts):
 
 
 def test_single_texts_equal_the_tokenizers_own_output(tokenizer):
-    inputs = Template.of(tokenizer).singles(ids(tokenizer, TEXTS))
+    inputs = Template.of(tokenizer).single_inputs(ids(tokenizer, TEXTS)).padded()
     expected = tokenizer(TEXTS, padding=True, return_tensors="pt")
     assert inputs.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -79,7 +79,7 @@ def test_tokenizer_digest_forgets_truncation_and_survives_saving(encoder_folder,
 def test_padding_to_a_multiple(encoder_folder):
     tokenizer = load_tokenizer(encoder_folder)
     texts = ids(tokenizer, TEXTS)
-    exact, padded = (Template.of(tokenizer).singles(texts, multiple) for multiple in (1, 8))
+    exact, padded = (Template.of(tokenizer).single_inputs(texts).padded(multiple) for multiple in (1, 8))
     width = exact["input_ids"].shape[1]
     assert width % 8
     assert padded["input_ids"].shape[1] == (width // 8 + 1) * 8

@@ -6,11 +6,12 @@ import torch
 from transformers import AutoModel
 
 from tandem.errors import UserError
-from tandem.models.dual import encode_all, load_dual, read_shape
+from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
+from tandem.models.saving import DualShape
 from tandem.models.sparse import winners
+from tandem.models.token_weights import UltraHighDimensional
 from tandem.models.tokens import Tokens
-from tandem.models.uhd import UltraHighDimensional
 
 # Two tokens of four dimensions, and one that is not of the text.
 LOGITS = torch.tensor([[[5.0, 3.0, 1.0, -1.0], [1.0, 4.0, 2.0, -2.0], [9.0, 9.0, 9.0, 9.0]]])
@@ -66,7 +67,7 @@ def test_weights_equal_a_loop_over_transformers_states(options, saved, tokens, t
                             buckets[-1][at] = max(buckets[-1][at], numbers[at])
             assert torch.allclose(result[row], torch.cat(buckets), atol=1e-5)
     described = {"type": "uhd", "width": 500, "winners": 3, "binary": False, **options}
-    assert read_shape(tmp_path).representation == described
+    assert DualShape.read(tmp_path).representation == described
 
 
 def test_a_bucket_of_a_layer_that_is_not_there_is_refused(saved):

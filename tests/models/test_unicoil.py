@@ -6,10 +6,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from tandem.errors import UserError
-from tandem.models.dual import encode_all, load_dual, read_shape
+from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
+from tandem.models.saving import DualShape
+from tandem.models.token_weights import UniCoil
 from tandem.models.tokens import Template, Tokens
-from tandem.models.unicoil import UniCoil
 from tandem.models.usage import Lengths
 
 OPTIONS = {"representation": {"type": "unicoil"}}
@@ -77,7 +78,7 @@ def test_no_model_reads_a_query_of_tokens(folder, tokens, encoder_folder, tmp_pa
     assert bag.nonzero().tolist() == [[0, 7], [0, 9]]
     assert bag.max() == 1
     assert torch.equal(vectors, expected)
-    assert read_shape(tmp_path).representation == {"type": "unicoil", "queries": "tokens"}
+    assert DualShape.read(tmp_path).representation == {"type": "unicoil", "queries": "tokens"}
 
 
 def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, monkeypatch):
@@ -89,7 +90,7 @@ def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, mo
     model.layers("query")[0].linear.bias.data += 1  # so that every token has a weight
     model.save(tmp_path / "dual", tokenizer)
     monkeypatch.chdir(tmp_path)
-    block = UniCoil.usage(read_shape(tmp_path / "dual"), Lengths(8, 8, 2, 3))
+    block = UniCoil.usage(DualShape.read(tmp_path / "dual"), Lengths(8, 8, 2, 3))
     names: dict = {}
     exec(block.removeprefix("```python\n").removesuffix("```"), names)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from listed import listed_rows
 
-from tandem.config.candidates import Below, Denoising
+from tandem.config.models import Below, Denoising
 from tandem.data.runs import iter_run
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from listed import listed_rows
 
-from tandem.config.candidates import Denoising
+from tandem.config.models import Denoising
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import run, subset

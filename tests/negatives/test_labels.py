@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from listed import listed_rows
 
-from tandem.config.candidates import Denoising
+from tandem.config.models import Denoising
 from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows, query_rows
+from tandem.data.rows import doc_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
@@ -22,8 +22,8 @@ from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.instances import Instances, batches
 from tandem.training.lists import joined, read_lists
-from tandem.training.stage import known_positives, training_lists
-from tandem.training.validation import set_apart
+from tandem.training.stage import training_lists
+from tandem.training.validation import Numbered, set_apart
 
 TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
@@ -189,14 +189,13 @@ def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
     )
     drawn = training_lists(job)
     assert len(drawn) == 20 + len(lists)
-    collection = Collection(dataset)
-    docs, queries = doc_rows(collection), query_rows(collection)
+    data = Numbered.of(dataset)
     query, doc = next((own[0]["query_id"], own[0]["doc_id"]) for own in lists.values())
-    at, there = queries.rows([query]), docs.rows([doc])
-    assert known_positives(collection, docs, queries, drawn).known(at, there).all()
-    labels = collection.qrels("train")[query]
+    at, there = data.queries.rows([query]), data.passages.rows([doc])
+    assert data.positives(drawn).known(at, there).all()
+    labels = data.collection.qrels("train")[query]
     without = read_lists(labelled.path("candidates.parquet"))
-    assert known_positives(collection, docs, queries, without).known(at, there).all() == (doc in labels)
+    assert data.positives(without).known(at, there).all() == (doc in labels)
 
 
 def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, dataset, train_run, cross_model, tokens):
@@ -204,13 +203,12 @@ def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, data
     denoise = {"negative_below": 0.5, "positive_above": 0.5, "hybrid": True, "backfill": None}
     rows, _, artifact = draw(judge, denoise=denoise, precision="fp32", batch_tokens=256)
     accepted = {(row["query_row"], row["passage_row"]) for row in rows if row["source"] == "judge"}
-    collection, lists = Collection(dataset), read_lists(artifact.path("candidates.parquet"))
-    docs, queries = doc_rows(collection), query_rows(collection)
-    positives = known_positives(collection, docs, queries, lists)
+    data, lists = Numbered.of(dataset), read_lists(artifact.path("candidates.parquet"))
+    positives = data.positives(lists)
     accepted_queries, passages = np.array(sorted(accepted)).T
     assert positives.known(accepted_queries, passages).diagonal().all()
     # A query is validated on its first list, the undenoised one, where what the judge accepts is no positive.
-    _, held = set_apart(lists, positives, collection, docs, queries, most=20, seed=0)
+    _, held = set_apart(lists, positives, data, most=20, seed=0)
     validated = held.batch.queries.tolist()
     graded = {(query, row) for query, grades in zip(validated, held.grades, strict=True) for row in grades}
     expected = {(query, row) for query, row in accepted if query in validated}

@@ -9,7 +9,7 @@ import yaml
 from listed import listed_rows
 from tiny_project import ROOT, TRAIN, build_in, tiny_config, write_beir
 
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
 from tandem.extras.plan import FullPlan
 from tandem.store.artifact import open_artifact
 

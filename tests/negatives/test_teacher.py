@@ -10,7 +10,7 @@ import pytest
 from listed import listed_rows
 from messages import other_dataset
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder

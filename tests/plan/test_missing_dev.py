@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tiny_project import tiny_config, write_beir
 
-from tandem.config.loading import gathered
-from tandem.config.merging import merged
+from tandem.config.merging import gathered, merged
 from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]

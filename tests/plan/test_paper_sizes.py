@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.loading import read_yaml
-from tandem.config.merging import merged
+from tandem.config.merging import merged, read_yaml
 from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan

@@ -194,7 +194,7 @@ def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_th
     assert [stage.kind for _, stage in planned.tables["baseline"]] == ["score"]
     # nothing to compare with, nobody to judge: the audits make do with BM25
     assert [Path(part).parts[2] for part in planned.audits()] == ["noise", "false_negatives", "score"]
-    audit = planned.planner.false_negatives("d")
+    audit = planned.planner.audit("false_negatives", "d")
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
@@ -235,20 +235,20 @@ def test_models_of_another_dataset_serve_one_without_training_queries(folder, pl
     run = score(planned, "de_bm25neg").upstream["run"]
     assert run.dataset == "d"
     assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
-    assert "judge.0" in planned.planner.false_negatives("d").upstream
+    assert "judge.0" in planned.planner.audit("false_negatives", "d").upstream
 
 
 def test_similar_queries_may_have_judges_of_their_own(folder, plan):
     matcher = {"audits": {"similar_queries": {"judges": ["quora-matcher"]}}}
     planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", **matcher)
-    judge = planned.planner.similar_queries("d").upstream["judge.0"]
+    judge = planned.planner.audit("similar_queries", "d").upstream["judge.0"]
     assert (judge.kind, judge.upstream["encoder"].values["name"]) == ("reranker", "cross-encoder/quora-roberta-base")
-    assert planned.planner.false_negatives("d").upstream["judge.0"].kind == "model"
+    assert planned.planner.audit("false_negatives", "d").upstream["judge.0"].kind == "model"
 
 
 def test_audits_with_training_queries(folder, plan):
     planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
-    similar = planned.planner.similar_queries("d")
+    similar = planned.planner.audit("similar_queries", "d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
     assert similar.values["splits"] == ["test"]
     rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/table6"]}

@@ -57,7 +57,7 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
 
 def test_an_ensemble_judges_in_audits(planned):
     ensemble, members = (planned("audits.judges", judges).planner for judges in (["both"], MEMBERS))
-    assert ensemble.false_negatives("pydocs").digest == members.false_negatives("pydocs").digest
+    assert ensemble.audit("false_negatives", "pydocs").digest == members.audit("false_negatives", "pydocs").digest
     planner = planned("audits.systems", ["bm25", "bm25+both"]).planner
     assert audited_systems(planner.ctx, "pydocs") == ["bm25", "bm25+both"]
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.loading import load_settings, read_yaml
-from tandem.config.merging import merged
+from tandem.config.loading import load_settings
+from tandem.config.merging import merged, read_yaml
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
-from tandem.plan.checks import check_all
 from tandem.plan.graph import Stages
+from tandem.plan.plan import check_all
 from tandem.plan.planner import Planner
 from tandem.stages.retrieval import FuseParams, TuneFusionParams
 

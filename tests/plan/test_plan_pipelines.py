@@ -10,9 +10,8 @@ from tandem.config.loading import load_settings
 from tandem.errors import Unavailable, UserError
 from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
-from tandem.plan.checks import check_all, check_measures
 from tandem.plan.graph import Stages
-from tandem.plan.plan import Plan
+from tandem.plan.plan import Plan, check_all, check_measures
 from tandem.plan.planner import Planner
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
 

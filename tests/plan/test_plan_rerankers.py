@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.execution import Execution
 from tandem.config.language_models import Endpoint
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audit_judges
@@ -220,8 +220,8 @@ def test_a_language_model_grades_what_nobody_judged(configured):
     judge = {key: value for key, value in GPT.items() if key != "method"}
     plan = FullPlan({**configured(), "audits": {"llm_judge": judge}}, ROOT)
     plain = FullPlan(configured(), ROOT)
-    stages, stage = plan.audit_stages(), plan.planner.judge_llm("pydocs")
-    pool = plan.planner.false_negatives("pydocs")
+    stages, stage = plan.audit_stages(), plan.planner.audit("judge_llm", "pydocs")
+    pool = plan.planner.audit("false_negatives", "pydocs")
     assert stage.upstream["pool"] is pool
     assert stage.upstream["run.1"] is pool.upstream["run.1"]
     assert stage.execution["endpoint"]["key"] == "THE_KEY"

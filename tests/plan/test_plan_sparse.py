@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.execution import ExecutionSettings
+from tandem.config.settings import ExecutionSettings
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import Setting, Volumes
 from tandem.extras.estimate.stage_costs import bm25s, tune_bm25

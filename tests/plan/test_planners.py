@@ -32,7 +32,7 @@ def test_equal_stages_are_one_and_touched_ones_are_new(planners):
 
 
 def test_a_dataset_entered_for_one_variant_is_not_in_another(planners):
-    similar = planners.base.similar_queries("pydocs")
+    similar = planners.base.audit("similar_queries", "pydocs")
     planners.of({"seed": 1}).train_without_similar("pydocs", "pydocs-dissimilar", similar)
     assert "pydocs-dissimilar" in planners.of({"seed": 1}).ctx.datasets
     assert "pydocs-dissimilar" not in planners.of({"seed": 2}).ctx.datasets

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.loading import read_yaml
-from tandem.config.merging import merged
+from tandem.config.merging import merged, read_yaml
 from tandem.errors import Unavailable, UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
@@ -47,7 +46,7 @@ def drawn(plan, name, role="candidates"):
 def test_dureaders_pool_is_of_bm25_and_four_encoders():
     recipes = read_yaml(ROOT / "config/dureader.yaml")["recipes"]
     plan = planned("dureader", recipes=[*recipes, "dureader_pool"])
-    audit = plan.planner.false_negatives("dureader-retrieval")
+    audit = plan.planner.audit("false_negatives", "dureader-retrieval")
     retrievers = [audit.upstream[f"run.{at}"].upstream["passages"].upstream["model"] for at in range(1, 5)]
     rerankers = [audit.upstream[f"judge.{at}"] for at in range(4)]
     starts = ["ernie-1.0-base-zh", "bert-base-chinese", "chinese-roberta-wwm-ext", "chinese-macbert-base"]

@@ -11,7 +11,7 @@ from tandem.config.tables import PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout
 from tandem.extras.plan import FullPlan
-from tandem.plan.stand_ins import StandIns, searched
+from tandem.plan.datasets import StandIns, searched_for
 
 ROOT = Path(__file__).parents[2]
 OURS = {"msmarco", "natural-questions"}
@@ -58,7 +58,7 @@ def trained_on(stage):
     ],
 )
 def test_what_is_searched_for_a_papers_dataset(stand_in, configured, expected):
-    assert searched("msmarco", stand_in, configured, OURS) == expected
+    assert searched_for("msmarco", stand_in, configured, OURS, configured) == expected
 
 
 def test_queries_without_labels_make_no_other_collection():

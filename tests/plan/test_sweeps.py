@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.loading import merged, read_yaml
+from tandem.config.merging import merged, read_yaml
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first

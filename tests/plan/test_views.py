@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandem import ROOT
-from tandem.extras.operations.configurations import Configuration
+from tandem.extras.operations.targets import Configuration
 from tandem.plan.plan import views_folder
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.loading import load_settings, read_yaml
-from tandem.config.merging import merged
+from tandem.config.loading import load_settings
+from tandem.config.merging import merged, read_yaml
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 

@@ -11,7 +11,7 @@ from table_plans import make_table
 from tandem.config.loading import read_bands
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.report.bands import Place, compare_before, criteria, select_band, verdict
+from tandem.report.filling import Place, compare_before, criteria, select_band, verdict
 from tandem.report.results import read_table
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from table_plans import make_table
 from tandem.errors import UserError
 from tandem.evaluation.layouts import load_layout
 from tandem.report.commands import show
-from tandem.report.orders import orders_grid
+from tandem.report.formats import orders_grid
 from tandem.report.results import Cell, Order, Table, read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"

@@ -10,7 +10,8 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.commands import show, write_table
-from tandem.report.formats import answer, comparison, conclusion, mark, probability
+from tandem.report.formats import answer, comparison, conclusion
+from tandem.report.page import mark, probability
 from tandem.report.results import Best, Cell, FilledColumn, Row, Table, percent, read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"

@@ -12,9 +12,9 @@ from trec import iter_trec
 
 from tandem.errors import UserError
 from tandem.retrieval import retrieve
-from tandem.retrieval.indexes import ann
 from tandem.retrieval.indexes import index as stage
-from tandem.retrieval.indexes.ann import run
+from tandem.retrieval.indexes import search as ann
+from tandem.retrieval.indexes.search import run
 from tandem.store.artifact import open_artifact
 
 ROWS, QUESTIONS = 1500, 70

@@ -9,8 +9,8 @@ import pytest
 from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.retrieval.average_rank import run
 from tandem.retrieval.embeddings import block_name
+from tandem.retrieval.retrieve import run_average_rank as run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing

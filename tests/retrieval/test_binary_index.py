@@ -6,7 +6,7 @@ import pytest
 from clustered import vectors, write_embeddings
 from trec import iter_trec
 
-from tandem.retrieval.indexes import ann
+from tandem.retrieval.indexes import search as ann
 from tandem.retrieval.indexes.index import run
 from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone

@@ -12,9 +12,9 @@ from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval.average_rank import run as average_rank
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.retrieve import run as retrieve
+from tandem.retrieval.retrieve import run_average_rank as average_rank
 from tandem.store.artifact import open_artifact
 
 

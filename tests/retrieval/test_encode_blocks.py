@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.cluster import parts
+from tandem.cluster import work
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
@@ -109,7 +109,7 @@ def test_a_block_that_is_there_is_read_once(tmp_path, make_job, dual_inputs, emb
         return sha256(path)
 
     (embedded.folder / MANIFEST).unlink()
-    for module in (artifact, parts):
+    for module in (artifact, work):
         monkeypatch.setattr(module, "sha256", noted)
     run(make_job("embeddings", embedded.folder, PARAMS, dual_inputs))
     assert sorted(name for name in seen if name.endswith(".npy")) == [f"0000{number}.npy" for number in range(4)]

@@ -10,10 +10,12 @@ from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
-from tandem.retrieval import encode_tokens, maxsim
+from tandem.retrieval import maxsim
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.indexes.ann import run_tradeoffs
+from tandem.retrieval.encode import run as run_encode
+from tandem.retrieval.encode import run_shard
 from tandem.retrieval.indexes.index import run as run_index
+from tandem.retrieval.indexes.search import run_tradeoffs
 from tandem.store.artifact import open_artifact
 
 ENCODE = {"block": 100, "batch_tokens": 256, "precision": "fp32", "dtype": "fp16"}
@@ -48,7 +50,7 @@ def encode(make_job, folder, dataset, tokens, model):
 def sides(encode):
     """Tokens' vectors of the passages and of the test queries."""
     for side in SIDES:
-        encode_tokens.run_vectors(encode(side))
+        run_encode(encode(side))
     return {side: open_artifact(encode(side).out) for side in SIDES}
 
 
@@ -92,8 +94,8 @@ def test_every_token_but_punctuation_has_a_row(sides, tokens):
 
 def test_shards_change_no_byte(sides, encode):
     for shard in (2, 0):  # the stage itself does what is missing
-        encode_tokens.run_vectors_shard(encode("passages", "shards", shard=shard, shards=3))
-    encode_tokens.run_vectors(encode("passages", "shards"))
+        run_shard(encode("passages", "shards", shard=shard, shards=3))
+    run_encode(encode("passages", "shards"))
     shared = open_artifact(encode("passages", "shards").out)
     assert shared.manifest.checksums == sides["passages"].manifest.checksums
 
@@ -115,7 +117,7 @@ def test_coil_scores_all_passages_by_the_tokens_that_they_share(make_job, make_m
         for side, params in SIDES.items()
     }
     for job in jobs.values():
-        encode_tokens.run_vectors(job)
+        run_encode(job)
     inputs = {"dataset": dataset} | {side: open_artifact(job.out) for side, job in jobs.items()}
     job = make_job(
         "maxsim", folder / "maxsim/coil-0123456789", {"split": "test", "depth": 60, "same_token": True}, inputs
@@ -205,4 +207,4 @@ def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_mo
     inputs = {"dataset": dataset, "tokens": tokens, "model": dual_model}
     job = make_job("token_vectors", tmp_path / "de.passages-0123456789", ENCODE | SIDES["passages"], inputs)
     with pytest.raises(UserError, match="has one vector a text; expected representation: multi"):
-        encode_tokens.run_vectors(job)
+        run_encode(job)

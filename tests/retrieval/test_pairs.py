@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder

@@ -10,7 +10,7 @@ import torch
 from messages import other_dataset
 from trec import iter_trec
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError

@@ -17,9 +17,9 @@ from tandem.extras.index_tradeoffs import index_tradeoffs
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval import encode_tokens, seismic, sparse_search
+from tandem.retrieval import encode, term_indexes, term_weights
 from tandem.retrieval.exact import unpack
-from tandem.retrieval.impacts import impacts, query_impacts
+from tandem.retrieval.term_indexes import impacts, query_impacts
 from tandem.retrieval.term_weights import TermWeights
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard
@@ -42,7 +42,7 @@ def weigh(make_job, inputs):
     """`weigh(out, **params)`: run the stage `term_weights`."""
 
     def make(out, **params):
-        encode_tokens.run_weights(make_job("term_weights", out, ENCODE | params, inputs))
+        encode.run(make_job("term_weights", out, ENCODE | params, inputs))
         return open_artifact(out)
 
     return make
@@ -72,7 +72,7 @@ def lines_of(docs, names, scores, depth):
 def test_the_best_by_hand():
     queries = csr_array(np.array([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
     inverted = csr_array(np.array([[1.0, 0.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0], [1.0, 0.0, 0.0, 1.0]]))
-    keys = sparse_search.best_of(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
+    keys = term_weights.best_of(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
     # 2 · 1 + 1 · 1 = 3 of the first and the last, whose id comes first; 2 · 3 = 6 of the third; divided by 1/2
     scores, ranks = unpack(np.sort(keys[0])[::-1])
     assert scores.tolist() == [12.0, 6.0]
@@ -97,7 +97,7 @@ def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, mon
     monkeypatch.setattr("tandem.retrieval.retrieve.MEMORY", memory)  # MiB: a few passages and queries at a time
     params = PARAMS | {"depth": depth}
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", params, searched, {"workers": 2})
-    sparse_search.run(job)
+    term_weights.run(job)
     scores = rows(searched["queries"], "queries").toarray() @ rows(searched["passages"], "passages").toarray().T
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, depth)
@@ -114,7 +114,7 @@ def test_terms_that_many_passages_have_count_for_nothing(tmp_path, make_job, sea
     job = make_job(
         "retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": {"type": "pruned", "above": above}}, searched
     )
-    sparse_search.run(job)
+    term_weights.run(job)
     scores = rows(searched["queries"], "queries").toarray() @ np.where(common, 0, passages).T
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, PARAMS["depth"])
@@ -125,7 +125,7 @@ def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searche
     k1, b = 3.0, 0.4
     frequencies = {"type": "bm25", "scale": 20, "k1": k1, "b": b}
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": frequencies}, searched)
-    sparse_search.run(job)
+    term_weights.run(job)
     tf = np.rint(20 * rows(searched["passages"], "passages").toarray())
     lengths, df = tf.sum(axis=1, keepdims=True), (tf > 0).sum(axis=0)
     idf = np.log(1 + (60 - df + 0.5) / (df + 0.5))
@@ -144,10 +144,10 @@ def test_a_run_of_uhd_counts_the_dimensions_that_query_and_passage_share(make_jo
     searched = {"dataset": inputs["dataset"]}
     for side, split in (("passages", {}), ("queries", {"split": "test"})):
         job = make_job("term_weights", tmp_path / f"{side}-0123456789", ENCODE | {"side": side} | split, read)
-        encode_tokens.run_weights(job)
+        encode.run(job)
         searched[side] = open_artifact(job.out)
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS, searched)
-    sparse_search.run(job)
+    term_weights.run(job)
     model, opened = load_dual(read["model"].folder / "dual").eval(), Tokens.open(inputs["tokens"])
     passages = encode_all(model, "passage", opened.passages, opened.template, "fp32", 256).numpy() > 0
     queries = rows(searched["queries"], "queries").toarray() > 0
@@ -172,7 +172,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, searched, inputs, we
         for shard in range(shards):
             job = make_job("retrieve_sparse", out, PARAMS, searched, {"shard": shard, "shards": shards})
             run_shard("retrieve_sparse-shard", command(job, f"shards/{shard}-of-{shards}.json"))
-        sparse_search.run(make_job("retrieve_sparse", out, PARAMS, searched))
+        term_weights.run(make_job("retrieve_sparse", out, PARAMS, searched))
         runs.append([(query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")])
     assert runs[0] == runs[1]
 
@@ -187,12 +187,12 @@ def test_queries_of_another_model_are_refused(tmp_path, make_job, searched, enco
         ENCODE | {"side": "queries", "split": "test"},
         inputs | {"model": other},
     )
-    encode_tokens.run_weights(job)
+    encode.run(job)
     mixed = searched | {"queries": open_artifact(job.out)}
     with pytest.raises(
         UserError, match=r"passages were embedded with the model splade-0123456789, queries with other-"
     ):
-        sparse_search.run(make_job("retrieve_sparse", tmp_path / "r-0123456789", PARAMS, mixed))
+        term_weights.run(make_job("retrieve_sparse", tmp_path / "r-0123456789", PARAMS, mixed))
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def approximate(tmp_path_factory, make_job, searched):
     """Seismic's index of the weights."""
     pytest.importorskip("seismic", reason="the package pyseismic-lsr is optional")
     out = tmp_path_factory.mktemp("seismic") / "seismic-0123456789"
-    seismic.run(make_job("seismic", out, {}, {role: searched[role] for role in ("dataset", "passages")}))
+    term_indexes.run_seismic(make_job("seismic", out, {}, {role: searched[role] for role in ("dataset", "passages")}))
     return open_artifact(out)
 
 
@@ -208,8 +208,8 @@ def approximate(tmp_path_factory, make_job, searched):
 def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched, approximate, depth, least):
     runs, params = [], {"depth": depth, "split": "test"}
     for kind, run, more in (
-        ("retrieve_sparse", sparse_search.run, {}),
-        ("search_seismic", seismic.run_search, {"index": approximate}),
+        ("retrieve_sparse", term_weights.run, {}),
+        ("search_seismic", term_indexes.run_search_seismic, {"index": approximate}),
     ):
         job = make_job(kind, tmp_path / f"{kind}-0123456789", params, searched | more, {"workers": 2})
         run(job)
@@ -224,7 +224,7 @@ def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched,
 @pytest.mark.skipif(find_spec("seismic") is not None, reason="the package is installed")
 def test_a_missing_package_is_named():
     with pytest.raises(UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install"):
-        seismic.package()
+        term_indexes.seismic("SeismicIndex")
 
 
 def test_impacts_by_hand():

@@ -11,8 +11,7 @@ from tandem.cli import run as run_command
 from tandem.errors import UserError
 from tandem.retrieval.exact import median_seconds
 from tandem.retrieval.indexes import index as stage
-from tandem.retrieval.indexes.ann import run_tradeoffs
-from tandem.retrieval.indexes.search import Index
+from tandem.retrieval.indexes.search import Index, run_tradeoffs
 from tandem.retrieval.indexes.threads import alone
 from tandem.store.artifact import open_artifact
 

@@ -13,8 +13,7 @@ import pytest
 import yaml
 from tiny_project import ROOT, Project
 
-from tandem.config.loading import gathered
-from tandem.config.merging import merged
+from tandem.config.merging import gathered, merged
 from tandem.extras.plan import FullPlan
 from tandem.store.files import sha256
 

@@ -12,14 +12,14 @@ from tiny_training import objective
 from tandem.config.loading import load_settings
 from tandem.config.training import CrossTrain, DualTrain
 from tandem.errors import UserError
-from tandem.training.budget import (
+from tandem.training.lists import RATE, Batch, Lists, validations_within
+from tandem.training.optimizer import (
     WEIGHTS,
     data_sizes,
     layer_weights,
     operations_per_step,
     operations_per_validation,
 )
-from tandem.training.lists import RATE, Batch, Lists, validations_within
 from tandem.training.validation import Validation
 
 
@@ -64,7 +64,7 @@ def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch)
     assert data_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
         1.5e-4 * math.sqrt(400 / 1601), rel=0.05
     )
-    monkeypatch.setattr("tandem.training.budget.WEIGHTS", own / 4)
+    monkeypatch.setattr("tandem.training.optimizer.WEIGHTS", own / 4)
     assert data_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
     few = train.model_copy(update={"budget_minutes": minutes(learner, drawn, 320)})
     assert data_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster import slurm
+from tandem.cluster import scheduler as slurm
 from tandem.errors import UserError
 from tandem.store.files import sha256
 from tandem.training import stage
@@ -62,13 +62,13 @@ def signalled(monkeypatch):
 
 def test_the_end_of_a_job_is_what_slurm_says(scheduler):
     scheduler("")
-    assert slurm.end({}) is None
-    assert slurm.end({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1700000000"}) == 1700000000
+    assert slurm.end_of_job({}) is None
+    assert slurm.end_of_job({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1700000000"}) == 1700000000
     began = time.time()
-    end = slurm.end({"SLURM_JOB_ID": "12"})
+    end = slurm.end_of_job({"SLURM_JOB_ID": "12"})
     assert end is not None
     assert began + 89 <= end <= time.time() + 90
-    assert slurm.end({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
+    assert slurm.end_of_job({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
 
 
 @pytest.mark.parametrize("number", SIGNALS)

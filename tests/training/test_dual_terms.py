@@ -34,7 +34,7 @@ def seen(queries, passages, crossed=None, batch=BATCH, step=0, gather=lambda row
     if crossed is not None:
         scores, mask = torch.cat([own, q @ p.T], 1), torch.cat([mask, torch.tensor(crossed, dtype=torch.bool)], 1)
     score = partial(dot_scores, temperature=1.0)
-    return InBatch(q, p if every is None else every, own, scores, mask, batch, p, score, step, gather)
+    return InBatch(q, p if every is None else every, scores, mask, batch, p, score, step, gather)
 
 
 def test_passage_centric_over_lists_by_hand():
@@ -84,9 +84,9 @@ def test_passage_centric_equals_a_plain_softmax(make_objective, gradients, batch
 
 def vectors(objective, batch):
     """Vectors of the batch's queries and passages, without gradient."""
-    from tandem.training.forward import Seeds, batch_texts
+    from tandem.training.forward import Seeds, TextVectors
 
-    sides = batch_texts(objective.model, objective.tokens, batch, "fp32", BIG, Seeds((1, 2)))
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(batch, Seeds((1, 2)))
     return (side.values().detach() for side in sides)
 
 
@@ -103,7 +103,7 @@ def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
     whole = Batch(np.arange(3), np.arange(6).reshape(3, 2))
     parts = []
     for start, stop in ((0, 2), (2, 3), (3, 3)):
-        own = seen(queries[start:stop], passages[2 * start : 2 * stop], batch=whole.part(start, stop), every=p,
+        own = seen(queries[start:stop], passages[2 * start : 2 * stop], batch=whole.taken(slice(start, stop)), every=p,
                    gather=lambda rows: q)  # fmt: skip
         parts.append(regularised(REGULARISE, own) / 3)
     at_once = regularised(REGULARISE, seen(queries, passages, batch=whole)) / 3

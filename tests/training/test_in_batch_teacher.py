@@ -12,7 +12,7 @@ from torch.nn.functional import kl_div
 
 from tandem.config.training import CrossTrain, DualTrain
 from tandem.store.files import sha256
-from tandem.training.forward import Budget, Seeds, batch_texts
+from tandem.training.forward import Budget, Seeds, TextVectors
 from tandem.training.stage import run
 
 BIG = Budget(1 << 20, 1 << 20)
@@ -21,14 +21,16 @@ ALONE = {"supervision": 0.0}
 
 def scored(model, tokens, batch):
     """Every query of a batch against all passages of its lists."""
-    sides = batch_texts(model, tokens, batch, "fp32", BIG, Seeds((1, 2)))
+    sides = TextVectors(model, tokens, "fp32", BIG).of_batch(batch, Seeds((1, 2)))
     with torch.no_grad():
         return model.scores(*(side.values() for side in sides))
 
 
 def of_both(objective, batch):
     """What student and teacher say of a batch."""
-    return scored(objective.model, objective.tokens, batch), scored(objective.teacher.model, objective.tokens, batch)
+    return scored(objective.model, objective.tokens, batch), scored(
+        objective.teacher.vectors.model, objective.tokens, batch
+    )
 
 
 def test_margins_to_the_other_lists_passages_by_hand(make_objective, gradients, batch):
@@ -44,7 +46,9 @@ def test_margins_to_the_other_lists_passages_by_hand(make_objective, gradients, 
     values, grads = gradients(objective, batch)
     assert values == {"loss": approx(0.75 * float(torch.stack(errors).mean()), rel=1e-10)}
     assert all(gradient.abs().max() > 0 for name, gradient in grads.items() if name.endswith("query.weight"))
-    assert all(weight.grad is None and not weight.requires_grad for weight in objective.teacher.model.parameters())
+    assert all(
+        weight.grad is None and not weight.requires_grad for weight in objective.teacher.vectors.model.parameters()
+    )
 
 
 def test_the_teachers_distribution_over_the_whole_batch(make_objective, gradients, batch):
@@ -60,7 +64,7 @@ def test_the_teachers_distribution_over_the_whole_batch(make_objective, gradient
 
 def test_a_teacher_equal_to_its_student_teaches_nothing(make_objective, gradients, batch):
     objective = make_objective("multi", BIG, torch.float64, shared=True, distil=ALONE | {"in_batch": {"loss": "kl"}})
-    objective.model.load_state_dict(objective.teacher.model.state_dict())
+    objective.model.load_state_dict(objective.teacher.vectors.model.state_dict())
     values, grads = gradients(objective, batch)
     assert values["loss"] == approx(0.0, abs=1e-12)
     assert all(gradient.abs().max() < 1e-10 for gradient in grads.values())

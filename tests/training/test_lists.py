@@ -111,7 +111,7 @@ def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
 
 def test_a_part_of_a_batch_keeps_its_scores(taught):
     batch = next(batches(Instances(taught, 4), 3, seed=5, visits=3))
-    part = batch.part(1, 3)
+    part = batch.taken(slice(1, 3))
     np.testing.assert_array_equal(part.teacher, batch.teacher[1:])
 
 

@@ -7,7 +7,7 @@ import torch
 from pytest import approx
 
 from tandem.models.dual import dot_scores
-from tandem.training.forward import Budget, Seeds, batch_pairs, batch_texts, list_scores, on_lists
+from tandem.training.forward import Budget, PairScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.losses.listwise import listwise
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
@@ -15,7 +15,7 @@ BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 
 def test_known_positives_in_batch_are_no_negatives(make_objective, batch):
     objective = make_objective("dual", in_batch=True)
-    sides = batch_texts(objective.model, objective.tokens, batch, "fp32", BIG, Seeds((0,)))
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(batch, Seeds((0,)))
     queries, passages = (side.values() for side in sides)
     _, mask = objective.scored(queries, passages, passages, batch, batch)
     flat = batch.passages[batch.mask]
@@ -31,7 +31,7 @@ def test_known_positives_in_batch_are_no_negatives(make_objective, batch):
 def test_in_batch_loss_equals_a_plain_softmax(make_objective, gradients, batch):
     objective = make_objective("dual", BIG, torch.float64, in_batch=True)
     values, _ = gradients(objective, batch)
-    sides = batch_texts(objective.model, objective.tokens, batch, "fp32", BIG, Seeds((1, 2)))
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(batch, Seeds((1, 2)))
     queries, passages = (side.values().detach() for side in sides)
     scores, flat = queries @ passages.T, batch.passages[batch.mask]
     owner, known = np.argwhere(batch.mask)[:, 0], {0: {2}, 1: {5}, 2: {8}, 3: {11, 5}}
@@ -60,7 +60,7 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
     cross = make_objective("cross", BIG, torch.float64, loss="listwise")
     cross.models.load_state_dict({k: v for k, v in joint.models.state_dict().items() if k.startswith("cross")})
     mask = torch.from_numpy(batch.mask)
-    pairs = batch_pairs(cross.model, cross.tokens, batch, "fp32", BIG, Seeds((9,)))
+    pairs = PairScores(cross.model, cross.tokens, "fp32", BIG).of(batch, Seeds((9,)))
     (listwise(on_lists(pairs.values(), batch), mask) / 4).backward()
     for name, parameter in cross.models.named_parameters():
         torch.testing.assert_close(grads[name], parameter.grad, rtol=1e-9, atol=1e-12)

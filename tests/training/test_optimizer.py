@@ -8,7 +8,7 @@ from pytest import approx
 from tiny_training import objective, train_params
 from torch import nn
 
-from tandem.config.optimisation import Optimisation
+from tandem.config.training import Optimisation
 from tandem.training.optimizer import Lamb, make_optimizer, set_rate
 
 

@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.models.acceleration import accelerate
 from tandem.training.forward import Budget
 from tandem.training.stage import run

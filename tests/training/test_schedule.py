@@ -1,6 +1,6 @@
 from pytest import approx
 
-from tandem.config.optimisation import Optimisation
+from tandem.config.training import Optimisation
 from tandem.training.optimizer import rate
 
 LINEAR = Optimisation(lr=1.0, warmup=0.2, schedule="linear")

@@ -9,13 +9,13 @@ import torch
 from pytest import approx
 from tiny_training import BATCH, TRAINING, objective
 
-from tandem.training.budget import operations_per_step
 from tandem.training.forward import Seeds
 from tandem.training.history import list_sizes
 from tandem.training.instances import Instances, batches, draw
 from tandem.training.lists import Lists
 from tandem.training.losses import over_positives
 from tandem.training.losses.listwise import listwise, pointwise
+from tandem.training.optimizer import operations_per_step
 
 LISTS = Lists(np.array([7, 9]), np.array([0, 5, 8]), np.array([3, 1]), np.arange(10, 18))  # 3 + 2, 1 + 2 passages
 
@@ -55,7 +55,7 @@ def test_a_visit_draws_so_many_positives_anew_and_fills_up_with_negatives():
     assert sorted(draw(LISTS, 1, 4, seed=1, epoch=0, most=2).tolist()) == [-1, 5, 6, 7]
     [batch] = batches(Instances(LISTS, 4, most=2), per_batch=2, seed=3, visits=2)
     assert dict(zip(batch.queries.tolist(), batch.positives.tolist(), strict=True)) == {7: 2, 9: 1}
-    assert [batch.part(at, at + 1).positives.tolist() for at in (0, 1)] == [[count] for count in batch.positives]
+    assert [batch.taken([at]).positives.tolist() for at in (0, 1)] == [[count] for count in batch.positives]
     [alone] = batches(Instances(LISTS, 4), per_batch=2, seed=3, visits=2)
     assert alone.positives is None
 
@@ -64,7 +64,7 @@ def test_a_visit_draws_so_many_positives_anew_and_fills_up_with_negatives():
 def test_an_objective_s_loss_is_the_mean_over_its_positives(name):
     # Of a list (a, b, c, d) with positives a and b: half of that of (a, c, d), half of that of (b, c, d).
     learner = objective(name, dtype=torch.float64)
-    first = BATCH.part(0, 1)
+    first = BATCH.taken(slice(1))
 
     def supervised(passages, counts=None):
         values = learner.backward(replace(first, passages=np.array([passages]), positives=counts), Seeds((1, 0)))

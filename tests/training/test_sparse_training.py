@@ -20,7 +20,7 @@ FLOPS = {"query": {"flops": 0.01, "l1": 0.0}, "passage": {"flops": 0.01, "l1": 0
 @pytest.fixture(scope="module")
 def with_head(tmp_path_factory, make_job, encoder_folder):
     """A masked language model as an artifact, by the stage `encoder`."""
-    from tandem.models.hub import run
+    from tandem.models.published import run
 
     folder = tmp_path_factory.mktemp("with_head")
     path = masked_lm_folder(folder / "mlm", encoder_folder)

@@ -6,15 +6,15 @@ import torch
 from pytest import approx
 from tiny_training import train_params, unicoil
 
-from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows, query_rows
 from tandem.models.dual import load_dual
 from tandem.models.ragged import Ragged
+from tandem.models.saving import StaticQueries
 from tandem.models.tokens import Template, Tokens
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives.terms import TermRecall
-from tandem.training.stage import known_positives, run, split_lists, training_lists
+from tandem.training.stage import run, split_lists, training_lists
+from tandem.training.validation import Numbered
 
 PASSAGES = [[5, 6, 5, 7], [8]]
 QUERIES = [[5, 9], [5, 6], [8, 8]]
@@ -48,10 +48,9 @@ def test_terms_of_queries_that_are_validated_on_are_no_targets(quick_job, datase
     assert term_recall(unicoil(), RELEVANT.without(np.array([1]))).recall(0).tolist() == [1.0, 0.0, 1.0, 0.0]
     job = quick_job("dual", train={"choose": "dev"})
     del job.inputs["validation"]  # a tenth of the training queries is set apart
-    collection = Collection(dataset)
-    rows, queries, drawn = doc_rows(collection), query_rows(collection), training_lists(job)
-    known = known_positives(collection, rows, queries, drawn)
-    lists, learned, validation = split_lists(job, drawn, known, collection, rows, queries)
+    data, drawn = Numbered.of(dataset), training_lists(job)
+    known = data.positives(drawn)
+    lists, learned, validation = split_lists(job, drawn, known, data)
     apart = validation.batch.queries
     assert len(apart) == len(known.of(apart)[1]) == 2
     assert len(learned.of(apart)[1]) == 0
@@ -77,5 +76,5 @@ def test_a_model_learns_it(quick_job):
     assert np.mean(losses[-5:]) < 0.5 * losses[0]
     assert "- `term_recall`: (1/n)" in (job.out / "dual/README.md").read_text()
     model = load_dual(job.out / "dual")
-    assert model.static
+    assert isinstance(model.towers["query"], StaticQueries)
     assert not list(model.towers["query"].parameters())

@@ -15,21 +15,16 @@ from tandem.config.representations import (
     WinnersTakeAll,
 )
 from tandem.config.training import JointTrain
-from tandem.models.coil import Coil
 from tandem.models.cross import CrossEncoder
-from tandem.models.dense import TOKENS, Dense
 from tandem.models.dual import SIDES, DualEncoder
+from tandem.models.interaction import Coil, PolyEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import TokenVectors
-from tandem.models.poly import PolyEncoder
 from tandem.models.ragged import Ragged
-from tandem.models.saving import DualShape
-from tandem.models.spade import EXPANSION, Spade
+from tandem.models.saving import TOKENS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
-from tandem.models.static_queries import StaticQueries
+from tandem.models.token_weights import EXPANSION, Spade, UltraHighDimensional, UniCoil
 from tandem.models.tokens import Template, Tokens
-from tandem.models.uhd import UltraHighDimensional
-from tandem.models.unicoil import UniCoil
 from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget
@@ -75,14 +70,18 @@ def bert():
 
 def sparse():
     """A sparse encoder over two tiny BERTs with heads; `objective` sets their weights."""
-    shape = DualShape(False, "max", False, 1.0, representation=SparseTerms().model_dump())
     with torch.random.fork_rng():
-        return SparseEncoder(BertForMaskedLM(bert_config()), BertForMaskedLM(bert_config()), shape)
+        return SparseEncoder(BertForMaskedLM(bert_config()), BertForMaskedLM(bert_config()), shape(SparseTerms()))
+
+
+def shape(options, *more):
+    """The shape of a representation that is not scaled to length 1, by its options."""
+    return DualShape(False, *(more or ("max", False, 1.0)), representation=options.model_dump())
 
 
 def unicoil():
     """uniCOIL over two tiny BERTs; `objective` sets their weights."""
-    return with_layers(UniCoil(bert(), bert(), "max", False, 1.0), UniCoilTerms())
+    return with_layers(UniCoil(bert(), bert(), shape(UniCoilTerms())))
 
 
 def train_params(objective, **train):
@@ -93,33 +92,32 @@ def train_params(objective, **train):
 
 def coil():
     """COIL over two tiny BERTs: vectors of 8 numbers for tokens, of 12, in two pieces, for texts."""
-    return with_layers(Coil(bert(), bert(), "max", False, 1.0), CoilVectors(dim=8, cls_dim=12))
+    return with_layers(Coil(bert(), bert(), shape(CoilVectors(dim=8, cls_dim=12))))
 
 
 def uhd():
     """UHD-BERT over two tiny BERTs: 300 dimensions of each of two layers, of which a token keeps 7."""
     options = WinnersTakeAll(width=300, winners=7, layers=(1, 2))
-    return with_layers(UltraHighDimensional(bert(), bert(), "max", False, 1.0), options)
+    return with_layers(UltraHighDimensional(bert(), bert(), shape(options)))
 
 
 def poly():
     """A poly-encoder of five codes over two tiny BERTs."""
-    return with_layers(PolyEncoder(bert(), bert(), "max", False, 1.0), PolyCodes(codes=5))
+    return with_layers(PolyEncoder(bert(), bert(), shape(PolyCodes(codes=5))))
 
 
 def spade():
     """SpaDE over two tiny BERTs, one of them with a head."""
     static = StaticQueries(torch.ones(WORDS))
-    model = with_layers(Spade(static, bert(), "max", False, 1.0), SpadeTerms())
+    model = with_layers(Spade(static, bert(), shape(SpadeTerms())))
     model.dense["query"] = nn.ModuleList()
     with torch.random.fork_rng():
         model.towers[EXPANSION] = BertForMaskedLM(bert_config())
     return model
 
 
-def with_layers(model, options):
-    """The model with options, and with layers of its own on each side."""
-    model.options = options
+def with_layers(model):
+    """The model with layers of its own on each side."""
     with torch.random.fork_rng():
         model.dense.update({side: nn.ModuleList(model.new_layers(32)) for side in SIDES})
     return model
@@ -128,12 +126,13 @@ def with_layers(model, options):
 def late_interaction(shared, **options):
     """Vectors of 8 numbers for tokens; id 4 is [MASK], ids 5 to 30 are punctuation."""
     query = bert()
-    model = TokenVectors(query, query if shared else bert(), "cls", True, 1.0)
+    options = Multi(**{"dim": 8, "query_tokens": 12} | options)
+    model = TokenVectors(query, query if shared else bert(), shape(options, "cls", True, 1.0))
     layers = [Dense(nn.Linear(32, 8, bias=False), nn.Identity(), TOKENS) for _ in range(2)]
     model.dense.update(
         {"query": nn.ModuleList(layers[:1]), "passage": nn.ModuleList(layers[:1] if shared else layers[1:])}
     )
-    model.know(Multi(**{"dim": 8, "query_tokens": 12} | options), mask_id=4, skipped=list(range(5, 31)))
+    model.know(mask_id=4, skipped=list(range(5, 31)))
     return model
 
 
@@ -161,7 +160,7 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
 
     def dual():
         query = bert()
-        return DualEncoder(query, query if shared else bert(), "mean", False, 1.0)
+        return DualEncoder(query, query if shared else bert(), DualShape(shared, "mean", False, 1.0))
 
     first = {"query_tokens": None, "query_vectors": 1, "passage_vectors": 3}
     duals = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tandem.errors import UserError
-from tandem.models.hub import check_encoder
+from tandem.models.published import check_encoder
 
 
 @pytest.fixture

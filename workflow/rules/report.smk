@@ -41,11 +41,6 @@ rule table:
         "python -m tandem table --plan {input.plan:q} --out {output[0]:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
 
 
-def shown_audits():
-    """Manifests of the audits that the report shows."""
-    return planned(plan.audits) if plan.settings.audits.in_report else []
-
-
 def shown_validations():
     """Checkpoints and their validations that the report shows."""
     return planned(plan.validations, plan.settings.validation.fidelity)
@@ -98,7 +93,7 @@ rule report:
     input:
         tables=lambda wildcards: planned(plan.tables.files),
         sweeps=lambda wildcards: planned(plan.sweeps),
-        audits=lambda wildcards: shown_audits(),
+        audits=lambda wildcards: planned(plan.audits) if plan.settings.audits.in_report else [],
         validations=lambda wildcards: manifests(shown_validations()),
     output:
         report(f"{VIEWS}/report.html", caption="../report/report.rst", category="Report"),

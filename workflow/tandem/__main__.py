@@ -12,7 +12,7 @@ from typing import NoReturn
 from tandem.cluster.faults import explain_fault, require_address_space
 from tandem.cluster.launch import as_rank, exclusive, place
 from tandem.cluster.progress import progress_file
-from tandem.cluster.slurm import Try
+from tandem.cluster.scheduler import Try
 from tandem.errors import UserError
 from tandem.registry import load_plugins
 from tandem.stages import KINDS, SHARDS, is_stage

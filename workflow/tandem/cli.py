@@ -7,16 +7,17 @@ help, its value is the exit status (None is 0).
 import inspect
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, UnknownCommandError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
 from pydantic import BaseModel
 
 from tandem import ROOT, __version__
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.stages import KINDS, SHARDS, Kind, is_stage
 from tandem.store.job import load
@@ -38,7 +39,6 @@ class Command:
         entry: `module:function` below `tandem`; `main` takes the words of its command line, others have typed
         arguments.
         group: where `--help` lists it.
-        configurations: whether it takes `--configfile A.yaml [B.yaml …] [--config key=value …]`, several times.
         reads: whether it only prints, for a reader who may stop reading (`| head`).
     """
 
@@ -46,7 +46,6 @@ class Command:
     entry: str
     group: Group
     summary: str
-    configurations: bool = False
     reads: bool = False
 
     @property
@@ -60,21 +59,21 @@ COMMANDS = {
     for command in (
         Command("init", "extras.init.init:init", RUN, "Write a configuration for data of your own."),
         Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer."),
-        Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
-        Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
+        Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", True),
+        Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
         Command("search-worker", "extras.demo.workers:main", RUN, ""),
-        Command("show", "report.commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
-        Command("why", "extras.operations.lineage:why", RESULTS, "Why two artifacts or rows differ.", reads=True),
-        Command("lineage", "extras.operations.lineage:lineage", RESULTS, "The stages behind a number.", reads=True),
-        Command("top", "extras.operations.top:top", RESULTS, "A line for each running job.", reads=True),
-        Command("verify", "extras.operations.verify:verify", OPERATIONS, "Compare results and manifests.", reads=True),
-        Command("check", "extras.operations.check:check", OPERATIONS, "What a rerun might not reproduce.", reads=True),
-        Command("gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.", True, True),
-        Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it.", True),
-        Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", True),
-        Command("encoder", "extras.init.encoder:encoder", DATA, "How an encoder makes vectors.", True, True),
-        Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
+        Command("show", "report.commands:show", RESULTS, "Print a table, aligned, with every p-value.", True),
+        Command("why", "extras.operations.lineage:why", RESULTS, "Why two artifacts or rows differ.", True),
+        Command("lineage", "extras.operations.lineage:lineage", RESULTS, "The stages behind a number.", True),
+        Command("top", "extras.operations.top:top", RESULTS, "A line for each running job.", True),
+        Command("verify", "extras.operations.verify:verify", OPERATIONS, "Compare results and manifests.", True),
+        Command("check", "extras.operations.check:check", OPERATIONS, "What a rerun might not reproduce.", True),
+        Command("gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.", True),
+        Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it."),
+        Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
+        Command("encoder", "extras.init.init:encoder", DATA, "How an encoder makes vectors.", True),
+        Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", True),
         Command("table", "report.commands:write_table", STEPS, "A table's files."),
         Command("report", "extras.report:report", STEPS, "The report's page."),
         Command("sweep", "extras.sweep_page:sweep", STEPS, "A sweep's table and charts."),
@@ -82,7 +81,7 @@ COMMANDS = {
         Command("audits", "extras.audits.report:audits", STEPS, "The page of the audits."),
         Command("fidelity", "extras.fidelity:fidelity", STEPS, "How well reduced datasets rank checkpoints."),
         Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),
-        Command("notebook", "extras.analysis.notebook:notebook", STEPS, "Execute an analysis notebook."),
+        Command("notebook", "extras.analysis.views:notebook", STEPS, "Execute an analysis notebook."),
         Command("error-table", "extras.analysis.error_table:error_table", STEPS, "The table of error types."),
     )
 }  # fmt: skip
@@ -128,10 +127,10 @@ def require_own_checkout() -> None:
         raise UserError(f"{Path.cwd()} is a checkout, but this is the program of {ROOT}; {hint}")
 
 
-def _run_app(words: list[str], command: Command | None = None) -> int:
+def _run_app(words: list[str], command: Command | None) -> int:
     configurations = None
-    if command and command.configurations:
-        configurations, rest = load("extras.operations.configurations:read_configurations")(words[1:])
+    if command and "configurations" in inspect.signature(load(command.entry)).parameters:
+        configurations, rest = load("extras.operations.targets:read_configurations")(words[1:])
         words = [words[0], *rest]
     try:
         function, bound, _ = app(words[0] if words else "").parse_args(words, print_error=False, exit_on_error=False)
@@ -160,6 +159,7 @@ def app(selected: str = "") -> App:
         help="Passage-retrieval experiments as one graph of cached, verified stages. Snakemake runs the graph.",
         help_epilogue=None if selected in COMMANDS else stages,
         help_format="markdown",
+        default_parameter=Parameter(negative_bool=()),
         print_error=False,
         exit_on_error=False,
     )
@@ -178,19 +178,28 @@ def app(selected: str = "") -> App:
 
 def stage_help(kind: Kind, command: str) -> str:
     """A stage's flags with types, defaults and descriptions, from its declaration."""
-    lines = [f"usage: tandem {command} --params.… VALUE --in.ROLE FOLDER --run.… VALUE --out …/stage.json"]
+    usage = f"usage: tandem {command} --params.… VALUE --in.ROLE FOLDER --run.… VALUE --out …/stage.json"
     if kind.params is None:
-        return "\n".join(lines)
-    lines += ["", inspect.getdoc(kind.params) or "", "", "parameters, which decide the result:"]
-    lines += _fields("--params.", kind.params)
-    return "\n".join([*lines, "", "execution, which never changes it:", *_fields("--run.", Execution)])
+        return usage
+    blocks = [
+        inspect.getdoc(kind.params) or "",
+        f"parameters, which decide the result:\n{_fields('--params.', kind.params)}",
+        f"execution, which never changes it:\n{_fields('--run.', Execution)}",
+    ]
+    return "\n\n".join([usage, *blocks])
 
 
-def _fields(prefix: str, model: type[BaseModel]) -> list[str]:
+def _fields(prefix: str, model: type[BaseModel]) -> str:
     rows = []
     for name, field in model.model_fields.items():
         kind = inspect.formatannotation(field.annotation, getattr(field.annotation, "__module__", None))
         default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
-        rows.append((f"{prefix}{field.alias or name}", kind.replace("typing.", ""), default, field.description or ""))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:3]
-    return ["  " + "  ".join(map(str.ljust, row, [*widths, 0])) for row in rows]
+        flag = f"  {prefix}{field.alias or name}"
+        rows.append((flag, kind.replace("typing.", ""), default, field.description or ""))
+    return columns(rows)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as lines of text, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

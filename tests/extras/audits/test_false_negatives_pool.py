@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.audits.false_negatives import run
-from tandem.extras.audits.pools import fused
+from tandem.extras.audits.false_negatives import fused, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import open_artifact

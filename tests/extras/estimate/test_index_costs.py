@@ -7,9 +7,9 @@ import pytest
 from pytest import approx
 
 from tandem.extras.estimate.estimate import new_setting, stage_cost
-from tandem.extras.estimate.index_costs import Index
-from tandem.extras.estimate.representation_costs import token_rows
+from tandem.extras.estimate.model_costs import token_rows
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, cost
+from tandem.extras.estimate.search_costs import Index
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[3]

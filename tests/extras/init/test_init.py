@@ -12,12 +12,11 @@ import yaml
 from tiny_project import ROOT, write_beir
 
 from tandem.cli import run
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
 from tandem.errors import UserError
-from tandem.extras.init.configuration import ANALYZED, CPU, Machine, execution, experiment, flow
-from tandem.extras.init.encoder import starting_encoder
+from tandem.extras.init.configuration import ANALYZED, CPU, execution, experiment, flow, starting_encoder
 from tandem.extras.init.init import guess_language
-from tandem.extras.init.look import Look
+from tandem.extras.init.look import Look, Machine
 from tandem.extras.plan import FullPlan
 from tandem.plan.sizes import Shape
 
@@ -160,9 +159,9 @@ def test_the_language_is_that_of_most_texts(shares, language):
 
 
 def test_analysed_languages_are_those_of_anserini():
-    from tandem.retrieval.lexical import java
+    from tandem.retrieval.lexical.lucene import start_java
 
-    analyzers = java.start(1, None)("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()
+    analyzers = start_java(1, None)("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()
     assert set(ANALYZED.split()) == {"en", *analyzers}
 
 

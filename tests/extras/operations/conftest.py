@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from tandem.cli import run
-from tandem.config.execution import Execution
-from tandem.extras.operations.configurations import Configuration, full_plan, stages_of_all
+from tandem.config.settings import Execution
+from tandem.extras.operations.gc import full_plan
+from tandem.extras.operations.targets import Configuration, stages_of_all
 from tandem.plan.graph import Stage
 from tandem.report.results import Cell, FilledColumn, Lineage, Row, Table
 from tandem.store.artifact import Artifact, open_artifact

@@ -7,10 +7,10 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.operations import configurations
 from tandem.extras.operations import gc as gc_module
-from tandem.extras.operations.configurations import Configuration, full_plan, read_configurations, stages_of_all
-from tandem.extras.operations.gc import unneeded
+from tandem.extras.operations import targets
+from tandem.extras.operations.gc import full_plan, spent_stages, unneeded
+from tandem.extras.operations.targets import Configuration, read_configurations, stages_of_all
 from tandem.plan.graph import Stage
 
 CONFIG = ("--configfile", "toy.yaml")
@@ -170,9 +170,9 @@ def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_
     ]
     for stage in (*vectors, runs[0]):
         project.make(stage)
-    monkeypatch.setattr(configurations, "stages_of_all", lambda plan: [data, *vectors, *runs])
-    assert configurations.spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
+    monkeypatch.setattr(targets, "stages_of_all", lambda plan: [data, *vectors, *runs])
+    assert spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
     needed = {(stage.kind, stage.key) for stage in (*configured_toy, *vectors, *runs)}
-    unused = list(unneeded(Path("results"), needed, configurations.spent_stages([None])))
+    unused = list(unneeded(Path("results"), needed, spent_stages([None])))
     assert [(item.group, str(item.folder)) for item in unused] == [("spent", vectors[0].folder)]
     assert list(unneeded(Path("results"), needed)) == []

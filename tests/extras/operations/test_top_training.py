@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tandem import ROOT
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
 from tandem.extras.plan import FullPlan
 
 

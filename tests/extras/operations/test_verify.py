@@ -10,8 +10,7 @@ import pytest
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.operations import verify as module
-from tandem.extras.operations.scan import Inputs, examine
-from tandem.extras.operations.verify import differing
+from tandem.extras.operations.verify import Contents, differing, examine
 from tandem.plan.graph import Stage
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -149,7 +148,7 @@ def test_damaged_manifests_stores_and_broken_deletions(chain, project, run_comma
 def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, project):
     folder = project.folder(chain["bm25"])
     (folder / "run.trec").write_text("q Q0 other 1 2.0 t\n")
-    examined = examine(folder, Inputs())
+    examined = examine(folder, Contents())
     assert [fault.what for fault in differing(examined, examined.files, quick=False)] == ["changed"]
     os.utime(folder / "stage.json", ns=(1, 1))  # another manifest than the one that listed the file
     assert differing(examined, examined.files, quick=False) == []

@@ -15,9 +15,11 @@ from safetensors.torch import save_file
 from tiny_training import WORDS, bert, texts
 
 from tandem.extras.pretraining.masking import Vocabulary
-from tandem.extras.pretraining.stage import make_objective, passages_alone
+from tandem.extras.pretraining.objectives import OBJECTIVES
+from tandem.extras.pretraining.stage import passages_alone
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
+from tandem.models.saving import DualShape
 from tandem.stages.training import PRETRAININGS
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
@@ -40,9 +42,9 @@ COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a passag
 def objective(name, budget=BIG, world=ALONE, dropout=0.0, dtype=torch.float64, pooling="cls", **train):
     """An objective with the same weights at each call, large enough for gradients to matter."""
     encoder, tokens = bert(), passages_alone(texts())[0]
-    model = DualEncoder(encoder, encoder, pooling, False, 2.0)
+    model = DualEncoder(encoder, encoder, DualShape(True, pooling, False, 2.0))
     params = PRETRAININGS[name].model_validate({"precision": "fp32", **CASES[name], **train})
-    pretraining = make_objective(model, tokens, params, VOCABULARY, budget, world)
+    pretraining = OBJECTIVES[name](model, tokens, params, VOCABULARY, budget, world)
     rng = np.random.RandomState(2)
     for path, parameter in sorted(pretraining.models.named_parameters()):
         centre = 1.0 if parameter.dim() == 1 and path.endswith("weight") else 0.0

@@ -9,6 +9,7 @@ from pretrain_cases import ROWS, VOCABULARY, objective, results
 from pytest import approx
 from tiny_training import texts
 
+from tandem.config.encoders import Spans
 from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Block, aligned, crop, generator
 from tandem.extras.pretraining.objectives import span_contrast
@@ -16,12 +17,12 @@ from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch
 
-STEP = Seeds((1, 2))
+STEP, SHARES = Seeds((1, 2)), Spans(crop_shortest=0.3, crop_longest=0.7)
 
 
 def padded(pretraining, seen, labels):
     """Model inputs and aligned labels of some texts, without rounding the length up."""
-    inputs = texts().template.singles(seen)
+    inputs = texts().template.single_inputs(seen).padded()
     return inputs, torch.from_numpy(aligned(labels, 1, inputs["input_ids"].shape[1]))
 
 
@@ -55,7 +56,7 @@ def test_the_saved_head_is_the_one_that_learned(tmp_path):
     from tandem.extras.pretraining import masking
 
     pretraining = objective("mlm")
-    inputs = texts().template.singles(texts().passages.take(ROWS))
+    inputs = texts().template.single_inputs(texts().passages.take(ROWS)).padded()
     masking.masked_lm(pretraining.encoder, pretraining.head).save_pretrained(tmp_path)
     saved = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
     with torch.inference_mode():
@@ -178,7 +179,7 @@ def test_span_contrast_by_hand():
 
 def test_crop_is_a_softmax_over_the_other_spans():
     pretraining, passages = objective("crop"), texts().passages.take(ROWS)
-    spans = [crop(passages, 0.3, 0.7, generator(STEP, side)) for side in (0, 1)]
+    spans = [crop(passages, SHARES, generator(STEP, side)) for side in (0, 1)]
     first, second = (pretraining.model.encode("query", span, texts().template, "fp32") for span in spans)
     scores = first @ second.T / 2.0
     losses = []
@@ -193,7 +194,7 @@ def test_cocondenser_is_the_sum_of_its_parts():
     values = results("cocondenser", pooling="mean")[0]
     assert values["loss"] == approx(values["mlm"] + values["head"] + values["contrast"])
     twice = np.repeat(ROWS, 2)
-    spans = crop(texts().passages.take(twice), 0.3, 0.7, generator(STEP, 0))
+    spans = crop(texts().passages.take(twice), SHARES, generator(STEP, 0))
     seen, labels = VOCABULARY.hide(spans, 0.15, generator(STEP, 1))
     whole, mlm, head, vectors = masked_lm(pretraining), [], [], []
     for row in range(len(twice)):

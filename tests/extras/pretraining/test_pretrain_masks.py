@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tiny_training import texts
 
+from tandem.config.encoders import Spans
 from tandem.extras.pretraining.masking import IGNORED, Vocabulary, aligned, crop, generator
 from tandem.extras.pretraining.objectives import views
 from tandem.models.ragged import Ragged, ends
@@ -61,7 +62,7 @@ def test_a_token_is_chosen_as_often_as_another():
 
 
 def test_spans_are_parts_of_their_text_with_a_share_within_bounds(many):
-    spans = crop(many, 0.2, 0.5, np.random.default_rng(2))
+    spans = crop(many, Spans(crop_shortest=0.2, crop_longest=0.5), np.random.default_rng(2))
     starts = []
     for row in range(len(many)):
         text, span = many[row].tolist(), spans[row].tolist()
@@ -75,7 +76,7 @@ def test_spans_are_parts_of_their_text_with_a_share_within_bounds(many):
 
 
 def test_the_whole_text_is_a_span_of_share_one():
-    spans = crop(texts().passages, 1.0, 1.0, np.random.default_rng(2))
+    spans = crop(texts().passages, Spans(crop_shortest=1.0, crop_longest=1.0), np.random.default_rng(2))
     assert spans.ids.tolist() == texts().passages.ids.tolist()
 
 

@@ -12,7 +12,8 @@ import torch
 from tandem.errors import UserError
 from tandem.extras.pretraining.stage import SPECIAL, pieces
 from tandem.extras.pretraining.stage import vocabulary as run
-from tandem.models.hub import check_encoder, load_encoder, load_tokenizer
+from tandem.models.hub import load_encoder, load_tokenizer
+from tandem.models.published import check_encoder
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 

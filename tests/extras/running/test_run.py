@@ -7,10 +7,19 @@ import pytest
 
 from tandem.cli import run as command
 from tandem.errors import UserError
-from tandem.extras.operations.configurations import Configuration
+from tandem.extras.operations.targets import Configuration
 from tandem.extras.running.command import answer_lines, failure_lines, read_order
-from tandem.extras.running.events import Event, Run
-from tandem.extras.running.progress import PRIOR, SHORT, Forecast, Line, about, describe, requested_stages
+from tandem.extras.running.progress import (
+    PRIOR,
+    SHORT,
+    Event,
+    Forecast,
+    Line,
+    Run,
+    about,
+    describe,
+    requested_stages,
+)
 from tandem.plan.graph import Stage, Stages
 from tandem.report.results import Best, Cell, FilledColumn, Row, Table
 
@@ -45,7 +54,7 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     assert order.words == expected
     assert read_order(["--", "-c4"]).words == ["-c4"]
     assert read_order([]).words == ["--cores", "all"]
-    assert order.again("--unlock") == "tandem run mine.yaml -- --unlock"
+    assert order.unlock == "tandem run mine.yaml -- --unlock"
 
 
 def reported(*events: dict) -> Run:

@@ -15,7 +15,7 @@ import yaml
 from tiny_project import LAYOUT, tiny_config, write_beir
 
 from tandem import ROOT
-from tandem.extras.operations.configurations import Configuration
+from tandem.extras.operations.targets import Configuration
 
 
 class Place:

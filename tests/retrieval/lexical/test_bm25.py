@@ -133,7 +133,9 @@ def test_java_is_never_handed_a_wrong_reference(stages, words, collection):
 
 
 def test_pyserini_finds_the_machine_running():
-    code = "from tandem.retrieval.lexical import java; java.start(); from pyserini.pyclass import autoclass"
+    code = (
+        "from tandem.retrieval.lexical.lucene import start_java; start_java(); from pyserini.pyclass import autoclass"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

@@ -9,10 +9,10 @@ import pytest
 from trec import iter_trec
 
 from tandem.errors import UserError
-from tandem.retrieval.lexical import bm25f as bm25f_module
-from tandem.retrieval.lexical import bm25s, java
+from tandem.retrieval.lexical import bm25s
 from tandem.retrieval.lexical.bm25 import run as search
 from tandem.retrieval.lexical.bm25s import STOP_WORDS, term_splitter
+from tandem.retrieval.lexical.lucene import start_java
 from tandem.stages.lexical import Bm25sParams
 from tandem.store.artifact import open_artifact
 
@@ -207,7 +207,7 @@ def test_each_field_has_its_own_b(in_fields, searched, monkeypatch, weights, own
     assert results.keys() == expected.keys()
     for query, scores in expected.items():
         assert results[query] == pytest.approx(scores, rel=1e-5)
-    monkeypatch.setattr(bm25f_module, "ROWS", 7)
+    monkeypatch.setattr(bm25s, "BLOCK", 7)
     assert searched(inputs, BM25 | params) == results
 
 
@@ -229,10 +229,9 @@ ENGLISH_TEXTS = [
 ]
 LUCENES = """
 import json, sys
-from tandem.retrieval.lexical import java
-from tandem.retrieval.lexical.lucene import lucene_analyzer
+from tandem.retrieval.lexical.lucene import lucene_analyzer, start_java
 from tandem.stages.lexical import LuceneParams
-machine = java.start()
+machine = start_java()
 analyzer = lucene_analyzer(machine, LuceneParams())
 analyze = machine("io.anserini.analysis.AnalyzerUtils").analyze
 terms = [analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
@@ -285,4 +284,4 @@ def test_without_java_the_line_names_the_other_engine(monkeypatch, module):
     with pytest.raises(
         UserError, match="is not installed; install envs/requirements.lock, or set bm25.engine to bm25s"
     ):
-        java.start()
+        start_java()

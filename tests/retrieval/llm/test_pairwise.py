@@ -9,8 +9,8 @@ from llm_server import completion
 from pytest import approx
 
 from tandem.data.collection import Collection, contents
-from tandem.retrieval.llm.pairwise import all_pairs, bubble, probability, wins
 from tandem.retrieval.llm.prompts import pair_prompt
+from tandem.retrieval.llm.rerank import all_pairs, bubble, probability, wins
 
 WORTH = [3, 1, 4, 1, 5, 9, 2, 6]
 CHAT = {"method": "pairwise", "form": "chat", "model": "tiny-gpt"}

@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 
-from tandem.config.execution import HEAP
+from tandem.config.settings import HEAP
 from tandem.errors import UserError
 from tandem.stages import KINDS, is_stage
 from tandem.stages.base import flag_value
@@ -73,13 +73,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def require_address_space(words: list[str]) -> None:
-    """Refuse a stage that could not start within the process' limit of addresses (`ulimit -v`).
+    """A `UserError` for a stage that maps more at its start than the process' limit of addresses (`ulimit -v`).
 
-    Libraries map far more than they use; some loop or crash if that is refused while they start. Mostly there is no
-    limit.
-
-    Raises:
-        UserError: the limit is lower than what the stage maps at its start.
+    Libraries map far more than they use; some loop or crash if that is refused while they start.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY or not is_stage(words[0]):

@@ -21,8 +21,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tandem.cluster.leases import lease
 from tandem.cluster.progress import say
+from tandem.cluster.scheduler import lease
 from tandem.errors import UserError
 from tandem.stages import KINDS, is_stage
 from tandem.stages.base import flag_value
@@ -112,8 +112,7 @@ def _count(words: list[str], name: str) -> int:
 def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:
     """torchrun's flags for where launchers meet: on the slurm job's first node, at a port that follows from the job.
 
-    Raises:
-        UserError: several nodes without slurm, or an allocation that is smaller.
+    Several nodes without slurm, or an allocation that is smaller, are a `UserError`.
     """
     if nodes == 1:
         return ["--standalone", "--local-addr", "127.0.0.1"]
@@ -180,7 +179,10 @@ def as_rank() -> Iterator[None]:
     if ERROR_FILE not in os.environ or LAUNCHER not in os.environ:
         yield
         return
-    _end_with_launcher()
+    if sys.platform == "linux":  # the kernel ends this process with its launcher: it would spoil the next try
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != int(os.environ[LAUNCHER]):  # it has ended already
+        sys.exit(1)
     try:
         yield
     except UserError as error:
@@ -189,11 +191,3 @@ def as_rank() -> Iterator[None]:
     except Exception:
         time.sleep(GRACE)
         raise
-
-
-def _end_with_launcher() -> None:
-    """Have the kernel kill this process with its launcher: a rank that goes on would spoil the next try."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != int(os.environ[LAUNCHER]):  # it has ended already
-        sys.exit(1)

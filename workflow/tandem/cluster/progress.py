@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,7 @@ from tandem.store.job import Draft, Job
 
 FILE = "progress.json"
 EVERY = 2.0  # seconds between two writings of the file
+LINE = 10.0  # seconds between two lines in a log; a bar moves ten times as often
 
 
 def duration(seconds: float) -> str:
@@ -48,26 +50,27 @@ def warn(job: Job[Any], draft: Draft, line: str) -> None:
     say(f"{job.kind} {job.key} · warning: {line}")
 
 
+@dataclass(eq=False)
 class Progress:
     """Counts work and reports rate and time left.
 
     Example: `with Progress("encode de-3f2a", total=37_000, unit="passages") as progress: progress.add(64, tokens=4096)`
 
-    Args:
+    Attributes:
         total: amount of work; 0 if unknown.
-        every: seconds between lines in a log (a bar moves ten times as often).
         done: work already finished by an earlier process; it counts towards the total, not towards the rate.
         quiet: print nothing: another process that does the same work does.
     """
 
-    def __init__(
-        self, label: str, total: int, unit: str, every: float = 10.0, done: int = 0, quiet: bool = False
-    ) -> None:
-        self.label, self.total, self.unit = label, total, unit
-        self.done = self.before = done
-        self.tokens, self.quiet = 0, quiet
-        self.bar = sys.stderr.isatty()
-        self.every = every / 10 if self.bar else every
+    label: str
+    total: int
+    unit: str
+    done: int = 0
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        self.before, self.tokens, self.bar = self.done, 0, sys.stderr.isatty()
+        self.every = LINE / 10 if self.bar else LINE
         self.started = self.printed = self.filed = time.monotonic()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,10 @@
 """The base of every typed model: of configurations, stage parameters and execution options."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from operator import not_
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
+from annotated_types import GroupedMetadata
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -35,10 +37,10 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Section)
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
-Weight = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Items = Annotated[tuple[T, ...], Strict(False)]
 """A list in YAML; a tuple in code, since models never change."""
+IfSet = Annotated[T, Field(exclude_if=not_)]
+"""A value that is no part of a key where it is empty."""
 
 
 def by_value(key: str, *sections: type[S]) -> dict[str, type[S]]:
@@ -63,10 +65,8 @@ def not_empty(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_names(value: Any) -> Any:
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, list | tuple):
-        return value
+    if isinstance(value, str | list | tuple):
+        return (value,) if isinstance(value, str) else value
     raise PydanticCustomError("allowed", "string or array", {"allowed": "string or array"})
 
 
@@ -84,23 +84,30 @@ Distinct = Annotated[Items[T], Field(min_length=1), AfterValidator(_once)]
 """A list of different values, at least one."""
 
 
-def is_one(value: object) -> bool:
-    """Whether a value is 1: a default that is left out of keys."""
-    return value == 1
+def equals(default: object) -> Callable[[object], bool]:
+    """Whether a value is a default that is left out of keys."""
+    return lambda value: value == default
 
 
-def choice(names: Iterable[str], *more: str) -> Any:
-    """The type of a key whose allowed values grow: a plugin appends the name of what it adds.
+is_one = equals(1)
 
-    Args:
-        names: the allowed values; they are looked up whenever a value is validated.
-        more: values that are allowed besides.
-    """
 
-    def known(value: str) -> str:
-        if value not in (*names, *more):
-            raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join([*names, *more])})
+class Choice(GroupedMetadata):
+    """Annotates a text whose allowed values, `names` and `more`, grow: a plugin appends the name of what it adds."""
+
+    def __init__(self, names: Iterable[str], *more: str) -> None:
+        self._names, self._more = names, more
+
+    def __iter__(self) -> Iterator[object]:
+        yield AfterValidator(self._known)
+        yield WithJsonSchema({"type": "string", "enum": self.values})
+
+    @property
+    def values(self) -> list[str]:
+        """The values that are allowed now."""
+        return [*self._names, *self._more]
+
+    def _known(self, value: str) -> str:
+        if value not in self.values:
+            raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(self.values)})
         return value
-
-    check: Callable[[str], str] = known
-    return Annotated[str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": [*names, *more]})]

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from tandem.config.base import Items, Pooling, Section, by_value, problem
-from tandem.config.optimisation import Optimisation
 from tandem.config.representations import AnyRepresentation, Named
+from tandem.config.training import Optimisation
 
 
 class Shape(Section):

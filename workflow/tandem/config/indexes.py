@@ -112,18 +112,8 @@ class FactoryIndex(_Learned, _Parts):
     ef_construction: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
 
 
-IndexEntry = (
-    FlatIndex
-    | SqIndex
-    | BinaryIndex
-    | PqIndex
-    | IvfFlatIndex
-    | IvfSqIndex
-    | IvfPqIndex
-    | HnswIndex
-    | HnswSqIndex
-    | FactoryIndex
-)
+AnyIvfIndex = IvfFlatIndex | IvfSqIndex | IvfPqIndex
+IndexEntry = FlatIndex | SqIndex | BinaryIndex | PqIndex | AnyIvfIndex | HnswIndex | HnswSqIndex | FactoryIndex
 INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
 
 

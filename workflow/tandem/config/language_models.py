@@ -43,8 +43,7 @@ class LlmReranker(HostedModel):
 
     @model_validator(mode="after")
     def _asked_by_chat(self) -> Self:
-        form = getattr(self, "form", "chat")
-        if self.endpoint and form != "chat":
+        if self.endpoint and (form := getattr(self, "form", "chat")) != "chat":
             raise problem(f".form is {form}, but an endpoint is asked by chat alone; leave it out")
         return self
 

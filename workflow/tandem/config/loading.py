@@ -1,87 +1,27 @@
-"""Put the configuration together: read files, merge recipes and catalogues, name every mistake before anything runs."""
+"""Typed configurations: validate what was put together, name every mistake before anything runs, derive variants."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial, reduce
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from tandem import ROOT
+from tandem.config import merging
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
-from tandem.config.merging import (
-    INHERITED,
-    Raw,
-    inherited,
-    merged,
-    overlaid,
-    with_likes,
-    with_nulls,
-    without_inherited,
-)
+from tandem.config.merging import CATALOGUES, INHERITED, INHERITING, Raw, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
-from tandem.config.settings import Settings
-from tandem.config.sweeps import Sweep
+from tandem.config.settings import Settings, Sweep
 from tandem.config.tables import Band, TableLayout
 from tandem.config.validation import limited, no_object, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
-from tandem.registry import load_plugins
 
 S = TypeVar("S", bound=Section)
-CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
-OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
-
-
-def read_yaml(path: Path) -> Any:
-    """Read a YAML file.
-
-    Raises:
-        UserError: names the file, and the line if it is not valid YAML.
-    """
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), LOADER) or {}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
-    except (ValueError, RecursionError) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
-        raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
-
-
-@cache
-def _read_cached(path: Path, changed: int, size: int) -> Any:
-    return merged(read_yaml(path))  # all keys are texts
-
-
-def read_own(path: Path) -> Any:
-    """`read_yaml` of one of the project's own files, once per process while it stays unchanged; do not modify."""
-    if not path.is_file():
-        return read_yaml(path)
-    state = path.stat()
-    return _read_cached(path, state.st_mtime_ns, state.st_size)
-
-
-def gathered(files: Iterable[Path], root: Path) -> Raw:
-    """Merge YAML files over the checkout's config/config.yaml, as Snakemake does with `--configfile`."""
-    config: Raw = read_yaml(root / "config/config.yaml")
-    for file in files:
-        if not isinstance(over := read_yaml(file), dict):
-            raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
-        limited(over)
-        config = merged(config, over)
-    return config
+WHOLE = {*CATALOGUES, "recipes", "plugins"}  # keys that decide how others are put together
 
 
 def load_settings(raw: Raw, root: Path) -> Settings:
@@ -90,57 +30,7 @@ def load_settings(raw: Raw, root: Path) -> Settings:
     Raises:
         UserError: one line per mistake.
     """
-    return validated(assembled(prepared(raw), root))
-
-
-def prepared(raw: Raw) -> Raw:
-    """What Snakemake gives, with nulls for the texts `null`; a `UserError` where it is too large or too deep."""
-    limited(raw)
-    return dict(with_nulls(raw))
-
-
-def assembled(raw: Raw, root: Path) -> Raw:
-    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated.
-
-    Entries that only one of them has are shared with it: to be read alone.
-    """
-    plugins = raw.get("plugins") or []
-    load_plugins(plugins if isinstance(plugins, list) else [])
-    config: Raw = {}
-    for name in CATALOGUES:
-        config[name], entries = catalogue(root / "config" / name), raw.get(name)
-        for entry, own in entries.items() if isinstance(entries, dict) else ():
-            if isinstance(own, dict) and any(key in own for key in OWN):
-                config[name].pop(entry, None)
-    recipes = raw.get("recipes") or []
-    if not isinstance(recipes, list):
-        raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
-    return dict(
-        reduce(overlaid, (*(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw), config)
-    )
-
-
-def catalogue(folder: Path) -> Raw:
-    """Name → entry of every file in a catalogue's folder.
-
-    A file holds the entry that it is named after, and variants of it: `<file>-<variant>`.
-    """
-    result: Raw = {}
-    for path in sorted(folder.glob("*.yaml")):
-        for name, entry in read_own(path).items():
-            if name != path.stem and not str(name).startswith(f"{path.stem}-"):
-                raise UserError(f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones")
-            if name in result:
-                raise UserError(f"{path}: {name} stands in another file of {folder} too; name it once")
-            result[name] = entry
-    return result
-
-
-def _read_recipe(folder: Path, name: str) -> Raw:
-    known = [path.stem for path in folder.glob("*.yaml")]
-    if name not in known:
-        raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
-    return dict(read_own(folder / f"{name}.yaml"))
+    return validated(merging.assembled(merging.prepared(raw), root))
 
 
 def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str, set[str]] | None = None) -> Settings:
@@ -161,7 +51,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         known = getattr(base, block) if base is not None else {}
         same = (unchanged or {}).get(block, set())
         if block == "models":
-            entries, lines = with_likes(entries, same)
+            entries, lines = merging.with_likes(entries, same)
             wrong += lines
         results, mistakes = dict[str, Section | None](), dict[str, list[str]]()
         for name, entry in entries.items():
@@ -174,7 +64,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
             else:
                 mistakes[name] = [no_object(at, entry)]
         values[block] = {name: entry for name, entry in results.items() if entry is not None}
-        wrong += without_inherited(mistakes, config[block])
+        wrong += merging.without_inherited(mistakes, config[block])
     settings, lines = parse(Settings, values)
     wrong = [*lines, *wrong] or [
         f"{block}.{printable(name)}: not a name"  # it would break up every message about it
@@ -184,7 +74,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         if not (name and name.isprintable())
     ]
     if settings is not None and not wrong and "datasets" in config:
-        datasets, wrong = inherited(settings.datasets)
+        datasets, wrong = merging.inherited(settings.datasets)
         settings = settings.model_copy(update={"datasets": datasets})
     if settings is None or wrong:
         raise UserError("\n".join(dict.fromkeys(wrong)))
@@ -245,6 +135,111 @@ BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "indexes": _index,
     "llm_rerankers": partial(_by, "method", LLM_METHODS),
 }
+
+
+class Variants:
+    """The variants of one configuration.
+
+    Raises:
+        UserError: one line per mistake in the configuration itself.
+    """
+
+    def __init__(self, raw: Raw, root: Path) -> None:
+        self._raw, self._root = merging.prepared(raw), root
+        self._assembled = merging.assembled(self._raw, root)
+        self.base = validated(self._assembled)
+        self._settings: dict[str, Settings] = {}
+
+    @property
+    def own_datasets(self) -> list[str]:
+        """The datasets that the configuration defines beside those of the catalogue."""
+        shipped = merging.catalogue(self._root / "config/datasets")
+        return [name for name in self._raw.get("datasets") or {} if name not in shipped]
+
+    def changed(self) -> set[str]:
+        """The keys that files or command line give another value than config/config.yaml."""
+        shipped = read_yaml(self._root / "config/config.yaml")
+        return {key for key in self._raw.keys() | shipped.keys() if self._raw.get(key) != shipped.get(key)}
+
+    def settings(self, overrides: Mapping[str, Any]) -> Settings:
+        """The configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.
+
+        A mapping is merged into the one that is there; anything else replaces it. Equal overrides give the same object.
+
+        Raises:
+            UserError: naming the path: an unknown key, a wrong type, a value that is not allowed.
+        """
+        key = json.dumps(dict(overrides), sort_keys=True, default=str)
+        if key not in self._settings:
+            self._settings[key] = self._overridden(overrides) if overrides else self.base
+        return self._settings[key]
+
+    def value(self, overrides: Mapping[str, Any], path: str) -> Any:
+        """The value at a path of a variant, typed: the number 2e-05 for the text `2e-5`."""
+        value: Any = self.settings(overrides)
+        for key in self.keys(path):
+            value = _items(value)[key]
+        return value
+
+    def keys(self, path: str) -> list[str]:
+        """A dotted path's keys; names may hold dots: `models.m.1.train.lr` is `models`, `m.1`, `train`, `lr`."""
+        rest, keys = path.split("."), list[str]()
+        value: Any = self.base
+        while rest:
+            items = _items(value)
+            length = next((n for n in range(len(rest), 1, -1) if ".".join(rest[:n]) in items), 1)
+            keys.append(".".join(rest[:length]))
+            value, rest = items.get(keys[-1]), rest[length:]
+        entries = getattr(self.base, keys[0], None)
+        if len(keys) > 2 and isinstance(entries, dict) and keys[1] not in entries:
+            raise UserError(f"{path}: {keys[0]} has no {keys[1]}{nearest(keys[1], list(entries))}")
+        return keys
+
+    def _overridden(self, overrides: Mapping[str, Any]) -> Settings:
+        limited(overrides)
+        paths = {path: self.keys(path) for path in overrides}
+        touched = {keys[0] for keys in paths.values()}
+        whole = bool(touched & WHOLE)
+        raw = self._raw if whole else self._assembled
+        for path, value in overrides.items():
+            raw = _replaced(raw, paths[path], merging.with_nulls(value))
+        if whole:
+            raw = merging.assembled(raw, self._root)
+            touched |= {key for key, value in raw.items() if value is not self._assembled.get(key)}
+        if "plugins" in touched or self._assembled.keys() - raw.keys():  # other kinds of entries, or defaults again
+            return validated(raw)
+        unchanged = {block: self._unchanged(block, raw) for block in touched & BLOCKS.keys()}
+        return validated({key: raw[key] for key in sorted(touched)}, self.base, unchanged)
+
+    def _unchanged(self, block: str, raw: Raw) -> set[str]:
+        """The entries that are as they are in the base, and so is everything that they take keys over from."""
+        entries, before = raw.get(block), self._assembled.get(block)
+        if not isinstance(entries, dict) or not isinstance(before, dict):
+            return set()
+        known = getattr(self.base, block)
+        result: set[str] = set()
+        for name in entries:
+            above: Any = name
+            while isinstance(above, str) and above in entries and entries[above] is before.get(above):
+                above = (entries[above] or {}).get("like") if block == "models" else None
+            if above is None and not isinstance(known.get(name), INHERITING):
+                result.add(name)
+        return result
+
+
+def _items(value: Any) -> dict[str, Any]:
+    """Key → value of a section or mapping; nothing of other values."""
+    if isinstance(value, Section):
+        return {field.alias or name: getattr(value, name) for name, field in type(value).model_fields.items()}
+    return value if isinstance(value, dict) else {}
+
+
+def _replaced(config: Any, keys: list[str], value: Any) -> Any:
+    """A configuration with one value merged into it; what is not on the path to it is shared."""
+    if not keys:
+        return merged(config, value)
+    items = config if isinstance(config, dict) else {}
+    return {**items, keys[0]: _replaced(items.get(keys[0]), keys[1:], value)}
 
 
 def read_section(section: type[S], path: Path) -> S:

@@ -6,13 +6,12 @@ A plugin registers its own by the same decorators: `@supervision("<name>")`, `@d
 import ast
 from collections.abc import Callable
 from functools import cache
-from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from tandem.config.base import Items, Names, Section, choice, problem
+from tandem.config.base import Choice, IfSet, Items, Names, Section, problem
 from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.registry import Registry, options_of
@@ -24,17 +23,10 @@ supervision: Registry[Any] = Registry("loss", "supervision", "training.losses")
 distillation: Registry[Any] = Registry("distillation loss", "distillation", "training.losses")
 regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.losses")
 
-BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")  # to whom a teacher's scores are an order, ties no pair
 TERM_RECALL = "term_recall"  # DeepCT's loss, of tokens and not of lists: see `training.objectives.terms`
 
-if TYPE_CHECKING:
-    Supervision = str
-    DualLoss = str
-    Distillation = str
-else:
-    Supervision = choice(supervision)
-    DualLoss = choice(supervision, TERM_RECALL)
-    Distillation = choice(distillation)
+Supervision = Annotated[str, Choice(supervision)]
+Distillation = Annotated[str, Choice(distillation)]
 
 
 def option_takers() -> dict[str, list[str]]:
@@ -53,29 +45,9 @@ def read_options(loss: Callable[..., Any], section: BaseModel, at: str = "loss_o
     Raises:
         UserError: a value is missing or of the wrong type; each line begins with `at` and the option.
     """
-    model, values = options_of(loss), dict(section)
-    own = {name: values[name] for name in KEYED if name in values}
-    values = {**values.get("loss_options", {}), **own}
+    model, keys = options_of(loss), dict(section)
+    values = {**keys.get("loss_options", {}), **{name: keys[name] for name in KEYED if name in keys}}
     return dict(read(model, {name: value for name, value in values.items() if name in model.model_fields}, at))
-
-
-def check_options(section: BaseModel, losses: list[tuple[Registry[Any], str]]) -> None:
-    """Refuse `loss_options` that no loss of a section takes, or that do not fit.
-
-    Tandem's own losses, which need torch and are not imported here, have no options beside `KEYED`.
-
-    Raises:
-        UserError: names the option, its value, and the allowed ones.
-    """
-    plugins = [registry[name] for registry, name in losses if registry.plugin(name)]
-    known = {name for loss in plugins for name in options_of(loss).model_fields} - (dict(section).keys() & set(KEYED))
-    for name, value in dict(section)["loss_options"].items():
-        if name not in known:
-            takers = " and ".join(name for _, name in losses)
-            allowed = ", ".join(sorted(known)) or f"none, since {takers} has no further options"
-            raise UserError(f"loss_options.{name} is {value}; allowed: {allowed}")
-    for loss in plugins:
-        read_options(loss, section)
 
 
 @cache
@@ -104,8 +76,19 @@ class TakesLosses(Section):
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
+        names = [(registry, getattr(self, key)) for key, registry in self.losses]
+        # Tandem's own losses, which need torch and are not imported here, have no options beside `KEYED`.
+        plugins = [registry[name] for registry, name in names if registry.plugin(name)]
+        options = {option for loss in plugins for option in options_of(loss).model_fields}
+        known = options - (type(self).model_fields.keys() & set(KEYED))
+        for name, value in self.loss_options.items():
+            if name not in known:
+                takers = " and ".join(name for _, name in names)
+                allowed = ", ".join(sorted(known)) or f"none, since {takers} has no further options"
+                raise problem(f".loss_options.{name} is {value}; allowed: {allowed}")
         try:
-            check_options(self, [(registry, getattr(self, key)) for key, registry in self.losses])
+            for loss in plugins:
+                read_options(loss, self)
         except UserError as error:
             raise problem(f".{error}") from None
         return self
@@ -138,17 +121,13 @@ class Distil(Teaching):
     from_: Names = Field(
         (), alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
     )
-    weights: Items[Annotated[float, Field(gt=0)]] | None = Field(
-        None,
-        exclude_if=not_,
-        description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts",
+    weights: IfSet[Items[Annotated[float, Field(gt=0)]] | None] = Field(
+        None, description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts"
     )
-    normalize: Literal["none", "z_score", "min_max"] | None = Field(
-        None,
-        exclude_if=not_,
-        description="of each teacher's scores within a list, before they are averaged; null: none, without runs",
+    normalize: IfSet[Literal["none", "z_score", "min_max"] | None] = Field(
+        None, description="of each teacher's scores within a list, before they are averaged; null: none, without runs"
     )
-    in_batch: InBatchTeaching | None = Field(None, exclude_if=not_, description="of dual encoders: a teacher in batch")
+    in_batch: IfSet[InBatchTeaching | None] = Field(None, description="of dual encoders: a teacher in batch")
     supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone")
 
 

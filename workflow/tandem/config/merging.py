@@ -1,17 +1,122 @@
-"""What is taken over: keys of files and recipes, of the model one is `like`, of the dataset that windows are `of`."""
+"""Configurations before they are validated: read files, merge catalogues and recipes, take over what entries share.
 
-from collections.abc import Container
-from functools import reduce
+Taken over are keys of files and recipes, of the model one is `like`, of the dataset that windows are `of`.
+"""
+
+import json
+from collections.abc import Container, Iterable
+from functools import cache, reduce
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tandem.config.datasets import UNSPACED, Dataset, Unlabelled, Windows
-from tandem.config.validation import no_object
-from tandem.errors import UserError, nearest, printable
+from tandem.config.validation import limited, no_object
+from tandem.errors import UserError, nearest, printable, shortened
+from tandem.registry import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
+CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
+OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What windows and unlabelled datasets take over from the dataset that they are `of`, where they do not say it."""
 INHERITING = (Windows, Unlabelled)
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file.
+
+    Raises:
+        UserError: names the file, and the line if it is not valid YAML.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), LOADER) or {}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    except (ValueError, RecursionError) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
+        raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
+
+
+@cache
+def _read_cached(path: Path, state: tuple[int, int] | None) -> Any:
+    return merged(read_yaml(path))  # all keys are texts
+
+
+def read_own(path: Path) -> Any:
+    """`read_yaml` of one of the project's own files, once per process while it stays unchanged; do not modify."""
+    state = path.stat() if path.is_file() else None  # what is missing is named by the reader
+    return _read_cached(path, state and (state.st_mtime_ns, state.st_size))
+
+
+def gathered(files: Iterable[Path], root: Path) -> Raw:
+    """Merge YAML files over the checkout's config/config.yaml, as Snakemake does with `--configfile`."""
+    config: Raw = read_yaml(root / "config/config.yaml")
+    for file in files:
+        if not isinstance(over := read_yaml(file), dict):
+            raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
+        limited(over)
+        config = merged(config, over)
+    return config
+
+
+def prepared(raw: Raw) -> Raw:
+    """What Snakemake gives, with nulls for the texts `null`; a `UserError` where it is too large or too deep."""
+    limited(raw)
+    return dict(with_nulls(raw))
+
+
+def assembled(raw: Raw, root: Path) -> Raw:
+    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated.
+
+    Entries that only one of them has are shared with it: to be read alone.
+    """
+    plugins = raw.get("plugins") or []
+    load_plugins(plugins if isinstance(plugins, list) else [])
+    config: Raw = {}
+    for name in CATALOGUES:
+        config[name], entries = catalogue(root / "config" / name), raw.get(name)
+        for entry, own in entries.items() if isinstance(entries, dict) else ():
+            if isinstance(own, dict) and any(key in own for key in OWN):
+                config[name].pop(entry, None)
+    recipes = raw.get("recipes") or []
+    if not isinstance(recipes, list):
+        raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
+    return dict(
+        reduce(overlaid, (*(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw), config)
+    )
+
+
+def catalogue(folder: Path) -> Raw:
+    """Name → entry of every file in a catalogue's folder.
+
+    A file holds the entry that it is named after, and variants of it: `<file>-<variant>`.
+    """
+    result: Raw = {}
+    for path in sorted(folder.glob("*.yaml")):
+        for name, entry in read_own(path).items():
+            if name != path.stem and not str(name).startswith(f"{path.stem}-"):
+                raise UserError(f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones")
+            if name in result:
+                raise UserError(f"{path}: {name} stands in another file of {folder} too; name it once")
+            result[name] = entry
+    return result
+
+
+def _read_recipe(folder: Path, name: str) -> Raw:
+    known = [path.stem for path in folder.glob("*.yaml")]
+    if name not in known:
+        raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
+    return dict(read_own(folder / f"{name}.yaml"))
 
 
 def merged(under: Any, *over: Any) -> Any:
@@ -29,19 +134,17 @@ def overlaid(under: Any, over: Any) -> Any:
     return result
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
-
-
 def with_nulls(value: Any) -> Any:
     """The same with None for the text `null`, which Snakemake makes of a null within a value of `--config`."""
+    return _copied(value, nulls=True)
+
+
+def _copied(value: Any, nulls: bool = False) -> Any:
     if isinstance(value, dict):
-        return {str(key): with_nulls(item) for key, item in value.items()}
+        return {str(key): _copied(item, nulls) for key, item in value.items()}
     if isinstance(value, list):
-        return [with_nulls(item) for item in value]
-    return None if value == "null" else value
+        return [_copied(item, nulls) for item in value]
+    return None if nulls and value == "null" else value
 
 
 def with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:

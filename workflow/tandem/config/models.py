@@ -1,15 +1,134 @@
 """The models that are trained: what they learn and start from, their training lists, and how they are validated."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import PairPooling, Pooling, Section, by_value, problem
-from tandem.config.candidates import Candidates
-from tandem.config.optimisation import Lora
+from tandem.config.base import IfSet, Items, Names, PairPooling, Pooling, Section, by_value, is_one, problem
 from tandem.config.representations import AnyRepresentation, Named
-from tandem.config.training import CrossTrain, DualTrain, JointTrain, RankGroup, Train
+from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
+
+T = TypeVar("T", "Backfill", "Draw")
+
+
+def _forwards(ranks: T) -> T:
+    first, depth = ranks.first_rank, ranks.depth
+    if depth < first:
+        raise problem(f".depth is {depth}, before first_rank ({first}); allowed: ≥ {first}")
+    return ranks
+
+
+class Backfill(Section):
+    """Unjudged passages that fill up lists which denoising leaves too short."""
+
+    first_rank: int = Field(ge=1, description="the first rank that they are taken from")
+    depth: int = Field(ge=1, description="the last rank that they are taken from")
+
+    _in_order = model_validator(mode="after")(_forwards)
+
+
+class Denoising(Section):
+    """What a judge's probability makes of a passage."""
+
+    negative_below: float = Field(
+        0.1, ge=0, le=1, description="a passage is a negative only if its probability is below"
+    )
+    positive_above: float | None = Field(
+        0.9, ge=0, le=1, description="unlabelled passages above it become positives; null: none"
+    )
+    hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
+    calibrate: IfSet[Literal["dev"] | None] = Field(
+        None,
+        description="dev: a probability is fitted to the judge's scores of dev's known positives and other candidates",
+    )
+    backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.positive_above is not None and self.positive_above < self.negative_below:
+            both = f"negative_below is {self.negative_below:g}, above positive_above ({self.positive_above:g})"
+            raise problem(f".{both}: a passage between them would be both; lower it, or set positive_above")
+        return self
+
+
+class Denoise(Denoising):
+    """Denoising of training lists by cross-encoders."""
+
+    by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
+
+
+class Below(Section):
+    """How far below the positive of its query a negative must score: positive-aware mining (NV-Retriever).
+
+    Of several positives the lowest score counts. Either `share` or `margin`.
+    """
+
+    share: float | None = Field(
+        None, gt=0, le=1, description="at most this share of the positive's score (TopK-PercPos; the paper's is 0.95)"
+    )
+    margin: float | None = Field(
+        None, ge=0, description="at least so much under it, in the unit of the scores (TopK-MarginPos)"
+    )
+
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        if (self.share is None) == (self.margin is None):
+            raise problem(f" has {'neither' if self.share is None else 'both'} of share and margin; say one of them")
+        return self
+
+
+class BelowPositive(Below):
+    """Positive-aware mining, by the scores of the run or of cross-encoders."""
+
+    by: Names | None = Field(
+        None, description="cross-encoders whose mean probability is compared; null: the scores of the run `from`"
+    )
+
+
+class Draw(Section):
+    """Which passages of a run, or of the corpus, become training lists."""
+
+    split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
+    labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a positive")
+    bar_answers: bool = Field(False, description="passages with an answer are no negatives")
+    take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
+    negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
+    near_duplicates: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="no negative shares so many token trigrams (Jaccard) with a positive; null: equal text",
+    )
+    least_grade: int = Field(
+        1, ge=1, exclude_if=is_one, description="grade from which a label is a positive; lower ones are no negatives"
+    )
+    first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
+    depth: int = Field(50, ge=1, description="last rank of the window")
+    negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
+    queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
+
+    _in_order = model_validator(mode="after")(_forwards)
+
+
+class Candidates(Draw):
+    """Where the training lists come from.
+
+    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
+    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
+    """
+
+    from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
+    also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
+    seed: int | None = Field(None, ge=0, description="null: the configuration's")
+    denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
+    below_positive: BelowPositive | None = Field(None, description="which passages score too near a positive")
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The cross-encoders that score the window, for denoising or beside a positive."""
+        below = self.below_positive.by if self.below_positive else None
+        return self.denoise.by if self.denoise else below or ()
 
 
 class Validation(Section):
@@ -45,17 +164,13 @@ class TrainedModel(Section):
     validation: Validation = Field(Validation(), description="what differs from the configuration's `validation`")
 
     @model_validator(mode="after")
-    def _adapters_or_layers(self) -> Self:
+    def _training_fits(self) -> Self:
         train: Train | None = getattr(self, "train", None)
         if self.lora and train and train.freeze_layers:
             raise problem(
                 f".train.freeze_layers is {train.freeze_layers}, but lora freezes every layer; leave one of the two out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _lists_reach_the_groups(self) -> Self:
-        groups: Sequence[RankGroup] = getattr(getattr(self, "train", None), "groups", ())
+        groups: Sequence[RankGroup] = getattr(train, "groups", ())
         drawn = self.candidates
         most = 1 + (drawn.negatives or drawn.depth - drawn.first_rank + 1)
         if groups and not drawn.also and groups[-1].last_rank > most:

@@ -3,30 +3,27 @@
 `make reference` writes them; a test compares them with the models.
 """
 
-import functools
 import json
-import operator
-from collections.abc import Mapping
+from functools import reduce
+from inspect import getdoc
+from operator import or_
 from typing import Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
-from tandem.config.base import Section
+from tandem.config.base import Choice, Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.models import OBJECTIVES, TrainedModel
-from tandem.config.settings import Settings
-from tandem.config.sweeps import Sweep
+from tandem.config.settings import Settings, Sweep
 from tandem.config.tables import Band, StatisticsLayout, TableLayout
 from tandem.config.training import Train
-from tandem.config.validation import NAMES, branches
+from tandem.config.validation import NAMES, SIGNS, branches
 
-Schema = dict[str, Any]
-"""JSON schema leaves the program as it is."""
+Schema = dict[str, Any]  # JSON schema, which leaves the program as it is
 ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "models": tuple(OBJECTIVES.values()),
     "datasets": tuple(sources().values()),
@@ -34,17 +31,15 @@ ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
     "rerankers": (Reranker,),
     "llm_rerankers": tuple(LLM_METHODS.values()),
-}
-"""Blocks of the configuration whose entries are of several classes."""
+}  # blocks of the configuration whose entries are of several classes
+# Base classes whose keys the reference lists once for all that share them.
 COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index, LlmReranker)
-"""Base classes whose keys the reference lists once for all that share them."""
 FILES: dict[str, tuple[type[Section], str]] = {
     "layout": (TableLayout, "Layouts of tables"),
     "statistics": (StatisticsLayout, "Layouts of statistics tables"),
     "sweep": (Sweep, "Sweeps"),
     "bands": (Band, "Tolerance bands"),
-}
-"""Schema → what such a file holds, and the heading of its keys in the reference."""
+}  # schema → what such a file holds, and the heading of its keys in the reference
 HEAD = """# All configuration keys
 
 Generated from `workflow/tandem/config/` by `make reference`; do not edit.
@@ -81,7 +76,7 @@ def _configuration() -> type[Settings]:
 
 def _by_name(sections: tuple[type[Section] | None, ...]) -> Any:
     """The type of a mapping from names to any of some sections."""
-    entry: Any = functools.reduce(operator.or_, sections)
+    entry: Any = reduce(or_, sections)
     return dict[str, entry]
 
 
@@ -97,7 +92,7 @@ def reference() -> str:
     page = _Page()
     page.table("", Settings)
     for section, heading in FILES.values():
-        page.lines += ["", f"## {heading}", "", *_about(section), ""]
+        page.lines += ["", f"## {heading}", "", getdoc(section) or "", ""]
         page.table("", section, depth=3)
     return "\n".join([HEAD, *page.lines, ""])
 
@@ -150,7 +145,7 @@ class _Page:
             for value in get_args(section.model_fields[key].annotation)
         ]
         title = ", ".join([f"`{place}`", *chosen, *(["common keys"] if section in COMMON else [])])
-        self.lines += ["", f"{'#' * depth} {title}", "", *_about(section)]
+        self.lines += ["", f"{'#' * depth} {title}", "", getdoc(section) or ""]
         self.lines += [f"It also has the common keys of `{self.places[base]}`."] if base is not Section else []
         self.lines.append("")
         self.table(place, section, depth, base)
@@ -169,22 +164,18 @@ def _sections(annotation: Any) -> list[tuple[str, type[Section]]]:
     return sections
 
 
-def _about(section: type[Section]) -> list[str]:
-    return [line.strip() for line in (section.__doc__ or "").strip().splitlines()]
-
-
 def _type(field: FieldInfo) -> str:
     """A field's type with its bounds."""
-    bounds = []
     for limit in field.metadata:
-        for kind, sign, value in ((Ge, "≥", "ge"), (Gt, ">", "gt"), (Le, "≤", "le"), (Lt, "<", "lt")):
-            if isinstance(limit, kind):
-                bounds.append(f"{sign} {getattr(limit, value):g}")
-    choices = next((limit.json_schema["enum"] for limit in field.metadata if hasattr(limit, "json_schema")), None)
-    if choices is not None:
-        return ", ".join(choices)
-    text = _kind(field.annotation)
-    return f"{text} {', '.join(bounds)}" if bounds else text
+        if isinstance(limit, Choice):
+            return ", ".join(limit.values)
+    bounds = [
+        f"{sign} {getattr(limit, key):g}"
+        for limit in field.metadata
+        for key, sign in SIGNS.values()
+        if hasattr(limit, key)
+    ]
+    return f"{_kind(field.annotation)} {', '.join(bounds)}".rstrip()
 
 
 def _kind(annotation: Any) -> str:
@@ -204,12 +195,7 @@ def _kind(annotation: Any) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "*required*"
-    default: object = field.default
-    if isinstance(default, Section):
-        return ""
-    if isinstance(default, Mapping) and not default:
-        return "`{}`"
-    return f"`{json.dumps(default, ensure_ascii=False)}`"
+    return "" if isinstance(field.default, Section) else f"`{json.dumps(field.default, ensure_ascii=False)}`"
 
 
 def _broken(value: object, depth: int, indent: str = "") -> str:

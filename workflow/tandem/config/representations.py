@@ -5,13 +5,12 @@ search (`@search`, in `plan/`). Everything else finds these by `type` and never 
 """
 
 import math
-from operator import not_
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from tandem.config.base import Count, Distinct, Section, by_value, choice
+from tandem.config.base import Choice, Count, Distinct, IfSet, Section, by_value, equals
 from tandem.registry import Registry
 
 
@@ -20,16 +19,11 @@ class Representation(Section):
 
     type: str = Field(description="decides which further keys there are")
 
-    scores_pairs: ClassVar[bool] = False
-    """Whether such a model re-ranks, judges and teaches pair by pair, as cross-encoders do."""
-    usual: ClassVar[dict[str, object]] = {}
-    """Values of a dual encoder's other keys where its entry does not have them."""
-    unused: ClassVar[tuple[str, ...]] = ("train.co_training",)
-    """Keys of an entry of `models` that mean nothing for it: set, they are refused."""
-    encoders: ClassVar[int] = 1
-    """How many of them read a passage."""
-    id_numbers: ClassVar[int] = 0
-    """Numbers of a stored row beside its `dim`: of the id of its token."""
+    scores_pairs: ClassVar[bool] = False  # whether such a model re-ranks, judges and teaches as cross-encoders do
+    usual: ClassVar[dict[str, object]] = {}  # values of a dual encoder's other keys where its entry does not have them
+    unused: ClassVar[tuple[str, ...]] = ("train.co_training",)  # keys of `models` that mean nothing for it: refused
+    encoders: ClassVar[int] = 1  # how many of them read a passage
+    id_numbers: ClassVar[int] = 0  # numbers of a stored row beside its `dim`: of the id of its token
 
     def head(self, vocabulary: int) -> int:
         """How many numbers a layer of its own makes of a token's state, of which a text keeps few; 0: no such layer."""
@@ -52,17 +46,15 @@ class Multi(Representation):
     type: Literal["multi"] = Field("multi", description="which representation it is")
     dim: int | None = Field(128, ge=1, description="numbers of a token's vector, by a new linear layer; null: no layer")
     query_tokens: int | None = Field(
-        32,
-        ge=3,
-        description="tokens of a query, filled up with [MASK], special ones included; null: its own",
+        32, ge=3, description="tokens of a query, filled up with [MASK], special ones included; null: its own"
     )
     attend: bool = Field(False, description="the encoder attends to the [MASK] tokens that fill up a query")
     skip_punctuation: bool = Field(True, description="punctuation of passages has no vectors")
-    query_vectors: int | None = Field(
-        None, ge=1, exclude_if=not_, description="only the first so many vectors of a query; null: all"
+    query_vectors: IfSet[int | None] = Field(
+        None, ge=1, description="only the first so many vectors of a query; null: all"
     )
-    passage_vectors: int | None = Field(
-        None, ge=1, exclude_if=not_, description="only the first so many vectors of a passage (ME-BERT); null: all"
+    passage_vectors: IfSet[int | None] = Field(
+        None, ge=1, description="only the first so many vectors of a passage (ME-BERT); null: all"
     )
 
     scores_pairs: ClassVar[bool] = True
@@ -79,7 +71,14 @@ class Multi(Representation):
         return min(filled or tokens, self.first(side) or math.inf)
 
 
-class SparseTerms(Representation):
+class Unpooled(Representation):
+    """One to which pooling, vectors of length 1 and cut vectors mean nothing."""
+
+    usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
+    unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "normalize", "train.matryoshka")
+
+
+class SparseTerms(Unpooled):
     """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""
 
     type: Literal["sparse"] = Field("sparse", description="which representation it is")
@@ -88,29 +87,21 @@ class SparseTerms(Representation):
     queries: Literal["encoded", "tokens"] = Field("encoded", description="tokens: 1 for each of its tokens, no model")
     top: int | None = Field(None, ge=1, description="only so many of a text's weights, the largest; null: all")
 
-    usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
-    unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "normalize", "train.matryoshka")
-
     def head(self, vocabulary: int) -> int:
         """A number for each entry of the vocabulary."""
         return vocabulary
 
 
-class UniCoilTerms(Representation):
+class UniCoilTerms(Unpooled):
     """A weight for each token of a text, by a linear layer on its state (uniCOIL without expansion)."""
 
     type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
     queries: Literal["encoded", "tokens"] = Field(
-        "encoded",
-        exclude_if=lambda value: value == "encoded",
-        description="tokens: 1 for each of its tokens, no model",
+        "encoded", exclude_if=equals("encoded"), description="tokens: 1 for each of its tokens, no model"
     )
 
-    usual: ClassVar[dict[str, object]] = SparseTerms.usual
-    unused: ClassVar[tuple[str, ...]] = SparseTerms.unused
 
-
-class WinnersTakeAll(Representation):
+class WinnersTakeAll(Unpooled):
     """Weights of very many dimensions, by new linear layers, of which a token keeps its largest alone (UHD-BERT)."""
 
     type: Literal["uhd"] = Field("uhd", description="which representation it is")
@@ -118,15 +109,10 @@ class WinnersTakeAll(Representation):
     winners: int = Field(
         80, ge=1, description="dimensions of a bucket that a token keeps: its largest numbers, above 0"
     )
-    layers: Distinct[Count] | None = Field(
-        None,
-        exclude_if=not_,
-        description="of the encoder, from 1: each fills a bucket of its own; null: the last one does",
+    layers: IfSet[Distinct[Count] | None] = Field(
+        None, description="of the encoder, from 1: each fills a bucket of its own; null: the last one does"
     )
     binary: bool = Field(True, description="a text's weights are 1, except while it learns")
-
-    usual: ClassVar[dict[str, object]] = SparseTerms.usual
-    unused: ClassVar[tuple[str, ...]] = SparseTerms.unused
 
     def head(self, vocabulary: int) -> int:
         """A number for each dimension."""
@@ -142,7 +128,7 @@ class WinnersTakeAll(Representation):
         return len(self.layers or (0,))
 
 
-class SpadeTerms(Representation):
+class SpadeTerms(Unpooled):
     """Weights of a passage's own tokens, and of terms that a second encoder adds to them (SpaDE)."""
 
     type: Literal["spade"] = Field("spade", description="which representation it is")
@@ -150,8 +136,7 @@ class SpadeTerms(Representation):
     terms: int = Field(2, ge=1, description="entries of the vocabulary that each token of a passage stands for")
     share: float = Field(0.3, ge=0, le=1, description="of the expansion in a weight; the rest is the own token's")
 
-    usual: ClassVar[dict[str, object]] = SparseTerms.usual
-    unused: ClassVar[tuple[str, ...]] = tuple(key for key in SparseTerms.unused if key != "train.co_training")
+    unused: ClassVar[tuple[str, ...]] = tuple(key for key in Unpooled.unused if key != "train.co_training")
     encoders: ClassVar[int] = 2
 
     def head(self, vocabulary: int) -> int:
@@ -159,7 +144,7 @@ class SpadeTerms(Representation):
         return vocabulary
 
 
-class CoilVectors(Representation):
+class CoilVectors(Unpooled):
     """A vector a token, which meets those of the same token alone, and one of the whole text (COIL)."""
 
     type: Literal["coil"] = Field("coil", description="which representation it is")
@@ -167,8 +152,7 @@ class CoilVectors(Representation):
     cls_dim: int | None = Field(768, ge=1, description="those of the first token's, the whole text's; null: none")
 
     scores_pairs: ClassVar[bool] = True
-    usual: ClassVar[dict[str, object]] = SparseTerms.usual
-    unused: ClassVar[tuple[str, ...]] = (*SparseTerms.unused, "train.regularise")
+    unused: ClassVar[tuple[str, ...]] = (*Unpooled.unused, "train.regularise")
     id_numbers: ClassVar[int] = 2
 
     @property
@@ -181,14 +165,13 @@ class CoilVectors(Representation):
         return tokens + self.pieces
 
 
-class PolyCodes(Representation):
+class PolyCodes(Unpooled):
     """A vector a passage, which weighs several of a query, by learned codes: pairs are scored, none searched."""
 
     type: Literal["poly"] = Field("poly", description="which representation it is")
     codes: int = Field(64, ge=1, description="vectors of a query")
 
     scores_pairs: ClassVar[bool] = True
-    usual: ClassVar[dict[str, object]] = SparseTerms.usual
     unused: ClassVar[tuple[str, ...]] = CoilVectors.unused
 
 
@@ -207,7 +190,7 @@ def _of_name(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
-Named = BeforeValidator(_of_name, json_schema_input_type=choice(REPRESENTATIONS) | AnyRepresentation)
+Named = BeforeValidator(_of_name, json_schema_input_type=Annotated[str, Choice(REPRESENTATIONS)] | AnyRepresentation)
 ChosenRepresentation = Annotated[AnyRepresentation, Named]
 """A representation by its name alone or with options: `multi`, or `{type: multi, dim: 96}`."""
 

@@ -1,23 +1,19 @@
 """How passages are found: BM25, encoding, re-ranking, fusions, aggregations, imported runs."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from tandem.config.base import Analyzer, Count, Distinct, Items, Precision, Section, Share, Weight, choice, problem
+from tandem.config.base import Analyzer, Choice, Count, Distinct, Items, Precision, Section, equals, problem
 from tandem.registry import Registry
 
 # Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.
 fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.fusion")
 aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval.windows")
-
-if TYPE_CHECKING:
-    FusionMethod = str
-    AggregationMethod = str
-else:
-    FusionMethod = choice(fusion)
-    AggregationMethod = choice(aggregation)
+Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+FusionMethod = Annotated[str, Choice(fusion)]
 
 
 class Bm25Tuning(Section):
@@ -147,12 +143,7 @@ class Encode(Inference):
         return "fp32" if self.dtype == "fp32" else "fp16"
 
 
-Ties = Literal["doc_id", "trec_eval"]
-
-
-def is_by_id(ties: object) -> bool:
-    """Whether ties go to the lower document id: a default that is left out of keys."""
-    return ties == "doc_id"
+Ties = Annotated[Literal["doc_id", "trec_eval"], Field(exclude_if=equals("doc_id"))]
 
 
 class ImportedRun(Section):
@@ -166,9 +157,7 @@ class ImportedRun(Section):
     of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
     params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
-    ties: Ties = Field(
-        "doc_id", exclude_if=is_by_id, description="first of a tie: the lower id, or as trec_eval the higher"
-    )
+    ties: Ties = Field("doc_id", description="first of a tie: the lower id, or as trec_eval the higher")
 
 
 class FusionTuning(Section):
@@ -245,7 +234,7 @@ class Aggregation(Section):
     windows: str = Field(description="a dataset of source windows")
     of: str = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
     by: str | None = Field(None, description="cross-encoder or ensemble that scores windows of the first documents")
-    method: AggregationMethod = Field("max", description="FirstP, MaxP, SumP, mean of k best")
+    method: Annotated[str, Choice(aggregation)] = Field("max", description="FirstP, MaxP, SumP, mean of k best")
     k: int = Field(3, ge=1, description="of kmax")
     scores: Literal["raw", "probability"] | None = Field(None, description="of `by`; null: probability for sum only")
     missing: Literal["lowest", "zero"] | None = Field(None, description="of a window; null: zero in sum alone")

@@ -1,13 +1,14 @@
-"""The whole configuration: all keys, their types and defaults."""
+"""The whole configuration: all keys, their types and defaults; audits, analyses, sweeps, and how stages run."""
 
-from pydantic import Field, SerializeAsAny
+from typing import Annotated, Any, Literal
 
-from tandem.config.base import Count, Distinct, Items, Section, Seed
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SerializeAsAny
+
+from tandem.config.base import Count, Distinct, Items, Section, Seed, not_empty, problem
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
-from tandem.config.execution import ExecutionSettings
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
-from tandem.config.language_models import LlmEntry, LlmJudge
+from tandem.config.language_models import Endpoint, LlmEntry, LlmJudge
 from tandem.config.models import ModelEntry, ValidationSettings
 from tandem.config.retrieval import (
     Aggregation,
@@ -23,8 +24,9 @@ from tandem.config.retrieval import (
     Scorer,
     Sparse,
 )
-from tandem.config.sweeps import Sweep
 from tandem.config.tables import Score
+
+HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
 
 
 class SimilarQueriesAudit(Section):
@@ -109,6 +111,108 @@ class Analysis(Section):
     errors: ErrorAnalysis = Field(ErrorAnalysis(), description="wrong results of a run")
     dynamics: DynamicsAnalysis = Field(DynamicsAnalysis(), description="a joint training from start to end")
     negatives: NegativesAnalysis = Field(NegativesAnalysis(), description="negatives of training lists")
+
+
+class PrintedPoint(Section):
+    """What a paper prints at a point of a sweep, in percent."""
+
+    point: dict[str, object] = Field(description="dotted path → value")
+    system: str = Field(description="one of the sweep's systems")
+    measure: str = Field(description="as ir-measures names it")
+    value: float = Field(description="in percent")
+    source: str = Field(description="table or figure of the paper")
+
+
+def _grid(grid: dict[str, list[object]]) -> dict[str, list[object]]:
+    if not grid:
+        raise problem(" is empty; name a path and its values")
+    for path, values in grid.items():
+        if not values:
+            raise problem(f".{path} is []; name at least one value")
+    return grid
+
+
+def _named_runs(value: Any) -> Any:
+    is_list = isinstance(value, list | tuple) and all(isinstance(run, str) for run in value)
+    return {run: run for run in value} if is_list else value
+
+
+Grid = Annotated[dict[str, list[object]], AfterValidator(_grid)]
+_runs = BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str])
+Systems = Annotated[dict[str, str], AfterValidator(not_empty), _runs]
+
+
+class Sweep(Section):
+    """The same systems at every point of a grid over the configuration's values; an entry of `sweeps`."""
+
+    title: str | None = Field(None, description="null: the sweep's name")
+    grid: Grid = Field(description="dotted path of this configuration → values; every combination is a point")
+    with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
+    seeds: Distinct[Seed] | None = Field(None, description="each point once per seed; null: the configuration's")
+    seeds_at: str = Field("seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from")
+    systems: Systems = Field(description="runs, or name → run")
+    measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
+    baseline: dict[str, object] | None = Field(None, description="path → value of the reference point; null: the first")
+    x: str | None = Field(None, description="path of the plot's axis; null: the first of the grid with several values")
+    scale: Literal["linear", "log"] = Field("linear", description="of the plot's axis")
+    dataset: str | None = Field(None, description="null: the configuration's")
+    split: str | None = Field(None, description="null: that whose scores are reported")
+    note: str = Field("", description="text below the plot")
+    printed: Items[PrintedPoint] = Field((), description="what a paper prints at some points, in percent")
+
+
+class Mirror(Section):
+    """Another place for downloads."""
+
+    from_: str = Field(alias="from", description="the beginning of a URL")
+    to: str = Field(description="what replaces it")
+
+
+class Training(Section):
+    """How trainings and encoders use their devices."""
+
+    micro_tokens: int = Field(2048, ge=64, description="tokens per forward and backward pass")
+    graph_tokens: int = Field(16384, ge=64, description="tokens whose graph is kept in memory at once")
+    attention: Literal["auto", "padded", "packed"] = Field("auto", description="auto: packed in bf16 on CUDA")
+    compile: Literal["auto", "always", "never"] = Field("auto", description="torch.compile; auto: where packed on CUDA")
+    checkpoint_seconds: float = Field(60.0, ge=0, description="seconds between two saved states of a training")
+    stop_seconds: float = Field(120.0, ge=0, description="a training is requeued this long before its slurm job ends")
+    devices: int = Field(1, ge=1, description="GPUs of a training; on a machine without GPUs, processes")
+    nodes: int = Field(1, ge=1, description="machines of a training, each with that many devices; needs slurm")
+
+
+class ExecutionSettings(Training):
+    """The configuration's `execution` block."""
+
+    shards: int = Field(1, ge=1, description="jobs that share the work of a stage")
+    engine: Literal["auto", "faiss", "torch"] = Field("auto", description="of exact search; auto: torch on CUDA")
+    search_memory: int | None = Field(None, ge=16, description="MiB that an exact search may hold; null: 2,048")
+    threads: int | None = Field(None, ge=1, description="CPU threads of a job; null: all cores, one job at a time")
+    index_gpu: Literal["none", "replicate", "shard"] = Field("none", description="indexes on `devices` GPUs")
+    hardware: str = Field("cpu", description="entry of config/hardware/ that `estimate` calculates with")
+    mirrors: Items[Mirror] = Field((), description="other places for downloads, tried in order")
+
+
+class Execution(ExecutionSettings):
+    """What one job's command line says about how it runs: the configuration's block and the job's own options.
+
+    A stage gets only the options that it uses (`--run.<name>`); the others keep their defaults.
+    """
+
+    model_config = ConfigDict(strict=False)
+
+    workers: int | None = Field(None, ge=1, description="CPU threads of this job; null: as many as cores")
+    shard: int | None = Field(None, ge=0, description="which shard this job computes, counted from 0")
+    path: str | None = Field(None, description="folder or file of the source")
+    name: str | None = Field(None, description="name of the source")
+    files: tuple[dict[str, object], ...] | dict[str, object] | None = Field(None, description="files of the source")
+    checksum: str | None = Field(None, description="sha256 of the source")
+    licence: str | None = Field(None, description="licence of the source, carried into model cards")
+    vectors: dict[str, object] | None = Field(None, description="of an encoder: how its models make them, by its files")
+    plugins: Items[str] = Field((), description="files of the plugins that the stage uses")
+    heap: str | None = Field(None, description="memory of Java, as its -Xmx has it")
+    endpoint: Endpoint | None = Field(None, description="of a language model that a server runs: how it is asked")
+    counts: dict[str, int] | None = Field(None, description="how much the source is expected to hold")
 
 
 class Settings(Section):

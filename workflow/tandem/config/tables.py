@@ -223,26 +223,23 @@ class Band(Section):
     def _consistent(self) -> Self:
         if self.dataset is not None and self.value is None:
             raise problem(f": names dataset {self.dataset}, but no value that is expected there")
-        if self.sd is not None:
-            self._check_measured(self.sd)
-        elif self.seeds is not None:
-            raise problem(".sd is missing: what was measured with several seeds has their standard deviation")
-        elif self.tolerance is None or self.near is None:
-            raise problem(f".{'tolerance' if self.tolerance is None else 'near'} is missing")
-        elif self.near < self.tolerance:
-            raise problem(f".near is {self.near:g}, below tolerance ({self.tolerance:g})")
-        return self
-
-    def _check_measured(self, sd: float) -> None:
+        if self.sd is None:
+            if self.seeds is not None:
+                raise problem(".sd is missing: what was measured with several seeds has their standard deviation")
+            if self.tolerance is None or self.near is None:
+                raise problem(f".{'tolerance' if self.tolerance is None else 'near'} is missing")
+            if self.near < self.tolerance:
+                raise problem(f".near is {self.near:g}, below tolerance ({self.tolerance:g})")
+            return self
         if self.tolerance is not None or self.near is not None:
-            raise problem(
-                ".tolerance: what was measured here (sd) has three standard deviations; leave tolerance and near out"
-            )
+            rule = "what was measured here (sd) has three standard deviations"
+            raise problem(f".tolerance: {rule}; leave tolerance and near out")
         if self.dataset is None:
             raise problem(".dataset is missing: what was measured here was measured on one")
-        if sd and self.seeds is None:
+        if self.sd and self.seeds is None:
             raise problem(".seeds is missing: sd is a deviation over seeds")
-        if DEVIATIONS * sd > WIDEST:
+        if (wide := DEVIATIONS * self.sd) > WIDEST:
             raise problem(
-                f".sd is {sd:g}: three of them accept anything within {DEVIATIONS * sd:.1f} points; measure more seeds"
+                f".sd is {self.sd:g}: three of them accept anything within {wide:.1f} points; measure more seeds"
             )
+        return self

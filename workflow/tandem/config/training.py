@@ -1,25 +1,65 @@
-"""How models are trained: steps, lists, losses, by the objective that is learned."""
+"""How models are trained: optimiser, steps, lists, losses, by the objective that is learned."""
 
-from operator import not_
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from tandem.config.base import Count, Items, Section, is_one, problem
-from tandem.config.candidates import Topics
+from tandem.config.base import Choice, Count, IfSet, Items, Precision, Section, equals, is_one, problem
 from tandem.config.losses import (
-    BY_ORDER,
     TERM_RECALL,
     Distil,
     Distillation,
-    DualLoss,
     Regularise,
     Supervision,
     TakesLosses,
     distillation,
     supervision,
 )
-from tandem.config.optimisation import Optimisation, PartTrain
+
+BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")  # to whom a teacher's scores are an order, ties no pair
+DualLoss = Annotated[str, Choice(supervision, TERM_RECALL)]
+
+
+def _unless_all(value: object) -> object:
+    return None if value == "all-linear" else value
+
+
+class Lora(Section):
+    """Low-rank adapters."""
+
+    rank: int = Field(8, ge=1, description="rank of the adapters")
+    alpha: float = Field(16.0, gt=0, description="the adapters are scaled by alpha / rank")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapters")
+    targets: Annotated[
+        Items[str] | None,
+        Field(min_length=1),
+        BeforeValidator(_unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None),
+    ] = Field(None, description="names of linear layers; null or all-linear: all")
+
+
+class Optimisation(Section):
+    """Optimiser, schedule, duration: what trainings and pre-trainings share."""
+
+    epochs: float = Field(1.0, gt=0, description="passes over the training data")
+    steps: int | None = Field(None, ge=1, description="optimiser steps; null: as many as `epochs` takes")
+    lr: float = Field(1e-5, gt=0, description="peak learning rate")
+    optimizer: Literal["adamw", "adam", "lamb"] = Field("adamw", description="update rule")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay, not of biases and layer norms")
+    warmup: float = Field(0.1, ge=0, le=1, description="share of the steps over which the learning rate rises")
+    schedule: Literal["linear", "linear_from_start", "constant"] = Field(
+        "linear", description="after the warm-up; linear_from_start: the fall to zero counts the warm-up's steps too"
+    )
+    clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: any")
+    dropout: float | None = Field(None, ge=0, lt=1, description="null: the encoder's own")
+    precision: Precision = Field("auto", description="of the computation; auto: bf16 where the device has it")
+    seed: int | None = Field(None, ge=0, description="null: the configuration's")
+
+
+class PartTrain(Section):
+    """What one part of a joint training has of its own."""
+
+    lr: float | None = Field(None, gt=0, description="peak learning rate; null: that of both")
+    dropout: float | None = Field(None, ge=0, lt=1, description="null: that of both")
 
 
 class Train(Optimisation):
@@ -35,15 +75,14 @@ class Train(Optimisation):
         gt=0,
         description="minutes of two CPU cores for steps and validations, at most 20 epochs; null: `steps` or `epochs`",
     )
-    freeze_layers: int = Field(
+    freeze_layers: IfSet[int] = Field(
         0,
         ge=0,
-        exclude_if=not_,
         description="the embeddings and so many of the lowest layers of each encoder do not learn; 0: all learn",
     )
     sizes: Literal["given", "data"] = Field(
         "given",
-        exclude_if=lambda value: value == "given",
+        exclude_if=equals("given"),
         description="data: list_size, queries_per_batch and lr follow from the data and budget_minutes",
     )
     choose: Literal["dev", "last"] = Field("dev", description="dev: the best checkpoint, the start too; last: the end")
@@ -85,7 +124,7 @@ class SingleTrain(Train, TakesLosses):
 
     instance: Literal["query", "positive", "row"] = Field(
         "query",
-        exclude_if=lambda value: value == "query",
+        exclude_if=equals("query"),
         description="visited once an epoch: each query, each positive, or each row of a release (docs/fidelity.md)",
     )
     resample: bool = Field(
@@ -93,12 +132,11 @@ class SingleTrain(Train, TakesLosses):
     )
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
-    margin_bins: int | None = Field(
-        None, ge=2, exclude_if=not_, description="draw negatives evenly from so many ranges of the teacher's margins"
+    margin_bins: IfSet[int | None] = Field(
+        None, ge=2, description="draw negatives evenly from so many ranges of the teacher's margins"
     )
-    groups: Items[RankGroup] = Field(
+    groups: IfSet[Items[RankGroup]] = Field(
         (),
-        exclude_if=not_,
         description="draw a list by its ranks under the teacher, the positive first, and learn their order instead of "
         "scores: within the first group, and between groups (CL-DRD)",
     )
@@ -134,6 +172,13 @@ class SingleTrain(Train, TakesLosses):
         return self
 
 
+class Topics(Section):
+    """Clusters of the training queries, for batches whose queries are about the same (TAS)."""
+
+    by: str = Field("encoder", description="the dual encoder whose vectors of queries are clustered")
+    clusters: int = Field(2000, ge=2, description="how many (k-means)")
+
+
 class DualTrain(SingleTrain):
     """How a dual encoder is trained."""
 
@@ -141,17 +186,16 @@ class DualTrain(SingleTrain):
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
     passage_centric: float = Field(0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss")
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
-    matryoshka: Items[Count] = Field(
-        (), exclude_if=not_, description="the loss also of vectors cut to so many numbers: [256, 128]"
+    matryoshka: IfSet[Items[Count]] = Field(
+        (), description="the loss also of vectors cut to so many numbers: [256, 128]"
     )
-    co_training: float | None = Field(
+    co_training: IfSet[float | None] = Field(
         None,
         gt=0,
         le=1,
-        exclude_if=not_,
         description="of SpaDE: each encoder learns this share of a batch's lists, the hardest by the other; null: all",
     )
-    topics: Topics | None = Field(None, exclude_if=not_, description="each batch has queries of one topic; null: any")
+    topics: IfSet[Topics | None] = Field(None, description="each batch has queries of one topic; null: any")
 
     @property
     def visit_size(self) -> int:
@@ -159,19 +203,11 @@ class DualTrain(SingleTrain):
         return 1 if self.loss == TERM_RECALL else 2 if self.instance == "row" else self.list_size
 
     @model_validator(mode="after")
-    def _one_centre(self) -> Self:
+    def _terms_fit(self) -> Self:
         if self.passage_centric and self.positives > 1:
             raise problem(f".positives is {self.positives}, but passage_centric is about one positive; set it to 1")
-        return self
-
-    @model_validator(mode="after")
-    def _teacher_is_counted(self) -> Self:
         if self.budget_minutes and self.distil and self.distil.in_batch:
             raise problem(".budget_minutes does not count what distil.in_batch computes; say steps or epochs")
-        return self
-
-    @model_validator(mode="after")
-    def _tokens_alone(self) -> Self:
         others = ("distil", "passage_centric", "regularise", "matryoshka")
         if self.loss == TERM_RECALL and (key := next((key for key in others if getattr(self, key)), None)):
             raise problem(f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out")
@@ -214,8 +250,8 @@ class JointTrain(Train, TakesLosses):
     weight: float = Field(
         1.0, gt=0, exclude_if=is_one, description="weight of the distillation; queries_per_batch: Eq. 4 without 1/N"
     )
-    retriever: PartTrain | None = Field(None, exclude_if=not_, description="what the retriever has of its own")
-    reranker: PartTrain | None = Field(None, exclude_if=not_, description="what the re-ranker has of its own")
+    retriever: IfSet[PartTrain | None] = Field(None, description="what the retriever has of its own")
+    reranker: IfSet[PartTrain | None] = Field(None, description="what the re-ranker has of its own")
 
     def part(self, name: str) -> PartTrain:
         """What a part, `dual` or `cross`, has of its own."""

@@ -33,32 +33,31 @@ def parse(model: type[M], value: object, at: str = "") -> tuple[M | None, list[s
     Snakemake hands nested values of `--config` over as text, and YAML reads `1e-5` as text: where a number, a boolean
     or null is needed, text that is one becomes one.
     """
-    try:
-        return model.model_validate(value, by_alias=True, by_name=False), []
-    except ValidationError as error:
-        details = error.errors(include_url=False)
+    result, details = _validated(model, value)
     typed = value
     for detail in details:
         if isinstance(detail["input"], str):
             place = _place(model, detail["loc"])
             typed = _replaced(typed, place.path, _from_text(detail["input"], place.annotation))
     if typed is not value:
-        try:
-            return model.model_validate(typed, by_alias=True, by_name=False), []
-        except ValidationError as error:
-            details = error.errors(include_url=False)
+        result, details = _validated(model, typed)
     places = [(_place(model, detail["loc"]), detail) for detail in details if not _follows(detail, details)]
     lines = [(place.path, _line(place, detail, at)) for place, detail in _of_best_branches(places)]
     lines.sort(key=lambda line: [str(key) for key in line[0]])
-    return None, list(dict.fromkeys(line for _, line in lines))
+    return result, list(dict.fromkeys(line for _, line in lines))
+
+
+def _validated(model: type[M], value: object) -> tuple[M | None, list[ErrorDetails]]:
+    try:
+        return model.model_validate(value, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
 
 
 def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
     """Whether a list is too short only because of its wrong items."""
-    location = detail["loc"]
-    return detail["type"] == "too_short" and any(
-        len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in details
-    )
+    above = (other["loc"][: len(detail["loc"])] for other in details if other["loc"] != detail["loc"])
+    return detail["type"] == "too_short" and detail["loc"] in above
 
 
 def no_object(at: str, value: object) -> str:
@@ -74,8 +73,8 @@ def limited(config: Mapping[Any, Any]) -> None:
             large or not finite.
     """
     numbers = []
-    for upper, held in config.items():
-        waiting: list[tuple[Any, tuple[Any, ...]]] = [(held, (upper,))]
+    for upper, block in config.items():
+        waiting: list[tuple[Any, tuple[Any, ...]]] = [(block, (upper,))]
         seen = 0
         while waiting:
             value, at = waiting.pop()
@@ -114,19 +113,12 @@ def allowed(annotation: Any) -> str:
 
 
 class _Place(NamedTuple):
-    """Where an error is.
+    """Where an error is."""
 
-    Attributes:
-        path: its keys.
-        annotation: the type that is needed there; None for an unknown key.
-        known: the keys of the section that it is in.
-        union: keys of the innermost union of types above it, the union, and the branch that the error is of.
-    """
-
-    path: tuple[str | int, ...]
-    annotation: Any
-    known: list[str]
-    union: tuple[tuple[str | int, ...], Any, str] | None
+    path: tuple[str | int, ...]  # its keys
+    annotation: Any  # the type that is needed there; None for an unknown key
+    known: list[str]  # the keys of the section that it is in
+    union: tuple[tuple[str | int, ...], Any, str] | None  # keys of the innermost one above it, itself, and the branch
 
 
 def _place(model: type[BaseModel], location: tuple[str | int, ...]) -> _Place:

@@ -6,16 +6,18 @@ A dataset is here, to be downloaded (and how much), or available on request. Not
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tandem import ROOT
 from tandem.config.datasets import Dataset, Group, IrDatasets, sources
-from tandem.config.loading import gathered, load_settings
+from tandem.config.loading import load_settings
+from tandem.config.merging import gathered
 from tandem.config.validation import read
 from tandem.data.fetch import data_folder, readable
 from tandem.data.files import Downloads
-from tandem.data.irds_needs import Need, Part, home, needs
+from tandem.data.sources.irds import Need, Part, home, needs
 from tandem.data.splits import USUAL
 from tandem.errors import UserError
 
@@ -57,9 +59,8 @@ def catalogue(*, datasets: Path | None = None) -> None:
     try:
         entries = json.loads(datasets.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{datasets}: cannot be read ({error}); --datasets takes a JSON file of entries by name"
-        ) from None
+        where = f"{datasets}: cannot be read ({error})"
+        raise UserError(f"{where}; --datasets takes a JSON file of entries by name") from None
     print(format_catalogue(read_entries(entries)))
 
 
@@ -92,11 +93,9 @@ def _row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...]:
 def presences(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
     """Where some of all datasets are, by name: one query of ir_datasets for all, which takes a second or two."""
     parts = {name: [part for _, entry in _family(name, datasets) for part in _irds_parts(entry)] for name in names}
-    downloads = needs(tuple(dict.fromkeys(part for many in parts.values() for part in many)))
-    return {
-        name: _presence(name, datasets, [need for part in many for need in downloads[part]])
-        for name, many in parts.items()
-    }
+    known = needs(tuple(dict.fromkeys(chain.from_iterable(parts.values()))))
+    downloads = {name: [need for part in own for need in known[part]] for name, own in parts.items()}
+    return {name: _presence(name, datasets, needed) for name, needed in downloads.items()}
 
 
 def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
@@ -142,5 +141,5 @@ def _irds_parts(entry: Dataset) -> list[Part]:
         return []
     # without splits they are found by name, as the source does
     by_name = (entry.id, *(f"{entry.id}/{split}" for split in USUAL))
-    ids = [name for names in entry.splits.values() for name in names] if entry.splits else by_name
+    ids = chain.from_iterable(entry.splits.values()) if entry.splits else by_name
     return [(entry.id, "docs"), *((name, part) for name in ids for part in ("queries", "qrels"))]

@@ -1,6 +1,6 @@
 """A run's lists as columns of row numbers: their order, and the names behind the rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,10 @@ class Names:
         """The ids of some passages, as strings of Python's."""
         ids: list[str] = self.at(rows).to_pylist()
         return ids
+
+    def ranked(self, lists: Iterable[RankedRows]) -> Iterator[tuple[str, list[str], Floats]]:
+        """Lists by ids: (query id, document ids, scores) of each."""
+        return ((self.queries[query], self.of(rows), scores) for query, rows, scores in lists)
 
 
 @dataclass(frozen=True)

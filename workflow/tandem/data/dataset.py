@@ -1,27 +1,47 @@
 """The stage `dataset`: a source streams through checks into Parquet.
 
-Queries and qrels are small and come first, so that most mistakes show before the corpus is read.
+Queries and qrels are small and come first, so that most mistakes show before the corpus is read. Passages are checked,
+measured and written in row groups of a fixed size. Where a source passes over passages faster than it reads them, jobs
+share the work: a shard writes a stretch of the corpus in parts of a fixed number of passages, with what was measured of
+them. The stage copies finished parts and reads the rest itself, so that the number of shards shows in no byte.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, count, groupby, islice
 from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from tandem.cluster.progress import Progress
+from tandem.cluster.work import Parts
 from tandem.data import tables
-from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES
-from tandem.data.corpus import CorpusWriter
-from tandem.data.judgements import count_negative_grades, judged_too, require_positives, select_qrels
+from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
 from tandem.data.language import Sample
-from tandem.data.sources import Listed, open_source
-from tandem.data.statistics import SplitStatistics, split_statistics
-from tandem.data.validate import Hashes, Queries, Warnings, read_queries, require_unique
+from tandem.data.sources import Listed, Source, open_source
+from tandem.data.statistics import CorpusStatistics, SplitStatistics, lengths, split_statistics
+from tandem.data.text import judged_too
+from tandem.data.validate import (
+    Hashes,
+    Queries,
+    Warnings,
+    count_negative_grades,
+    read_queries,
+    require_positives,
+    require_unique,
+    require_usable,
+    select_qrels,
+)
 from tandem.errors import UserError
+from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
+
+MEASURED = pa.schema([*tables.CORPUS_SCHEMA, ("words", pa.uint32()), ("characters", pa.uint32())])  # of a part
 
 
 def run(job: Job[DatasetParams]) -> None:
@@ -39,9 +59,8 @@ def run(job: Job[DatasetParams]) -> None:
         answers = tables.gather(sums["answers"].of(source.answers()), tables.ANSWERS_SCHEMA)
         if judged.num_rows == answers.num_rows == 0:
             raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
-        rows = sums["queries"].of(source.queries())
         answered = answers["query_id"].to_pylist()
-        queries = read_queries(rows, judged, answered, source, job.params, warnings)
+        queries = read_queries(sums["queries"].of(source.queries()), judged, answered, source, job.params, warnings)
         corpus = CorpusWriter(job, source, draft.path(CORPUS))
         corpus.write(sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
@@ -54,13 +73,11 @@ def run(job: Job[DatasetParams]) -> None:
         count_negative_grades(qrels, source.literal_matches, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
         tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
-        extra["answers"] = write_answers(answers, queries, draft, warnings)
-        extra["lists"] = write_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
+        extra["answers"] = _write_answers(answers, queries, draft, warnings)
+        extra["lists"] = _write_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
         passages = corpus.statistics.summary()
         splits = split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics)
         checksum = tables.combined(sums.values())
-        asked = Sample()
-        asked.add(list(queries.texts.values()))
         _compare(job, checksum, passages["count"], splits, warnings)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
         write_json(draft.path("statistics.json"), summary)
@@ -70,7 +87,7 @@ def run(job: Job[DatasetParams]) -> None:
             qrels={split: counts["qrels"] for split, counts in splits.items()},
             **extra,
             checksum=checksum,
-            texts={"passages": corpus.sample.facts(), "queries": asked.facts()},
+            texts={"passages": corpus.sample.facts(), "queries": Sample(list(queries.texts.values())).facts()},
             warnings=warnings.lines,
             source=source.facts,
         )
@@ -86,39 +103,39 @@ def _compare(
         warnings.add(f"the source's checksum is {checksum}, expected {expected}: its content has changed")
     actual = {"passages": passages, **{split: counts["queries"] for split, counts in splits.items()}}
     actual |= {f"{split}_qrels": counts["qrels"] for split, counts in splits.items()}
-    cut = {split for split in ("train", "dev", "test") if job.params.most_queries(split) is not None}
     for name, number in (job.execution.counts or {}).items():
-        if actual.get(name, 0) != number and name.removesuffix("_qrels") not in cut:
+        if actual.get(name, 0) != number and job.params.most_queries(name.removesuffix("_qrels")) is None:
             what = name.replace("_", " ") if name == "passages" or name.endswith("_qrels") else f"{name} queries"
             warnings.add(f"{actual.get(name, 0):,} {what}, expected {number:,}")
 
 
-def write_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:
-    """Write answers.parquet for selected queries, unless the source has none; the number of queries with answers.
-
-    Raises:
-        UserError: a query with two sets of answers.
-    """
+def _write_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:
+    """Write answers.parquet for selected queries, unless the source has none; the number of queries with answers."""
     if answers.num_rows == 0:
         return 0
-    require_unique("query", "answers", answers["query_id"].to_pylist())
+    ids = answers["query_id"].to_pylist()
+    require_unique("query", "answers", Hashes(ids), ids.__getitem__)
     rows = [(query, texts) for query, texts in tables.rows(answers) if query in queries.splits]
     warnings.count(sum(not any(text.strip() for text in texts) for _, texts in rows), "questions have no answer text")
     tables.write(draft.path(ANSWERS), tables.batches(rows, tables.ANSWERS_SCHEMA), tables.ANSWERS_SCHEMA)
     return len(rows)
 
 
-def write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Draft, warnings: Warnings) -> int:
-    """Write the known documents of the source's training lists, unless it has none, to lists.parquet; their number.
+def _write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Draft, warnings: Warnings) -> int:
+    """Write the known documents of the source's training lists, unless it has none, to lists.parquet; their number."""
+    counts: Counter[bool] = Counter()  # of the rows, by whether the dataset has their query and document
 
-    Raises:
-        UserError: a query whose rows are not together.
-    """
-    counts: Counter[bool] = Counter()
-    parts = tables.batches(_known_rows(_grouped(rows), queries, ids, counts), tables.LISTS_SCHEMA)
-    first = next(parts, None)
-    if first is not None:
-        tables.write(draft.path(LISTS), chain([first], parts), tables.LISTS_SCHEMA)
+    def known() -> Iterator[Listed]:
+        for columns in tables.columns(_grouped(rows)):
+            for row, in_corpus in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
+                is_known = in_corpus and row[0] in queries.splits
+                counts[is_known] += 1
+                if is_known:
+                    yield row
+
+    batches = tables.batches(known(), tables.LISTS_SCHEMA)
+    if first := next(batches, None):
+        tables.write(draft.path(LISTS), chain([first], batches), tables.LISTS_SCHEMA)
     dropped = "rows of training lists name documents or queries that are not kept and were dropped"
     warnings.count(counts[False], dropped)
     return counts[True]
@@ -133,11 +150,132 @@ def _grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
         yield from group
 
 
-def _known_rows(rows: Iterable[Listed], queries: Queries, ids: Hashes, counts: Counter[bool]) -> Iterator[Listed]:
-    """The rows whose query and document the dataset has; `counts` counts rows by whether it does."""
-    for columns in tables.columns(rows):
-        for row, in_corpus in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
-            known = in_corpus and row[0] in queries.splits
-            counts[known] += 1
-            if known:
-                yield row
+class Chunk(NamedTuple):
+    """Some passages, also as a batch, which is of `MEASURED` if it comes from a part."""
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    texts: Sequence[str]
+    batch: pa.RecordBatch
+
+
+class CorpusWriter:
+    """Writes passages and holds what later checks need of them: 24 bytes a passage, as much again while it checks.
+
+    `ids` are hashes of the document ids, in row order.
+    """
+
+    def __init__(self, job: Job[DatasetParams], source: Source, path: Path) -> None:
+        self.job, self.source, self.path = job, source, path
+        self.parts, self.place, self.titles = Parts(job, ".arrow"), source.places["corpus"], job.params.title
+        self.ids, self.statistics, self.sample = Hashes(), CorpusStatistics(), Sample()
+
+    def write(self, checksum: tables.Checksum) -> None:
+        """Write every passage; without `titles` they are blanked, after `checksum` took them.
+
+        A thread reads and checks the next passages while these are measured and written.
+
+        Raises:
+            UserError: an unusable or repeated id, or no passage at all.
+        """
+        expected = (self.job.execution.counts or {}).get("passages", 0)
+        with Progress(f"dataset {self.job.key}", expected, "passages") as progress:
+            batches = self._measured(tables.ahead(self._hashed()), checksum, progress)
+            tables.write(self.path, batches, tables.CORPUS_SCHEMA)
+            if progress.done == 0:
+                raise UserError(f"{self.place}: the corpus is empty; at least one passage is needed")
+        require_unique("document", self.place, self.ids, lambda row: tables.value_at(self.path, "doc_id", row))
+
+    def _hashed(self) -> Iterator[pa.RecordBatch]:
+        """Batches of the passages, after hashing them: the part that handles Python strings."""
+        for ids, titles, texts, batch in self._chunks():
+            self.ids.add(ids)
+            self.sample.add(texts)
+            titled = self.titles and any(titles)
+            self.statistics.texts.add(map(contents, titles, texts) if titled else texts)
+            yield batch
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """The whole corpus: finished parts from their files, what is missing between them from the source."""
+        reading: Iterator[Chunk] | None = None
+        chunks = self.parts.rows // tables.ROWS
+        for number in count():
+            if facts := self.parts.facts(number):
+                reading, is_last = None, facts["is_last"]
+                with pa.memory_map(str(self.parts.path(number))) as file, pa.ipc.open_file(file) as part:
+                    for batch in map(part.get_batch, range(part.num_record_batches)):
+                        ids, titles, texts = (batch[name].to_pylist() for name in tables.CORPUS_SCHEMA.names)
+                        yield Chunk(ids, titles, texts, batch)
+            else:
+                reading, done = reading or read_chunks(self.source, number * self.parts.rows), 0
+                for chunk in islice(reading, chunks):
+                    done += 1
+                    yield chunk
+                is_last = done < chunks
+            if is_last:
+                return
+
+    def _measured(
+        self, batches: Iterable[pa.RecordBatch], checksum: tables.Checksum, progress: Progress
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches as they are written: the part that Arrow and numpy do without holding up the other."""
+        for batch in batches:
+            if batch.schema != MEASURED:
+                batch = measured(batch, self.titles)
+            self.statistics.add(batch["words"].to_numpy(), batch["characters"].to_numpy())
+            batch = batch.select(tables.CORPUS_SCHEMA.names)
+            checksum.add(batch)
+            progress.add(batch.num_rows)
+            yield batch if self.titles else blanked(batch)
+
+
+def run_shard(job: Job[DatasetParams]) -> Json:
+    """Write a stretch of the parts, the shard's share of all; none where one job reads the source."""
+    source, parts = open_source(job), Parts(job, ".arrow")
+    shard, shards, spans = job.execution.shard or 0, job.execution.shards, parts.spans(source.count() or 0)
+    own = range(len(spans) * shard // shards, len(spans) * (shard + 1) // shards)
+    missing = [number for number in own if parts.facts(number) is None]
+    total, at = sum(len(spans[number]) for number in own), -1
+    done = total - sum(len(spans[number]) for number in missing)
+    with Progress(f"dataset {job.key}", total, "passages", done=done) as progress:
+        for number in missing:
+            if number != at:  # after the part before, the source is where this one begins
+                chunks = read_chunks(source, spans[number].start)
+            some = islice(chunks, parts.rows // tables.ROWS)
+            parts.write(number, partial(_write_part, some, job.params.title, progress, number + 1 == len(spans)))
+            at = number + 1
+    return {"parts": list(own)}
+
+
+def _write_part(chunks: Iterator[Chunk], titles: bool, progress: Progress, is_last: bool, path: Path) -> Json:
+    with pa.ipc.new_file(path, MEASURED, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for batch in tables.ahead(chunk.batch for chunk in chunks):
+            writer.write_batch(measured(batch, titles))
+            progress.add(batch.num_rows)
+    return {"is_last": is_last}
+
+
+def read_chunks(source: Source, row: int) -> Iterator[Chunk]:
+    """The source's passages from a row on, `ROWS` at a time.
+
+    Raises:
+        UserError: an id that a run file could not carry.
+    """
+    rows = source.corpus_from(row) if row else source.corpus()
+    for ids, titles, texts in tables.columns(rows):
+        require_usable("document", source.places["corpus"], row + 1, *ids)
+        yield Chunk(ids, titles, texts, tables.batch_of((ids, titles, texts), tables.CORPUS_SCHEMA))
+        row += len(ids)
+
+
+def measured(batch: pa.RecordBatch, titles: bool) -> pa.RecordBatch:
+    """A batch with the numbers of words and characters of each passage."""
+    heading = batch["title"] if titles else blanked(batch)["title"]
+    columns = [*batch.columns, *map(pa.array, lengths(heading, batch["text"]))]
+    return pa.RecordBatch.from_arrays(columns, schema=MEASURED)
+
+
+def blanked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch without its titles."""
+    blank = pa.array([""] * batch.num_rows, pa.string())
+    return batch.set_column(1, tables.CORPUS_SCHEMA.field(1), blank)

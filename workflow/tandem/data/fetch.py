@@ -14,8 +14,8 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import requests
@@ -23,7 +23,7 @@ import urllib3
 
 from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import File
-from tandem.config.execution import Mirror
+from tandem.config.settings import Mirror
 from tandem.errors import UserError
 from tandem.store.environment import redacted
 from tandem.store.files import locked, try_lock, write_json
@@ -79,8 +79,7 @@ def cache_path(url: str) -> Path:
 
 def mismatch(path: Path, file: File) -> str | None:
     """How a file's size or checksum differs from what its entry says; None if it does not."""
-    size = path.stat().st_size
-    if file.bytes is not None and size != file.bytes:
+    if file.bytes is not None and (size := path.stat().st_size) != file.bytes:
         return f"has {size:,} bytes, expected {file.bytes:,}"
     for name, expected in (("sha256", file.sha256), ("md5", file.md5)):
         if expected is not None:
@@ -92,7 +91,7 @@ def mismatch(path: Path, file: File) -> str | None:
 
 
 class TransferError(Exception):
-    """A URL's failure in a few words, for a message that lists those of all URLs."""
+    """A URL's failure in a few words."""
 
 
 class InterruptedTransferError(TransferError):
@@ -144,21 +143,20 @@ def _download(url: str, file: File, target: Path, pause: float) -> None:
             message = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
             raise UserError(f"{message}; set {VARIABLE} to a folder with enough space")
         _transfer(url, part, label, has_checksum, pause)
-        error = mismatch(part.path, file)
-        if error and resumed:
+        while error := mismatch(part.path, file):
+            part.remove()
+            if not resumed:
+                raise TransferError(error)
             say(f"{label} · what was resumed {error}: from the start")
-            part.remove()
+            resumed = 0
             _transfer(url, part, label, has_checksum, pause)
-            error = mismatch(part.path, file)
-        if error:
-            part.remove()
-            raise TransferError(error)
-        part.finish(target)
+        os.replace(part.path, target)
+        part.remove()
 
 
 @contextmanager
 def _alone(target: Path, label: str) -> Iterator[None]:
-    """Let one process at a time download a file; the lock file goes when the file is there."""
+    """Let one process at a time download a file; the lock goes when it is there, and whoever waits sees the file."""
     lock = target.with_name(f".{target.name}.lock")
     target.parent.mkdir(parents=True, exist_ok=True)
     if (free := try_lock(lock)) is None:
@@ -167,11 +165,10 @@ def _alone(target: Path, label: str) -> Iterator[None]:
         free.release()
     with locked(lock):
         yield
-        lock.unlink(missing_ok=True)  # whoever waits for it, or makes another, sees the target
+        lock.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     """The file that a part belongs to: `validator` is its ETag or Last-Modified (RFC 9110 §8.8), `size` the whole's."""
 
     url: str
@@ -202,12 +199,7 @@ class Part:
     def begin(self, version: Version) -> None:
         """Start a version at its first byte."""
         self.remove()
-        write_json(self._version, asdict(version))
-
-    def finish(self, target: Path) -> None:
-        """Give it its final name."""
-        os.replace(self.path, target)
-        self.remove()
+        write_json(self._version, version._asdict())
 
     def remove(self) -> None:
         """Delete it with its version."""
@@ -282,7 +274,6 @@ def _place(response: requests.Response) -> tuple[int | None, int | None]:
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """The answer's bytes as they are sent; a body shorter than announced is a fault."""
     try:
         yield from response.raw.stream(PIECE, decode_content=False)
     except (urllib3.exceptions.HTTPError, OSError) as error:

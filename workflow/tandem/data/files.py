@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from tandem.cluster.progress import say
 from tandem.config.datasets import File
-from tandem.config.execution import Mirror
+from tandem.config.settings import Mirror
 from tandem.config.validation import read
 from tandem.data.fetch import cache_path, data_folder, fetch, local_path, mismatch
 from tandem.data.splits import SPLIT, order
@@ -55,11 +55,10 @@ class Files:
 
     def find_optional(self, *names: str) -> Path | None:
         """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if there is none."""
-        for name in names:
-            for file in (name, f"{name}.gz"):
-                path = self._downloads.find(file) if self._downloads else self.folder / file
-                if path is not None and path.is_file():
-                    return path
+        for file in (file for name in names for file in (name, f"{name}.gz")):
+            path = self._downloads.find(file) if self._downloads else self.folder / file
+            if path is not None and path.is_file():
+                return path
         return None
 
     def find(self, *names: str) -> Path:
@@ -132,17 +131,18 @@ class Downloads:
 
     def is_present(self, name: str) -> bool:
         """Whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
-        url, own = self.files[name].url, None if name == HERE else self.folder / name
-        places = [own, *self._places(url), self._unpacked(name), local_path(url)]
-        return any(place is not None and place.exists() for place in places)
+        file = self.files[name]
+        places = [*self._places(file.url), *([] if name == HERE else [self.folder / name])]
+        places += [self._unpacked_folder(file) / file.member] if file.member is not None else []
+        return any(place is not None and place.exists() for place in (*places, local_path(file.url)))
 
     def _path(self, name: str) -> Path:
+        """Where a file is, fetched if necessary: a path that ends in its name, by which formats recognise splits."""
         if name not in self._paths:
             self._paths[name] = self._link(name, self._fetched(name))
         return self._paths[name]
 
     def _link(self, name: str, path: Path) -> Path:
-        """A path that ends in the file's name: formats recognise splits by names."""
         if name == HERE or path.name == Path(name).name:
             return path
         link = self.folder / ".named" / name.removesuffix("/")
@@ -153,18 +153,18 @@ class Downloads:
         return link
 
     def _fetched(self, name: str) -> Path:
-        file, own, unpacked = self.files[name], self.folder / name, self._unpacked(name)
+        file, own = self.files[name], self.folder / name
         if name != HERE and own.exists():
-            return own if unpacked else _checked(own, file)
-        places = self._places(file.url)
+            return own if file.member is not None else _checked(own, file)
+        places, folder = self._places(file.url), self._unpacked_folder(file)
         source = next((place for place in places if place.is_file()), None)
-        if unpacked and source is None and unpacked.exists():
-            return unpacked  # the archive was deleted to save space
+        if file.member is not None and source is None and (folder / file.member).exists():
+            return folder / file.member  # the archive was deleted to save space
         source = _checked(source, file) if source else fetch(file, places[-1], self.mirrors)
         if file.member is None:
             return source
         members = {other.member for other in self.files.values() if other.url == file.url and other.member}
-        return unpack(source, members, self._unpacked_folder(file))[file.member]
+        return unpack(source, members, folder)[file.member]
 
     def _places(self, url: str) -> list[Path]:
         """Where the bytes of a URL may be; downloads go to the last."""
@@ -173,11 +173,6 @@ class Downloads:
             return [own]
         unique = {file.url for file in self.files.values() if _last_part(file.url) == own.name} == {url}
         return [*([own] if unique else []), cache_path(url)]
-
-    def _unpacked(self, name: str) -> Path | None:
-        """Where a member of an archive is unpacked; None for a file that is no member."""
-        file = self.files[name]
-        return self._unpacked_folder(file) / file.member if file.member is not None else None
 
     def _unpacked_folder(self, file: File) -> Path:
         """The folder of an archive's members, another for another content."""
@@ -198,9 +193,8 @@ def _checked(path: Path, file: File) -> Path:
 
 def _matches(name: list[str], pattern: list[str], whole: bool = True) -> bool:
     """Whether the parts of a path match those of a pattern; without `whole`, as far as the path goes."""
-    if len(name) > len(pattern) or (whole and len(name) != len(pattern)):
-        return False
-    return all(map(fnmatchcase, name, pattern))
+    fits = len(name) == len(pattern) if whole else len(name) <= len(pattern)
+    return fits and all(map(fnmatchcase, name, pattern))
 
 
 # What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
@@ -236,9 +230,8 @@ def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, P
             temporary = folder / ".partial"
             shutil.rmtree(temporary, ignore_errors=True)
             try:
-                names = _extract(archive, missing, temporary)
-                for member in missing:
-                    _move(archive, member, names[member], temporary, paths[member], mark)
+                for member, names in _extract(archive, missing, temporary).items():
+                    _move(archive, member, names, temporary, paths[member], mark)
             except BROKEN as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     what = f"cannot be unpacked ({error.strerror}); mend that"

@@ -4,8 +4,9 @@ A released run may be read with another rule for ties than ours, as its own numb
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import compress, groupby
 from math import isnan, nan
 from operator import itemgetter
 from pathlib import Path
@@ -13,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.config.retrieval import Ties
 from tandem.data.collection import Collection
 from tandem.data.reading import fields, lines, parse_number, parse_whole
-from tandem.data.rows import doc_rows
+from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import falling, ranked_order, write_run
 from tandem.data.validate import Warnings
 from tandem.errors import UserError
@@ -44,8 +44,7 @@ def run_given(job: Job[GivenParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     queries = collection.queries(job.params.split)
     with writing(job) as draft, Progress(f"given {job.key}", len(queries), "queries") as progress:
-        lists = _negatives(collection, queries, job.params.depth, progress)
-        lines = write_run(job, draft, lists)
+        lines = write_run(job, draft, _negatives(collection, queries, job.params.depth, progress))
         if not lines:
             error = f"{collection.artifact.folder}: its training lists hold no negative"
             raise UserError(f"{error} for a query of split {job.params.split}; name a run instead of given")
@@ -74,53 +73,52 @@ def run_imported(job: Job[ImportedParams]) -> None:
     """
     params, path = job.params, Path(str(job.execution.path))
     collection = Collection(job.inputs["dataset"])
-    selection = Selection(collection, params.split, params.depth, params.ties)
+    queries, docs = collection.queries(params.split), doc_rows(collection)
+    dropped: Counter[str] = Counter({UNKNOWN_QUERY: 0, UNKNOWN_PASSAGE: 0, REPEATED: 0})
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
-        rankings = selection.rankings(FORMATS[params.format](path), progress)
-        written = write_run(job, draft, rankings, selection.docs)
+        rankings = _rankings(FORMATS[params.format](path), queries, docs, params, dropped, progress)
+        written = write_run(job, draft, rankings, docs)
         if not written:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
-            dropped = "; ".join(f"{count:,} {what}" for what, count in selection.dropped.items() if count)
-            raise UserError(f"{error} ({dropped or 'it is empty'}); its ids must be those of the dataset")
+            reasons = "; ".join(f"{count:,} {what}" for what, count in dropped.items() if count)
+            raise UserError(f"{error} ({reasons or 'it is empty'}); its ids must be those of the dataset")
         warnings = Warnings(f"imported {job.key}")
-        for what, count in selection.dropped.items():
+        for what, count in dropped.items():
             warnings.count(count, f"{what} and were dropped")
-        missing = len(selection.split_queries) - progress.done
+        missing = len(queries) - progress.done
         draft.facts.update(queries=progress.done, lines=written, without_run=missing, warnings=warnings.lines)
 
 
-class Selection:
-    """The lines of a released run that are about a split and its corpus; `dropped` counts the others by reason."""
-
-    def __init__(self, collection: Collection, split: str, depth: int, ties: Ties = "doc_id") -> None:
-        self.split_queries, self.depth, self.ties = collection.queries(split), depth, ties
-        self.docs = doc_rows(collection)
-        self.dropped = dict.fromkeys((UNKNOWN_QUERY, UNKNOWN_PASSAGE, REPEATED), 0)
-
-    def rankings(self, lines: Iterator[Line], progress: Progress) -> Iterator[Ranking]:
-        """The best `depth` passages of each query of the split."""
-        done: set[str] = set()
-        for query, group in groupby(lines, key=itemgetter(0)):
-            scored = list(group)
-            if query in done:
-                raise UserError(f"{scored[0][2]}: query {query} again; the lines of a query must stand together")
-            done.add(query)
-            if query not in self.split_queries:
-                self.dropped[UNKNOWN_QUERY] += len(scored)
-            elif ranked := self._ranked(scored):
-                progress.add(1)
-                yield query, [doc for doc, _ in ranked], [score for _, score in ranked]
-
-    def _ranked(self, scored: list[Line]) -> list[tuple[str, float]]:
-        """A query's known passages, each at its best place, cut to the depth."""
-        is_known = self.docs.rows([doc for _, doc, _, _ in scored], missing_ok=True) >= 0
-        known = [(doc, score) for (_, doc, _, score), in_corpus in zip(scored, is_known, strict=True) if in_corpus]
+def _rankings(
+    lines: Iterator[Line],
+    queries: dict[str, str],
+    docs: IdRows,
+    params: ImportedParams,
+    dropped: Counter[str],
+    progress: Progress,
+) -> Iterator[Ranking]:
+    """The best `depth` known passages of each query of the split, each at its best place; counts what is `dropped`."""
+    done: set[str] = set()
+    for query, group in groupby(lines, key=itemgetter(0)):
+        scored = list(group)
+        if query in done:
+            raise UserError(f"{scored[0][2]}: query {query} again; the lines of a query must stand together")
+        done.add(query)
+        if query not in queries:
+            dropped[UNKNOWN_QUERY] += len(scored)
+            continue
+        ids, scores = [doc for _, doc, _, _ in scored], [score for _, _, _, score in scored]
+        is_known = docs.rows(ids, missing_ok=True) >= 0
         best: dict[str, float] = {}
-        for doc, score in ranked_order([doc for doc, _ in known], [score for _, score in known], ties=self.ties):
+        ranked = ranked_order(list(compress(ids, is_known)), list(compress(scores, is_known)), ties=params.ties)
+        for doc, score in ranked:
             best.setdefault(doc, score)
-        self.dropped[UNKNOWN_PASSAGE] += len(scored) - len(known)
-        self.dropped[REPEATED] += len(known) - len(best)
-        return list(falling(best.items()))[: self.depth]  # no tie is left to break otherwise
+        dropped[UNKNOWN_PASSAGE] += len(scored) - len(ranked)
+        dropped[REPEATED] += len(ranked) - len(best)
+        if best:
+            progress.add(1)
+            top = list(falling(best.items()))[: params.depth]  # no tie is left to break otherwise
+            yield query, [doc for doc, _ in top], [score for _, score in top]
 
 
 def read_trec(path: Path) -> Iterator[Line]:

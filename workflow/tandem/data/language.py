@@ -55,11 +55,9 @@ def script_of(letter: str) -> str:
 def script(text: str) -> str:
     """The script of most letters of a text's beginning; empty without letters."""
     scripts = Counter(filter(None, map(script_of, text[:LOOKED_AT])))
-    if not scripts:
-        return ""
     if scripts["HIRAGANA"] + scripts["KATAKANA"] > JAPANESE * scripts.total():
         return "HIRAGANA"
-    return scripts.most_common(1)[0][0]
+    return next((name for name, _ in scripts.most_common(1)), "")
 
 
 def guess(text: str) -> str:
@@ -80,9 +78,10 @@ class Sample:
     Every text is looked at, then, as more come, every second, every fourth, …: so evenly, whatever the batches are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Sequence[str] = ()) -> None:
         self._texts: list[str] = []
         self._every, self._seen = 1, 0
+        self.add(texts)
 
     def add(self, texts: Sequence[str]) -> None:
         """Take the next texts into the sample."""
@@ -100,8 +99,8 @@ class Sample:
 
 
 def _shares(counts: Counter[str]) -> dict[str, float]:
-    told = Counter({name: count for name, count in counts.items() if name})
-    return {name: round(count / told.total(), 3) for name, count in told.most_common()}
+    named = Counter({name: count for name, count in counts.items() if name})
+    return {name: round(count / named.total(), 3) for name, count in named.most_common()}
 
 
 def misfits(language: str, shares: Mapping[str, float]) -> str:
@@ -135,7 +134,6 @@ def vocabulary_warnings(dataset: Artifact, pieces: Sequence[str]) -> Iterator[st
 
 def vocabulary_script(pieces: Sequence[str]) -> str | None:
     """The one script that a tokenizer's pieces have, in lower case; None where they have several."""
-    sample = Sample()
-    sample.add(pieces)
+    sample = Sample(pieces)
     name, share = next(iter(sample.facts()["scripts"].items()), ("", 0.0))
     return name if share >= ONE_SCRIPT else None

@@ -115,9 +115,8 @@ def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[li
     if held:
         last = b"".join(begun)
         if not several and b"\r" in last.rstrip(b"\r"):
-            raise UserError(
-                f"{path}: its lines end in carriage returns alone, as on an old Mac; end them in line feeds"
-            )
+            why = "its lines end in carriage returns alone, as on an old Mac"
+            raise UserError(f"{path}: {why}; end them in line feeds")
         yield [last]
 
 

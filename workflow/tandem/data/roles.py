@@ -7,6 +7,7 @@ may pass over the first records, which takes less time than reading them.
 import html
 import re
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -106,22 +107,18 @@ def reader(path: Path, role: Role) -> Reader:
     if role is PASSAGES:
         readers |= {".trec": read_trec, ".xml": read_trec}
     suffix = suffix_of(path)
-    read = readers.get(suffix, separated if role is QRELS else None)
-    if read is None:
+    if suffix not in readers and role is not QRELS:
         error = f"{path}: a file that ends in {suffix or 'nothing'}"
         raise UserError(f"{error}; allowed are {', '.join(readers)}, all but .parquet also .gz")
-    return read
+    return readers.get(suffix, separated)
 
 
 def count_records(path: Path, role: Role) -> int | None:
     """How many records a file has; None where only reading it would tell."""
     suffix = suffix_of(path)
     if suffix == ".parquet":
-        try:
-            rows: int = pq.read_metadata(path).num_rows
-            return rows
-        except (pa.ArrowException, OSError):
-            return None  # reading it says what is wrong
+        with suppress(pa.ArrowException, OSError):  # reading it says what is wrong
+            return int(pq.read_metadata(path).num_rows)
     if suffix == ".jsonl":
         return count_lines(path)
     return count_lines(path) - (header(path, role) is not None) if suffix in (".tsv", ".txt") else None
@@ -197,8 +194,7 @@ def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, J
     """(`file:line` of its <DOC>, id, title and text) of each document `<DOC> <DOCNO>id</DOCNO> … </DOC>` of TREC.
 
     The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
-    become spaces, character references their characters, and runs of white space one space. Anything between documents
-    is left out.
+    and white space become one space, character references their characters. What is between documents is left out.
     """
     for start, raw in islice(_documents(path), skipped, None):
         where = f"{path}:{start}"

@@ -196,8 +196,8 @@ def write_order(collection: Collection, folder: Path, corpus: str, part: int = P
             first, end = first + len(rows), end + len(text)
     for array in (ranks, by_rank, ends):
         array.flush()
-    paths = {name: partial / name for name in FILES}
-    files = {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in paths.items()}
+    paths = [partial / name for name in FILES]
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
     write_json(partial / META, {"corpus": corpus, "files": files})
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)

@@ -80,7 +80,7 @@ def write_rows(job: Job[Any], draft: Draft, lists: Iterable[RankedRows], order: 
             seen |= set(splits.take(pa.array([query for query, _, _ in part])).unique().to_pylist())
             lines += len(block.scores)
     if not lines or seen - LEARNED:
-        write_trec(draft.path(TEXT), (_named(entry, names) for entry in read_rows(path)), job.key)
+        write_trec(draft.path(TEXT), names.ranked(read_rows(path)), job.key)
     return lines
 
 
@@ -106,11 +106,7 @@ def _parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
 
 
 def write_run(job: Job[Any], draft: Draft, ranked: Iterable[Ranked], docs: IdRows | None = None) -> int:
-    """`write_rows` of lists by ids; `docs` are the rows of the passages' ids, if they have been looked up already.
-
-    Raises:
-        UserError: see `by_rows`.
-    """
+    """`write_rows` of lists by ids, see `by_rows`; `docs` are the rows of the passages' ids, if looked up already."""
     collection = Collection(job.inputs["dataset"])
     return write_rows(job, draft, by_rows(job, ranked, docs or doc_rows(collection), query_rows(collection)))
 
@@ -137,10 +133,7 @@ def by_rows(job: Job[Any], ranked: Iterable[Ranked], docs: IdRows, queries: IdRo
 
 
 def write_trec(path: Path, ranked: Iterable[Ranked], tag: str) -> None:
-    """Write a run in TREC's format; the documents of each query come in their order, with strictly falling scores.
-
-    `tag` is the last column: the key of the stage that made the run.
-    """
+    """Write a run in TREC's format, documents in their order, scores strictly falling; `tag` is the last column."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for query, docs, scores in ranked:
             pairs = zip(docs, np.asarray(scores).tolist(), strict=True)
@@ -153,7 +146,9 @@ def iter_rows(run: Artifact, dataset: Artifact) -> Iterator[RankedRows]:
     Raises:
         UserError: the run is over another dataset.
     """
-    require_over(run, dataset)
+    searched = Path(run.upstream["dataset"]).name
+    if searched != dataset.key:
+        raise UserError(f"{run.folder}: is a run over {searched}, not over {dataset.folder}; give a run over it")
     return read_rows(run.path(COLUMNS))
 
 
@@ -162,8 +157,7 @@ def iter_run(run: Artifact, dataset: Artifact, names: Names | None = None) -> It
 
     `names` are those of the dataset, if they have been opened already.
     """
-    names = names or Names(dataset)
-    return (_named(entry, names) for entry in iter_rows(run, dataset))
+    return (names or Names(dataset)).ranked(iter_rows(run, dataset))
 
 
 def read_rows(path: Path) -> Iterator[RankedRows]:
@@ -177,18 +171,6 @@ def read_group(file: pq.ParquetFile, group: int) -> Block:
     """The lists of one row group of a run's columns."""
     table = file.read_row_group(group, use_threads=False)
     return Block(*(table[name].to_numpy() for name in SCHEMA.names))
-
-
-def _named(entry: RankedRows, names: Names) -> tuple[str, list[str], Floats]:
-    query, rows, scores = entry
-    return names.queries[query], names.of(rows), scores
-
-
-def require_over(run: Artifact, dataset: Artifact) -> None:
-    """Refuse to read a run's rows as those of another dataset."""
-    searched = Path(run.upstream["dataset"]).name
-    if searched != dataset.key:
-        raise UserError(f"{run.folder}: is a run over {searched}, not over {dataset.folder}; give a run over it")
 
 
 def require_split(run: Artifact, split: str | None) -> None:

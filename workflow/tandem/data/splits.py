@@ -1,4 +1,7 @@
-"""Splits of queries: their order, which one a query belongs to, and subsets. Ids decide, never chance or order."""
+"""Splits of queries: their order, which one a query or a file belongs to, and subsets.
+
+Ids decide, never chance or order; of a file its name.
+"""
 
 import hashlib
 import heapq
@@ -15,7 +18,12 @@ UNLABELLED = "unlabelled"  # the split of queries without labels
 LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates
 VALIDATED = "dev"  # the split that decides between checkpoints
 USUAL = ("train", "dev", "test")
-PRECEDENCE = ("dev", "train")  # behind test sets: what they contain is never validated or trained on
+SPLIT_WORDS = {
+    "train": "train", "training": "train", "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
+    "test": "test",
+}  # fmt: skip
+WORD = re.compile(r"[a-z]+\d*|\d+")
+PRECEDENCE = {"dev": 1, "train": 2}  # behind test sets: what they contain is never validated or trained on
 
 
 def split_of(path: Path) -> str:
@@ -35,6 +43,30 @@ def qrels_files(paths: Iterable[Path]) -> dict[str, Path]:
         if other != path:
             raise UserError(f"{path}: split {split_of(path)} is in {other.name} too; remove one of them")
     return {split: by_split[split] for split in sorted(by_split, key=order)}
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a path in lower case: `NQ/biencoder-train_v2.json` has nq, biencoder, train, v2, json."""
+    return WORD.findall(name.lower())
+
+
+def by_split(names: Iterable[str]) -> dict[str, list[str]]:
+    """Split → names of files, by the first of their words that is a split's; a file without one is of `test`."""
+    splits: dict[str, list[str]] = {}
+    for name in names:
+        split = next((SPLIT_WORDS[word] for word in words_of(name) if word in SPLIT_WORDS), "test")
+        splits.setdefault(split, []).append(name)
+    return {split: splits[split] for split in sorted(splits, key=order)}
+
+
+def one_by_split(names: Iterable[str]) -> dict[str, str]:
+    """`by_split` where a split is one file; a `UserError` where it would be several."""
+    splits = by_split(names)
+    for split, files in splits.items():
+        if len(files) > 1:
+            what = f"--data: {files[0]} and {files[1]} are both taken for split {split}"
+            raise UserError(f"{what}; name one of them, or say train, dev and test in their names")
+    return {split: files[0] for split, files in splits.items()}
 
 
 def order(split: str) -> tuple[int, str]:
@@ -61,12 +93,8 @@ def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int
         known = splits.setdefault(query, split)
         if known != split:
             several.add(query)
-            splits[query] = min(known, split, key=_precedence)
+            splits[query] = min(known, split, key=lambda name: (PRECEDENCE.get(name, 0), name))
     return splits, len(several)
-
-
-def _precedence(split: str) -> tuple[int, str]:
-    return (1 + PRECEDENCE.index(split) if split in PRECEDENCE else 0), split
 
 
 def position(query_id: str) -> float:
@@ -91,8 +119,7 @@ def move_share(
     if target in splits.values():
         key = f"{target}_from_{source}"
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
-    moved = [q for q, split in splits.items() if split == source and position(q) < share]
-    selected = set(moved if most is None else heapq.nsmallest(most, moved, key=_sha1))
+    selected = set(_lowest([q for q, split in splits.items() if split == source and position(q) < share], most))
     return {q: target if q in selected else split for q, split in splits.items()}
 
 
@@ -102,8 +129,12 @@ def subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, s
     A larger subset contains every smaller one.
     """
     selected: set[str] = set()
-    for split in sorted(set(splits.values())):
+    for split in set(splits.values()):
         queries = [q for q, s in splits.items() if s == split]
-        limit = limits.get(split)
-        selected.update(queries if limit is None else heapq.nsmallest(limit, queries, key=_sha1))
+        selected.update(_lowest(queries, limits.get(split)))
     return {query: split for query, split in splits.items() if query in selected}
+
+
+def _lowest(queries: list[str], most: int | None) -> list[str]:
+    """At most so many queries, those whose ids have the lowest sha1; None: all."""
+    return queries if most is None else heapq.nsmallest(most, queries, key=_sha1)

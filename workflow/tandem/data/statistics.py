@@ -136,14 +136,13 @@ def split_statistics(
     queries: Iterable[Query], judged: Iterable[Judgement], ids: Hashes, corpus: CorpusStatistics
 ) -> dict[str, SplitStatistics]:
     """Split → statistics."""
-    words, characters = dict[str, list[int]](), dict[str, list[int]]()
-    positives: dict[str, dict[str, int]] = {}
+    texts: defaultdict[str, list[str]] = defaultdict(list)
+    positives: defaultdict[str, dict[str, int]] = defaultdict(dict)
     qrels: Counter[str] = Counter()
     relevant: defaultdict[str, Hashes] = defaultdict(Hashes)
     for query, text, split in queries:
-        words.setdefault(split, []).append(len(text.split()))
-        characters.setdefault(split, []).append(len(text))
-        positives.setdefault(split, {})[query] = 0
+        texts[split].append(text)
+        positives[split][query] = 0
     for query, doc, relevance, split in judged:
         if relevance == LITERAL_MATCH:
             continue
@@ -153,13 +152,13 @@ def split_statistics(
             relevant[split].add([doc])
     return {
         split: {
-            "queries": len(counts),
-            "words": distribution(counts),
-            "characters": distribution(characters[split]),
+            "queries": len(own),
+            "words": distribution(len(text.split()) for text in own),
+            "characters": distribution(map(len, own)),
             "qrels": qrels[split],
             "positives": distribution(positives[split].values()),
             "without_positive": sum(n == 0 for n in positives[split].values()),
             "relevant": corpus.of_rows(ids.rows(relevant[split])),
         }
-        for split, counts in words.items()
+        for split, own in texts.items()
     }

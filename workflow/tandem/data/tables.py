@@ -14,19 +14,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tandem.cluster import background
+from tandem.cluster import work
 
 ROWS = 16384
 SWITCH = 5e-5  # seconds
-CORPUS_SCHEMA = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
-QUERIES_SCHEMA = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("split", pa.string())])
-QRELS_SCHEMA = pa.schema(
-    [("query_id", pa.string()), ("doc_id", pa.string()), ("relevance", pa.int32()), ("split", pa.string())]
-)
-ANSWERS_SCHEMA = pa.schema([("query_id", pa.string()), ("answers", pa.list_(pa.string()))])
-LISTS_SCHEMA = pa.schema(
-    [("query_id", pa.string()), ("doc_id", pa.string()), ("label", pa.int32()), ("score", pa.float32())]
-)
+TEXT = pa.string()
+CORPUS_SCHEMA = pa.schema([("doc_id", TEXT), ("title", TEXT), ("text", TEXT)])
+QUERIES_SCHEMA = pa.schema([("query_id", TEXT), ("text", TEXT), ("split", TEXT)])
+QRELS_SCHEMA = pa.schema([("query_id", TEXT), ("doc_id", TEXT), ("relevance", pa.int32()), ("split", TEXT)])
+ANSWERS_SCHEMA = pa.schema([("query_id", TEXT), ("answers", pa.list_(TEXT))])
+LISTS_SCHEMA = pa.schema([("query_id", TEXT), ("doc_id", TEXT), ("label", pa.int32()), ("score", pa.float32())])
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound=tuple[Any, ...])
 QUOTE, BACKSLASH = b'"\\'
@@ -101,17 +98,16 @@ def batch_of(parts: Iterable[Iterable[Any]], schema: pa.Schema) -> pa.RecordBatc
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Record batches of `ROWS` rows, the last of what is left."""
-    for parts in columns(rows):
-        yield batch_of(parts, schema)
+    return (batch_of(parts, schema) for parts in columns(rows))
 
 
 def ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """`background.ahead` for items that are used by Arrow and numpy."""
+    """`work.ahead` for items that are used by Arrow and numpy."""
     before = sys.getswitchinterval()
     # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
     sys.setswitchinterval(SWITCH)
     try:
-        with background.ahead(items) as coming:
+        with work.ahead(items) as coming:
             yield from coming
     finally:
         sys.setswitchinterval(before)
@@ -132,7 +128,7 @@ def write(path: Path, parts: Iterable[pa.RecordBatch], schema: pa.Schema) -> Non
     """Write record batches, one row group each; a thread writes the last while the next is made."""
     with (
         pq.ParquetWriter(path, schema, compression="zstd") as writer,
-        background.behind(writer.write_batch) as write_batch,
+        work.behind(writer.write_batch) as write_batch,
     ):
         for part in parts:
             write_batch(part, ROWS)

@@ -1,4 +1,4 @@
-"""Texts cut into windows, Chinese texts cut into words, trigrams, and the span that best matches an answer.
+"""Texts cut into windows, Chinese texts cut into words, and passages whose texts are nearly the same, by trigrams.
 
 Windows are overlapping pieces of a fixed length, so that a model with a short input reads all of a text. Dai & Callan
 (2019) slide a window of 150 words in steps of 75 over every document.
@@ -7,15 +7,18 @@ Windows are overlapping pieces of a fixed length, so that a model with a short i
 import logging
 import re
 import tempfile
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.lib.stride_tricks import sliding_window_view
+import pyarrow as pa
 from numpy.typing import NDArray
+
+from tandem.data import tables
+from tandem.data.collection import contents
 
 WORD = re.compile(r"\S+")
 MARK = "#"  # between a document's id and the number of a window
@@ -101,66 +104,70 @@ def similarity(some: Grams, others: Grams) -> float:
     return shared / (len(some) + len(others) - shared)
 
 
-CELLS = 1 << 18  # spans that are weighed at once: some MiB
-FAR = 1 << 40  # a place no paragraph reaches
-Places = NDArray[np.int64]
+def near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
+    """Passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
 
+    Inherited and copied texts answer a query as well as the judged passage does; as unjudged passages they count as
+    wrong in scoring, and as negatives in training (DuReader-retrieval §2.3 names such false negatives).
 
-class Span(NamedTuple):
-    """Tokens `start` to `end` (exclusive) of a paragraph and their F1 against an answer."""
+    Exact. A set that is similar enough shares one of the document's rarest trigrams (prefix filtering, Bayardo et al.
+    2007): only these are looked up, so that phrases which stand everywhere cost nothing. Memory: 8 bytes a trigram of
+    `docs`; the corpus is read twice, a batch at a time.
 
-    start: int
-    end: int
-    f1: float
-
-
-def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float) -> Span | None:
-    """The span of a paragraph's tokens with the highest F1 against an answer's; of equal ones the first, then the
-    shortest; None if none reaches the threshold, which is above 0.
-
-    DuReader-retrieval, Algorithm 1, whose label is whether there is such a span. F1 of a span of length L against an
-    answer of length n that share o tokens, counted as multisets, is 2 o / (L + n). The best span starts and ends with a
-    token of the answer, since anything else at its ends only makes it longer. The token at place j counts in a span
-    [i, j] unless the c-th token of its kind before it, c being its count in the answer, also lies in the span: o(i, j)
-    is the number of places k in [i, j] with spent(k) < i. This gives every F1 by one cumulative sum a start.
+    Args:
+        threshold: above 0, at most 1.
+    Returns:
+        Document → its near-duplicates, in the order of the corpus; those without are left out.
     """
-    places, spent = _places(paragraph, answer)
-    shared = int((spent < 0).sum())
-    # No span shares more than the paragraph does, nor is shorter than what it shares.
-    if shared == 0 or 2 * shared / (shared + len(answer)) < threshold:
-        return None
-    longest = int(2 * shared / threshold) - len(answer) + 1  # from F1 ≥ threshold; 1 more for the rounding of floats
-    width = int((np.searchsorted(places, places + longest) - np.arange(len(places))).max())
-    best = Span(0, 0, 0.0)
-    rows = max(1, CELLS // width)
-    for row in range(0, len(places), rows):
-        span = _best_of(places, spent, row, rows, width, len(answer))
-        best = max(best, span, key=lambda candidate: candidate.f1)
-    return best if best.f1 >= threshold else None
+    names, sets = [], []
+    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
+        if doc in docs:
+            names.append(doc)
+            sets.append(trigrams(contents(title, text)))
+    grams, owners = _rarest(sets, threshold)
+    copies: dict[str, list[str]] = {}
+    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
+        own = trigrams(contents(title, text))
+        left, right = (np.searchsorted(grams, own, side) for side in ("left", "right"))
+        near = {int(owner) for at in np.flatnonzero(right > left) for owner in owners[left[at] : right[at]]}
+        for owner in sorted(near):
+            if names[owner] != doc and similarity(sets[owner], own) >= threshold:
+                copies.setdefault(names[owner], []).append(doc)
+    return copies
 
 
-def _places(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Places, Places]:
-    """Where the answer's tokens stand in a paragraph, and for each the place that must lie before a span's start for
-    it to count: that of the c-th token of its kind before it, -1 if there is none."""
-    counts = Counter(answer)
-    before: dict[str, list[int]] = defaultdict(list)
-    places, spent = [], []
-    for place, token in enumerate(paragraph):
-        if count := counts.get(token):
-            same = before[token]
-            places.append(place)
-            spent.append(same[-count] if len(same) >= count else -1)
-            same.append(place)
-    return np.array(places, np.int64), np.array(spent, np.int64)
+def _rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int64]]:
+    """The trigrams of each set by which every similar set is found, ascending, and whose they are."""
+    if not sets:
+        return np.empty(0, np.uint64), np.empty(0, np.int64)
+    values, counts = np.unique(np.concatenate(sets), return_counts=True)
+    chosen = []
+    for each in sets:
+        prefix = len(each) - int(np.ceil(threshold * len(each) - 1e-9)) + 1
+        order = np.argsort(counts[np.searchsorted(values, each)], kind="stable")
+        chosen.append(each[order[:prefix]])
+    grams, owners = np.concatenate(chosen), np.repeat(np.arange(len(sets)), [len(each) for each in chosen])
+    order = np.argsort(grams, kind="stable")
+    return grams[order], owners[order]
 
 
-def _best_of(places: Places, spent: Places, row: int, rows: int, width: int, length: int) -> Span:
-    """The best of the spans that start at one of `rows` places from `row` on and hold at most `width` of them."""
-    starts = places[row : row + rows, None]
-    part = slice(row, row + len(starts) + width - 1)
-    short = len(starts) + width - 1 - len(places[part])
-    ends = sliding_window_view(np.pad(places[part], (0, short), constant_values=FAR), width)
-    limits = sliding_window_view(np.pad(spent[part], (0, short), constant_values=FAR), width)
-    f1 = 2 * np.cumsum(limits < starts, axis=1) / (ends - starts + 1 + length)
-    at, end = divmod(int(f1.argmax()), width)
-    return Span(int(starts[at, 0]), int(ends[at, end]) + 1, float(f1[at, end]))
+def judged_too(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
+    """Judgements, with those of relevant passages given to their unjudged near-duplicates; and how many were added.
+
+    A passage near to several relevant ones of a query gets the highest of their grades.
+
+    Args:
+        judged: columns of `tables.QRELS_SCHEMA`.
+        threshold: similarity from which two passages are near-duplicates.
+    """
+    relevant = [row for row in tables.rows(judged) if row[2] > 0]
+    near = near_duplicates(corpus, {doc for _, doc, _, _ in relevant}, threshold)
+    known = {(query, doc, split) for query, doc, _, split in tables.rows(judged)}
+    added: dict[tuple[str, str, str], int] = {}
+    for query, doc, grade, split in relevant:
+        for other in near.get(doc, []):
+            if (pair := (query, other, split)) not in known:
+                added[pair] = max(grade, added.get(pair, grade))
+    rows = [(query, doc, grade, split) for (query, doc, split), grade in added.items()]
+    more = tables.gather(rows, tables.QRELS_SCHEMA)
+    return pa.concat_tables([judged, more]), len(rows)

@@ -1,4 +1,4 @@
-"""Checks of a dataset as it is written: ids, and queries with their splits.
+"""Checks of a dataset as it is written: ids, queries with their splits, and judgements.
 
 Ids are stored as 64-bit hashes, 8 bytes each. A duplicate is first a pair of equal hashes and then confirmed on the ids
 themselves; membership trusts the hash (a wrong answer among 8.8 million ids has odds of 1 to 10¹²). Finding duplicates
@@ -8,6 +8,8 @@ sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Quer
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import compress
+from operator import eq
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
 from tandem.data import tables
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import Query, Source
 from tandem.data.splits import USUAL, first_splits, move_share, subset
 from tandem.errors import UserError
@@ -25,8 +28,8 @@ from tandem.stages.data import DatasetParams
 class Hashes:
     """64-bit hashes of texts, or of pairs of them, in the order they came."""
 
-    def __init__(self) -> None:
-        self._values = array("q")
+    def __init__(self, texts: Iterable[Hashable] = ()) -> None:
+        self._values = array("q", map(hash, texts))
         self._sorted: NDArray[np.int64] = np.empty(0, np.int64)
 
     def __len__(self) -> int:
@@ -56,12 +59,10 @@ class Hashes:
 
     def has(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """For each text whether it was added."""
-        others, ordered = Hashes(), self._in_order()
-        others.add(texts)
+        others, ordered = Hashes(texts).array(), self._in_order()
         if not len(ordered):
             return np.zeros(len(others), np.bool_)
-        at = np.searchsorted(ordered, others.array()).clip(max=len(ordered) - 1)
-        hits: NDArray[np.bool_] = ordered[at] == others.array()
+        hits: NDArray[np.bool_] = ordered[np.searchsorted(ordered, others).clip(max=len(ordered) - 1)] == others
         return hits
 
     def rows(self, others: "Hashes") -> NDArray[np.int64]:
@@ -81,26 +82,12 @@ class Hashes:
         return self._sorted
 
 
-def first_occurrences(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """For each value whether no earlier one equals it."""
-    first = np.zeros(len(values), np.bool_)
-    first[np.unique(values, return_index=True)[1]] = True
-    return first
-
-
-def require_unique_hashes(what: str, place: str, hashes: Hashes, id_at: Callable[[int], str]) -> None:
+def require_unique(what: str, place: str, hashes: Hashes, id_at: Callable[[int], str]) -> None:
     """Refuse ids that occur twice; `id_at` gives the id of a row from 0, `what` and `place` are for the message."""
     for first, second in hashes.pairs():
         if id_at(first) == id_at(second):
             again = f"{place}:{second + 1}: {what} id {id_at(second)!r} again, first at {first + 1}"
             raise UserError(f"{again}; every id must be unique")
-
-
-def require_unique(what: str, place: str, ids: list[str]) -> None:
-    """`require_unique_hashes` of ids that are in memory."""
-    hashes = Hashes()
-    hashes.add(ids)
-    require_unique_hashes(what, place, hashes, ids.__getitem__)
 
 
 def require_usable(what: str, place: str, first: int, *ids: str) -> None:
@@ -111,17 +98,14 @@ def require_usable(what: str, place: str, first: int, *ids: str) -> None:
 
 
 class Warnings:
-    """Oddities of what a stage reads that are no mistakes, as they arise: printed once, then for its manifest.
-
-    `label` is the stage's kind and key.
-    """
+    """Oddities of what a stage reads that are no mistakes, as they arise; `label` is the stage's kind and key."""
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.lines: list[str] = []
 
     def add(self, line: str) -> None:
-        """Print and store a warning."""
+        """Print a warning, and store it for the manifest."""
         self.lines.append(line)
         say(f"{self.label} · warning: {line}")
 
@@ -156,7 +140,6 @@ def read_queries(
 
     Args:
         answered: ids of the questions with answers; without a split and qrels they are the test split.
-        source: tells the places of queries and judgements, for errors.
     Raises:
         UserError: an unusable or repeated id, a blank query where they are refused, most of a split's judgements about
             unknown queries, or no query left.
@@ -177,8 +160,8 @@ def read_queries(
             texts[query], origins[query] = text, split or named[query]
         else:
             unjudged += 1
-    require_unique("query", place, ids)
-    require_known_queries(judged, ids, source)
+    require_unique("query", place, Hashes(ids), ids.__getitem__)
+    _require_known_queries(judged, ids, source)
     unknown = len(named.keys() - set(ids))
     warnings.count(several, "queries are judged in several splits; the first of test, dev, train keeps them")
     warnings.count(unknown, "queries of the qrels are not among the queries; their qrels are dropped")
@@ -195,8 +178,7 @@ def read_queries(
     return Queries({query: texts[query] for query in splits}, splits, origins)
 
 
-def require_known_queries(judged: pa.Table, ids: list[str], source: Source) -> None:
-    """Refuse qrels most of whose judgements, in a split, name queries that are not among `ids`."""
+def _require_known_queries(judged: pa.Table, ids: list[str], source: Source) -> None:
     known = pc.is_in(judged["query_id"], value_set=pa.array(ids, pa.string())).to_numpy()
     if match := mostly_unknown(judged, known):
         split, count, row = match
@@ -214,3 +196,90 @@ def mostly_unknown(judged: pa.Table, known: NDArray[np.bool_]) -> tuple[str, str
         if 2 * len(unknown) > len(rows):
             return split, f"{len(unknown):,} of {len(rows):,}", int(unknown[0])
     return None
+
+
+def select_qrels(
+    judged: pa.Table, queries: Queries, ids: Hashes, params: DatasetParams, warnings: Warnings, source: Source
+) -> pa.Table:
+    """The judgements of selected queries, in the source's order, with the dataset's split names.
+
+    A query's judgements are those of the split it came from. A document judged twice alike for a query counts once.
+
+    Raises:
+        UserError: unknown documents where they are refused, or most of a split's unless they are dropped; or two
+            judgements of a pair that differ.
+    """
+    of_queries, elsewhere = _of_queries(judged, queries)
+    warnings.count(elsewhere, "queries have judgements in other splits alone, which were dropped")
+    table = _without_repeats(of_queries, warnings, source)
+    parts = [ids.has(batch["doc_id"].to_pylist()) for batch in table.to_batches()]
+    known: NDArray[np.bool_] = np.concatenate([np.ones(0, np.bool_), *parts])
+    unknown, drop = int((~known).sum()), params.unknown_documents == "drop"
+    if unknown and not drop:
+        split, count, row = mostly_unknown(table, known) or ("", f"{unknown:,}", int(known.argmin()))
+        if split or params.unknown_documents == "error":
+            query, first = table["query_id"][row].as_py(), table["doc_id"][row].as_py()
+            what = f"{count} judgements{split and f' of split {split}'}"
+            error = f"{source.judged_at(query, first)}: {what} name documents that the corpus lacks, the first {first}"
+            also = "" if split else "warn or "
+            raise UserError(f"{error}; mend them, or set unknown_documents: {also}drop")
+    if unknown and drop:
+        table = table.filter(pa.array(known))
+    done = "were dropped" if drop else "are kept: no run can find them"
+    warnings.count(unknown, f"judgements name documents that the corpus lacks and {done}")
+    return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS), tables.QRELS_SCHEMA)
+
+
+def _of_queries(judged: pa.Table, queries: Queries) -> tuple[pa.Table, int]:
+    """Judgements of selected queries in the split they came from, under this dataset's split; and how many of the
+    source's queries have judgements, and none in the split that they came from."""
+    batches, named, own = list[pa.RecordBatch](), set[str](), set[str]()
+    for batch in judged.to_batches():
+        ids = batch["query_id"].to_pylist()
+        is_own = list(map(eq, map(queries.origins.get, ids), batch["split"].to_pylist()))
+        named.update(ids)
+        own.update(compress(ids, is_own))
+        splits = (queries.splits.get(query) if here else None for query, here in zip(ids, is_own, strict=True))
+        column = pa.array(splits, pa.string())
+        batches.append(batch.set_column(3, tables.QRELS_SCHEMA.field(3), column).filter(column.is_valid()))
+    return pa.Table.from_batches(batches, tables.QRELS_SCHEMA), len((named & queries.origins.keys()) - own)
+
+
+def require_positives(qrels: pa.Table) -> None:
+    """Refuse a split without any relevant judgement: nothing could be scored or trained on it."""
+    if not qrels.num_rows:
+        raise UserError("qrels: none is left; name the splits of queries and qrels alike, and give known passages")
+    for split in qrels["split"].unique().to_pylist():
+        grades = qrels.filter(pc.equal(qrels["split"], split))["relevance"]
+        if pc.max(grades).as_py() <= 0:
+            error = f"qrels: none of the {len(grades):,} judgements of split {split} is above 0"
+            raise UserError(f"{error}; a split needs a relevant passage")
+
+
+def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warnings) -> None:
+    """Warn of grades below 0; `EXCLUDED` is none, and with `literal_matches` neither is `LITERAL_MATCH`."""
+    below, literal = pc.less(qrels["relevance"], 0), pc.equal(qrels["relevance"], LITERAL_MATCH)
+    below = pc.and_not(below, pc.equal(qrels["relevance"], EXCLUDED))
+    warnings.count(pc.sum(pc.and_not(below, literal)).as_py() or 0, "judgements are below 0 and count as not relevant")
+    if not literal_matches:
+        done = f"judgements are {LITERAL_MATCH}: their passages are neither relevant nor ever taken as negatives"
+        warnings.count(pc.sum(literal).as_py() or 0, done)
+
+
+def _without_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.Table:
+    """Each pair of query and document once; pairs are compared by hashes of 8 bytes, and then in full."""
+    pairs, first = Hashes(), np.ones(table.num_rows, bool)
+    for batch in table.to_batches():
+        pairs.add(zip(batch["query_id"].to_pylist(), batch["doc_id"].to_pylist(), strict=True))
+    for row, other in pairs.pairs():
+        before, again = (table.slice(at, 1).to_pylist()[0] for at in (row, other))
+        query, doc = again["query_id"], again["doc_id"]
+        if (before["query_id"], before["doc_id"]) != (query, doc):
+            continue
+        if before["relevance"] != again["relevance"]:
+            both = f"both {before['relevance']} and {again['relevance']}"
+            where = source.judged_at(query, doc)
+            raise UserError(f"{where}: query {query} judges document {doc} {both}; one is allowed")
+        first[other] = False
+    warnings.count(int((~first).sum()), "judgements repeat an earlier one and were dropped")
+    return table if first.all() else table.filter(pa.array(first))

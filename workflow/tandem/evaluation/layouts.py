@@ -4,23 +4,68 @@ config/papers/<paper>/<table>.yaml names the rows; printed.csv beside the layout
 resolves a layout once and writes it, with the scores of its rows, as a `TablePlan`: all that `table` reads.
 """
 
-from collections.abc import Iterable
+import csv
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field
 
 from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
-from tandem.config.tables import Band, PrintedSystem, RowReference, TableLayout, TableRow
+from tandem.config.tables import Band, RowReference, TableColumn, TableLayout, TableRow
+from tandem.data.reading import lines, parse_number
 from tandem.errors import UserError
-from tandem.evaluation.printed import Column, PrintedTable, read_printed
 
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
+WRONG = "wrong: "  # how the note of a number known to be wrong begins
 
 
 def system_name(system: System) -> str:
     """`CE w/ DE Neg on BM25`, or the system alone."""
     return f"{system[0]} on {system[1]}" if system[1] else system[0]
+
+
+class Column(TableColumn):
+    """A measure, under the name that the paper prints."""
+
+    name: str
+
+    @property
+    def id(self) -> str:
+        """What distinguishes a column from every other: `RR@10`, `natural-questions RR@10`."""
+        return f"{self.dataset} {self.measure}".strip()
+
+    @property
+    def label(self) -> str:
+        """The name as printed and as ir-measures has it: `MRR@10 (RR@10)`, with its dataset where there are several."""
+        both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
+        where = ", ".join(filter(None, (self.dataset_name, self.setting)))
+        return f"{where}: {both}" if where else both
+
+
+class Printed(NamedTuple):
+    """A line of config/papers/printed.csv: what a paper prints about a system."""
+
+    source: str
+    table: str
+    dataset: str
+    split: str
+    system: str
+    setting: str
+    metric: str
+    value: str
+    unit: str
+    note: str
+
+
+class PrintedTable(NamedTuple):
+    """The lines of printed.csv that belong to one table of a source."""
+
+    name: str
+    lines: list[Printed]
 
 
 class LayoutRow(TableRow):
@@ -56,27 +101,19 @@ class Layout(TableLayout):
 
 
 class PlannedRow(Model):
-    """Scores of a row, or why they are absent: where it was searched, for which columns, with which seed.
-
-    Attributes:
-        scores: folder of the score artifact; empty where it has none.
-        collection: what `dataset` is to the layout: `msmarco` of `msmarco-titles`.
-        column: the layout's dataset whose columns it fills; empty where the layout has one.
-        run: the key that its scores must be of; empty for a group of datasets.
-        instead: which datasets stand in where its models are trained.
-    """
+    """Scores of a row, or why they are absent: where it was searched, for which columns, with which seed."""
 
     system: str
     first_stage: str = ""
-    scores: str = ""
+    scores: str = ""  # folder of the score artifact; empty where it has none
     absent: str = ""
     dataset: str = ""
-    collection: str = ""
+    collection: str = ""  # what `dataset` is to the layout: `msmarco` of `msmarco-titles`
     split: str = ""
-    column: str = ""
+    column: str = ""  # the layout's dataset whose columns it fills; empty where the layout has one
     seed: int = 0
-    run: str = ""
-    instead: str = ""
+    run: str = ""  # the key that its scores must be of; empty for a group of datasets
+    instead: str = ""  # which datasets stand in where its models are trained
 
     @property
     def id(self) -> System:
@@ -106,11 +143,9 @@ def beside(path: Path, name: str) -> Path | None:
 def load_layout(path: Path) -> Layout:
     """Read and resolve a layout.
 
-    A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`.
-
-    Raises:
-        UserError: a missing file, a key or type that is not allowed, two rows of one system and first stage, a value
-            printed for a measure without a column, or a baseline or an order's row that is not a row.
+    A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`. A `UserError`
+    for a missing file, a key or type that is not allowed, two rows of one system and first stage, a value printed for a
+    measure without a column, or a baseline or an order's row that is not a row.
     """
     source = read_layout(path)
     columns = tuple(Column(**{**dict(column), "name": column.name or column.measure}) for column in source.columns)
@@ -143,9 +178,8 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
 
 
 def _resolve_rows(
-    path: Path, layout: TableLayout, columns: tuple[Column, ...], table: PrintedTable | None
+    path: Path, layout: TableLayout, columns: Sequence[Column], table: PrintedTable | None
 ) -> tuple[LayoutRow, ...]:
-    """The rows with their baselines and printed values."""
     ids = [(row.system, row.first_stage) for row in layout.rows]
     quoted = {own for row, own in zip(layout.rows, ids, strict=True) if row.quoted}
     rows = []
@@ -165,7 +199,6 @@ def _resolve_rows(
 
 
 def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System]) -> System | None:
-    """The row that a row is tested against: its own, else its first stage's, else the table's."""
     if row.baseline is None and (row.first_stage, "") in ids:
         return row.first_stage, ""
     reference = row.baseline or layout.baseline
@@ -173,7 +206,6 @@ def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System])
 
 
 def _named(where: str, reference: RowReference, ids: list[System]) -> System:
-    """The row that a reference names."""
     if reference.id not in ids:
         known = ", ".join(map(system_name, ids))
         raise UserError(f"{where} {system_name(reference.id)} is not a row; the rows are {known}")
@@ -181,9 +213,12 @@ def _named(where: str, reference: RowReference, ids: list[System]) -> System:
 
 
 def _printed_values(
-    where: str, row: TableRow, columns: tuple[Column, ...], table: PrintedTable | None
+    where: str, row: TableRow, columns: Sequence[Column], table: PrintedTable | None
 ) -> tuple[dict[str, float | None], dict[str, str]]:
-    """A row's printed values by column, and why some of them are known to be wrong."""
+    """A row's printed values in percent by column, and why some of them are known to be wrong.
+
+    A `UserError`, beginning with `where`, for a system or measure that the table does not print, or prints several of.
+    """
     value = row.printed
     if value is None or isinstance(value, dict):
         for measure in value or {}:
@@ -192,5 +227,66 @@ def _printed_values(
         return value or {}, {}
     if table is None:
         raise UserError(f"{where}: names a system, but the layout has no printed_from: {{source, table}}")
-    system = PrintedSystem(system=value) if isinstance(value, str) else value
-    return table.of_row(where, system.system, system.setting, columns)
+    system, setting = (value, "") if isinstance(value, str) else (value.system, value.setting)
+    own = [line for line in table.lines if line.system == system and setting in ("", line.setting)]
+    if not own:
+        names = list(dict.fromkeys(_describe(line.system, line.setting if setting else "") for line in table.lines))
+        name = _describe(system, setting)
+        near = ", ".join(difflib.get_close_matches(name, names, 3) or names)
+        raise UserError(f"{where}: {table.name} prints no {name}; it has {near}")
+    values, wrong = dict[str, float | None](), {}
+    for column in (column for column in columns if column.printed):
+        if not any(_fits(line, column) for line in table.lines):
+            raise UserError(f"{where}: {table.name} prints no {column.label}; set `printed: false` for that column")
+        fitting = [line for line in own if _fits(line, column)]
+        if len(fitting) > 1:
+            problem = f"{table.name} prints several {column.name} of {system}"
+            settings = "; ".join(line.setting for line in fitting)
+            raise UserError(f"{where}: {problem}; add one setting of: {settings}")
+        values[column.id] = float(fitting[0].value) if fitting else None
+        if fitting and fitting[0].note.startswith(WRONG):
+            wrong[column.id] = fitting[0].note.removeprefix(WRONG)
+    return values, wrong
+
+
+def _describe(system: str, setting: str) -> str:
+    return " in the setting ".join(filter(None, (system, setting)))
+
+
+def _fits(line: Printed, column: Column) -> bool:
+    of_column = line.metric == column.name and column.dataset_name in ("", line.dataset)
+    return of_column and column.setting in ("", line.setting)
+
+
+def read_printed(path: Path, source: str, table: str) -> PrintedTable:
+    """The printed percentages of a table; a `UserError` without it, or for a value that is no number."""
+    status = path.stat() if path.is_file() else None  # what is missing is named by the reader
+    printed = _percentages(path, status and (status.st_mtime_ns, status.st_size))
+    known = dict.fromkeys(f"{row.source}, {row.table}" for _, row in printed)
+    if own := [(where, row) for where, row in printed if (row.source, row.table) == (source, table)]:
+        for where, row in own:
+            parse_number(where, "value", row.value)
+        return PrintedTable(f"{source}, {table}", [row for _, row in own])
+    raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
+
+
+@cache
+def _percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[str, Printed]]:
+    """(`file:line`, line) of all percentages of a file, read once while it stays unchanged: eleven tables ask."""
+    rows = ((where, Printed(**row)) for where, row in csv_rows(path, list(Printed._fields)))
+    return [(where, row) for where, row in rows if row.unit == "percent"]
+
+
+def csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """(`file:line`, row) of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
+    # the reader of data counts lines, and names those that are no UTF-8
+    rows = csv.DictReader((line for _, line in lines(path)), strict=True)
+    try:
+        if rows.fieldnames != columns:
+            raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}")
+        for row in rows:
+            if None in row or None in row.values():
+                raise UserError(f"{path}:{rows.line_num}: not {len(columns)} columns; quote a text with commas")
+            yield f"{path}:{rows.line_num}", row
+    except csv.Error as error:
+        raise UserError(f"{path}:{rows.line_num}: no valid CSV, {error}") from None

@@ -14,9 +14,9 @@ passage) pair, and 60 for each distinct passage.
 import string
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 import regex
 from numpy.typing import NDArray
 
-from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress, warn
+from tandem.cluster.work import ordered_map
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run, require_split
@@ -85,10 +85,8 @@ RULES = {"string": join_words, "regex": decompose, "kilt": normalise}
 class Matcher:
     """The answers of all questions, prepared by a rule of `RULES`.
 
-    Attributes:
-        empty: answers that match nothing because they have no token.
-        broken: answers that are no regular expression; DPR counts them as no match, too.
-        timeouts: searches that were given up; each counts as no match.
+    Counted are what match nothing: answers without a token (`empty`), answers that are no regular expression (`broken`;
+    DPR counts them as no match, too), and searches that were given up (`timeouts`).
     """
 
     def __init__(self, rule: str, answers: Sequence[Sequence[str]]) -> None:
@@ -134,14 +132,14 @@ def run(job: Job[MatchParams]) -> None:
     run, by rank.
 
     The manifest's `success` is the share of all questions with answers, in the run or not, that have a match in the
-    top k. Broken patterns, answers without a token and searches given up are counted; none of them matches.
+    top k (DPR's top-k accuracy). Broken patterns, answers without a token and searches given up are counted; none of
+    them matches.
     """
     params, collection = job.params, Collection(job.inputs["dataset"])
     require_split(job.inputs["run"], params.split)
     answers = collection.answers(params.split)
-    results = Results(
-        job.inputs["run"], job.inputs["dataset"], {query: number for number, query in enumerate(answers)}, params.depth
-    )
+    numbers = {query: number for number, query in enumerate(answers)}
+    results = Results(job.inputs["run"], collection.artifact, numbers, params.depth)
     matcher = Matcher(params.match, list(answers.values()))
     relevant, timeouts = np.zeros(len(results), bool), 0
     workers = min(job.execution.workers or 1, -(-collection.passages // ROWS))
@@ -161,20 +159,15 @@ def run(job: Job[MatchParams]) -> None:
         pq.write_table(pa.table(columns), draft.path(MATCHES), row_group_size=ROW_GROUP, compression="zstd")
         draft.facts.update(questions=len(answers), pairs=len(results), passages=len(results.ids), **counts)
         draft.facts["missing"] = len(answers) - len(np.unique(results.questions))
-        draft.facts["success"] = success(results, relevant, len(answers), params.depth)
+        first: Integers = np.full(len(answers), np.iinfo(np.int64).max)  # rank of each question's first match
+        np.minimum.at(first, results.questions[relevant], results.ranks[relevant])
+        cutoffs = (k for k in CUTOFFS if k <= params.depth)
+        draft.facts["success"] = {str(k): float(np.mean(first <= k)) for k in cutoffs}
         if problems:
             warn(job, draft, f"{', '.join(problems)}: no match")
 
 
-def success(results: "Results", relevant: Booleans, questions: int, depth: int) -> dict[str, float]:
-    """k → share of the questions with a match in the top k, for the usual k up to the depth (DPR's top-k accuracy)."""
-    first: Integers = np.full(questions, np.iinfo(np.int64).max)
-    np.minimum.at(first, results.questions[relevant], results.ranks[relevant])
-    return {str(k): float(np.mean(first <= k)) for k in CUTOFFS if k <= depth}
-
-
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Texts of some passages, the questions that found each, and these pairs' positions in `Results.questions`."""
 
     texts: list[str]
@@ -185,14 +178,8 @@ class Piece:
 class Results:
     """The top of a run for the questions in `numbers` (query id → number): a pair for each line, in the run's order.
 
-    Attributes:
-        questions: number of each pair's question.
-        ranks: each pair's rank, from 1.
-        docs: each pair's document, as an index into `ids`.
-        ids: distinct document ids.
-
-    Raises:
-        UserError: the run holds none of the questions.
+    Of each pair `questions` has the question's number, `ranks` the rank, from 1, and `docs` the document, as an index
+    into `ids`, the distinct document ids. A run with none of the questions is a `UserError`.
     """
 
     def __init__(self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int) -> None:
@@ -203,9 +190,8 @@ class Results:
             lengths += [len(docs) for _, docs in batch]
             names.append(pa.array([doc for _, docs in batch for doc in docs], pa.large_string()))
         if not questions:
-            raise UserError(
-                f"{run.folder}: holds none of the {len(numbers):,} questions with answers; give a run of them"
-            )
+            problem = f"holds none of the {len(numbers):,} questions with answers"
+            raise UserError(f"{run.folder}: {problem}; give a run of them")
         self.where = run.folder
         self.questions = np.repeat(np.asarray(questions, np.int32), lengths)
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)

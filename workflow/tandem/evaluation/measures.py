@@ -4,38 +4,161 @@ Evaluation tools break ties each in their own way (trec_eval: document id descen
 of the file). Here the ranking is fixed first, by (score descending, document id ascending), and a provider is handed
 the scores n, n-1, …, 1 in that order, so that no tie is left for it to break. A released run may be read in trec_eval's
 order: `runs.<name>.ties`.
+
+Computed here is what ir_measures lacks (F1@k, DCG@k) or hands to the script gdeval (nDCG with exponential gains, and
+ERR), which takes queries for the same whose ids end alike (`a-1`, `b-1`), and fails where they are no numbers.
+Sources: Coelho, A Review on Dense Retrieval, §5.1; Zhao et al., Dense Text Retrieval, 2024 (the survey), A.2.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import log2
+from typing import Any
 
 import ir_measures
 import numpy as np
+from ir_measures import measures, providers
+from ir_measures.util import QrelsConverter, RunConverter
 from numpy.typing import NDArray
 
 from tandem.data.collection import EXCLUDED
 from tandem.data.columns import Floats
 from tandem.data.runs import ranked_order
 from tandem.errors import UserError
-from tandem.evaluation.extra_measures import ExtraMeasures
 
 Floats64 = NDArray[np.float64]
 Qrels = dict[str, dict[str, int]]
 Ranked = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
+Grades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement
 QUERIES_AT_ONCE = 1000
-# All but gdeval, a script that mixes up queries whose ids end alike; what it computes is in ExtraMeasures.
+HIGHEST = 4  # the grade that satisfies almost surely, as in gdeval
+_CUTOFF = measures.ParamInfo(dtype=int, required=True, desc="ranks that count")
+
+
+class F1(measures.Measure):  # type: ignore[misc]  # ir_measures has no types
+    """F1@k = 2 P@k R@k / (P@k + R@k), 0 where nothing relevant is among the first k; the review's Eq. 34."""
+
+    NAME = __name__ = "F1"
+    SUPPORTED_PARAMS = {  # noqa: RUF012
+        "cutoff": _CUTOFF,
+        "rel": measures.ParamInfo(dtype=int, default=1, desc="lowest grade that is relevant"),
+    }
+
+
+class DCG(measures.Measure):  # type: ignore[misc]
+    """DCG@k by one of three formulas, `dcg`; with `normalised` divided by that of the ideal ranking."""
+
+    NAME = __name__ = "DCG"
+    SUPPORTED_PARAMS = {  # noqa: RUF012
+        "cutoff": _CUTOFF,
+        "dcg": measures.ParamInfo(
+            dtype=str, choices=["exp-log2", "log2", "review"], default="exp-log2", desc="formula"
+        ),
+        "normalised": measures.ParamInfo(dtype=bool, default=False, desc="divide by the ideal ranking's"),
+    }
+
+
+def f1(ranked: Grades, judged: Grades, cutoff: int, rel: int) -> float:
+    """F1@k of a ranking; `judged` are the grades of all judged passages, `rel` the lowest relevant one."""
+    hits = sum(grade >= rel for grade in ranked[:cutoff])
+    relevant = sum(grade >= rel for grade in judged)
+    # 2 (h/k) (h/r) / (h/k + h/r)
+    return 2 * hits / (cutoff + relevant) if hits else 0.0
+
+
+def dcg(ranked: Grades, cutoff: int, form: str) -> float:
+    """DCG@k of a ranking, with g_i the grade at rank i; grades below 0 count as 0.
+
+    exp-log2   Σ (2^g_i - 1) / log2(i + 1)         the survey's Eq. 12
+    log2       Σ g_i / log2(i + 1)                  trec_eval's
+    review     g_1 + Σ_{i ≥ 2} g_i / log2(i)        the review's Eq. 38 (Järvelin and Kekäläinen 2002, b = 2)
+    """
+    gains = [max(grade, 0) for grade in ranked[:cutoff]]
+    if form == "exp-log2":
+        gains = [2**gain - 1 for gain in gains]
+    if form == "review":
+        return float(sum(gain / log2(max(rank, 2)) for rank, gain in enumerate(gains, 1)))
+    return float(sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1)))
+
+
+def err(ranked: Grades, cutoff: int) -> float:
+    """ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j) with R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as gdeval's.
+
+    A grade above 4 is a `UserError`.
+    """
+    value, unsatisfied = 0.0, 1.0
+    for rank, grade in enumerate(ranked[:cutoff], 1):
+        if grade > HIGHEST:
+            raise UserError(f"measures: ERR: a relevance is {grade}; allowed are grades up to {HIGHEST}")
+        satisfied = (2 ** max(grade, 0) - 1) / 2**HIGHEST
+        value += unsatisfied * satisfied / rank
+        unsatisfied *= 1 - satisfied
+    return value
+
+
+def _value(measure: Any, ranked: Grades, judged: Grades) -> float:
+    """A measure of one query's ranking."""
+    cutoff = measure["cutoff"]
+    if measure.NAME == "F1":
+        return f1(ranked, judged, cutoff, measure["rel"])
+    if measure.NAME == "ERR":
+        return err(ranked, cutoff)
+    value = dcg(ranked, cutoff, measure["dcg"])
+    if measure.NAME == "DCG" and not measure["normalised"]:
+        return value
+    ideal = dcg(sorted(judged, reverse=True), cutoff, measure["dcg"])
+    return value / ideal if ideal else 0.0
+
+
+class _Evaluator(providers.Evaluator):  # type: ignore[misc]
+    """The measures of this file for some qrels."""
+
+    def __init__(self, named: Iterable[Any], qrels: Mapping[str, Mapping[str, int]]) -> None:
+        super().__init__(named, set(qrels))
+        self.qrels = qrels
+
+    def _iter_calc(self, run: Any) -> Iterator[ir_measures.Metric]:
+        for query, scores in RunConverter(run).as_dict_of_dict().items():
+            if query in self.qrels:
+                judged = self.qrels[query]
+                ranked = [judged.get(doc, 0) for doc in sorted(scores, key=lambda doc: (-scores[doc], doc))]
+                for measure in self.measures:
+                    yield ir_measures.Metric(query, measure, _value(measure, ranked, list(judged.values())))
+
+
+class _Provider(providers.Provider):  # type: ignore[misc]
+    """What ir_measures asks for the measures of this file."""
+
+    NAME = "tandem"
+    SUPPORTED_MEASURES = [  # noqa: RUF012
+        F1(),
+        DCG(),
+        measures._nDCG(
+            cutoff=providers.base.Any(required=True),
+            dcg=providers.base.Choices("exp-log2"),
+            gains=providers.base.Choices(providers.base.NOT_PROVIDED),
+            judged_only=providers.base.Choices(False),
+        ),
+        measures._ERR(cutoff=providers.base.Any(required=True)),
+    ]
+
+    def _evaluator(self, named: Iterable[Any], qrels: Any) -> _Evaluator:
+        return _Evaluator(named, QrelsConverter(qrels).as_dict_of_dict())
+
+
+measures.register(F1())
+measures.register(DCG())
 _OTHERS = [provider for provider in ir_measures.DefaultPipeline.providers if provider.NAME != "gdeval"]
-PROVIDERS = ir_measures.providers.FallbackProvider([ExtraMeasures(), *_OTHERS])
+PROVIDERS = providers.FallbackProvider([_Provider(), *_OTHERS])
 
 
 def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
     """ir_measures' objects for names such as `RR@10`, `Success@1`, `nDCG@10`, `AP`, `P(rel=2)@5`.
 
-    Raises:
-        UserError: an unknown measure, one without its cutoff, one that no installed provider computes, or the same
-            measure twice (`MRR@10` is `RR@10`).
+    A `UserError` for an unknown measure, one without its cutoff, one that no installed provider computes, or the same
+    measure twice (`MRR@10` is `RR@10`).
     """
     parsed = [_parse(name) for name in names]
     if not parsed:
@@ -47,14 +170,12 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
 
 
 def _parse(name: str) -> ir_measures.Measure:
-    """One measure by its name."""
-    known = sorted(ir_measures.measures.registry.keys() - {"Accuracy"})
+    known = sorted(measures.registry.keys() - {"Accuracy"})
     base, _, at = name.partition("@")
     base = base.split("(")[0]
     if base.lower() == "accuracy":  # that of ir_measures compares pairs of passages
-        raise UserError(
-            f"measures: {name}: did you mean Success@{at or 20}, the share of queries with a hit (top-k accuracy)?"
-        )
+        meant = f"Success@{at or 20}, the share of queries with a hit (top-k accuracy)"
+        raise UserError(f"measures: {name}: did you mean {meant}?")
     if base not in known:
         near = difflib.get_close_matches(base, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? known" if near else "known"
@@ -73,19 +194,11 @@ def _parse(name: str) -> ir_measures.Measure:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Values per query.
-
-    Attributes:
-        queries: query ids, in the order of the qrels or of the list that was passed.
-        values: shape (queries, measures).
-        missing: queries without a line in the run; their values are 0.
-        short: queries with fewer results than a measure looks at, since excluded passages were left out.
-    """
+    """Values per query, in the order of the qrels or of the list of queries that was passed."""
 
     queries: list[str]
-    values: Floats64
-    missing: int
-    short: int = 0
+    values: Floats64  # shape (queries, measures)
+    missing: int  # queries without a line in the run; their values are 0
 
 
 def answerable(qrels: Qrels) -> list[str]:
@@ -105,10 +218,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
 
-    What does not count is left out first, see `without_excluded`.
-
-    Raises:
-        UserError: a measure divides by something that is 0 here.
+    What does not count is left out first, see `without_excluded`. A measure that divides by 0 here is a `UserError`.
     """
     queries = answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
@@ -131,21 +241,16 @@ def evaluate(
 
 
 def without_excluded(run: Iterable[Ranked], qrels: Qrels, ignore_identical_ids: bool = False) -> Iterator[Ranked]:
-    """A run without the results that the qrels grade `EXCLUDED`, nor those of `without_identical_ids` where so set."""
-    for query, docs, scores in without_identical_ids(run) if ignore_identical_ids else run:
-        judged = qrels.get(query, {})
-        if EXCLUDED not in judged.values():
-            yield query, docs, scores
-        elif counting := [row for row, doc in enumerate(docs) if judged.get(doc) != EXCLUDED]:
-            yield query, [docs[row] for row in counting], scores[counting]
+    """A run without the results that the qrels grade `EXCLUDED` and, where so set, those with the query's own id.
 
-
-def without_identical_ids(run: Iterable[Ranked]) -> Iterator[Ranked]:
-    """A run without the results whose document id is the query's: BEIR's rule where queries come from the corpus.
-
-    Source: beir-cellar/beir, `EvaluateRetrieval.evaluate(ignore_identical_ids=True)`.
+    The latter is BEIR's rule where queries come from the corpus: beir-cellar/beir,
+    `EvaluateRetrieval.evaluate(ignore_identical_ids=True)`.
     """
     for query, docs, scores in run:
-        others = [row for row, doc in enumerate(docs) if doc != query]
-        if others:
-            yield query, [docs[row] for row in others], scores[others]
+        judged = qrels.get(query, {})
+        if not ignore_identical_ids and EXCLUDED not in judged.values():
+            yield query, docs, scores
+            continue
+        ignored = query if ignore_identical_ids else None
+        if counting := [row for row, doc in enumerate(docs) if doc != ignored and judged.get(doc) != EXCLUDED]:
+            yield query, [docs[row] for row in counting], scores[counting]

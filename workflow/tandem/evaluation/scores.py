@@ -1,6 +1,5 @@
 """The stage `score`, and reading its artifacts: which passages are relevant, and what a run is worth per query."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from tandem.evaluation.measures import (
 )
 from tandem.stages.evaluation import MatchParams, ScoreParams
 from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
 
 # Values that follow from the top k alone; the others divide by what is relevant anywhere in the corpus.
@@ -53,8 +53,7 @@ def relevance(
 ) -> Relevance:
     """The queries and qrels of a split by inputs: dataset, run and, if present, match, labels, subset, others.
 
-    Raises:
-        UserError: inputs that do not fit, measures that matches cannot give, or nothing left to score.
+    A `UserError` for inputs that do not fit, measures that matches cannot give, or nothing left to score.
     """
     collection = Collection(inputs["dataset"])
     if "match" in inputs:
@@ -62,33 +61,34 @@ def relevance(
             problem = "score: ignore_identical_ids and match are both set"
             raise UserError(f"{problem}; matches count ranks before any is dropped")
         result = _by_matches(inputs, split, collection, measures)
-    elif "labels" in inputs:
-        result = _by_labels(inputs["labels"], collection, split)
     else:
-        qrels = collection.qrels(split)
-        result = Relevance(answerable(qrels), qrels, "qrels")
-    if not result.queries:
-        where = inputs["labels" if result.source == "labels" else "dataset"].folder
-        raise UserError(f"{where}: split {split} has no relevant judgement; nothing to score")
-    for role in {"subset", "others"} & inputs.keys():
-        result = _restrict(result, inputs[role], split, named=role == "subset")
+        labels = inputs.get("labels", collection.artifact)
+        qrels = Collection(labels).qrels(split)
+        if "labels" in inputs and (unknown := qrels.keys() - collection.queries(split).keys()):
+            lacks = f"labels {len(unknown):,} queries that split {split} lacks, the first {min(unknown)}"
+            raise UserError(f"{labels.folder}: {lacks}; give labels of {collection.artifact.folder}")
+        result = Relevance(answerable(qrels), qrels, "labels" if "labels" in inputs else "qrels")
+        if not result.queries:
+            raise UserError(f"{labels.folder}: split {split} has no relevant judgement; nothing to score")
+    for role in {"subset", "others"} & inputs.keys():  # only the queries that it names for the split, or all others
+        path = inputs[role].path(QUERIES)
+        names = pq.read_table(path, columns=["query_id"], filters=[("split", "==", split)])["query_id"]
+        named = set(names.to_pylist())
+        queries = [query for query in result.queries if (query in named) == (role == "subset")]
+        if not queries:
+            count = f"{'none' if role == 'subset' else 'all'} of the {len(result.queries):,} queries"
+            raise UserError(f"{path}: names {count} of split {split}")
+        result = replace(result, queries=queries)
     return result
-
-
-def _by_labels(labels: Artifact, collection: Collection, split: str) -> Relevance:
-    """Other qrels of the same queries."""
-    qrels = Collection(labels).qrels(split)
-    unknown = qrels.keys() - collection.queries(split).keys()
-    if unknown:
-        problem = f"{labels.folder}: labels {len(unknown):,} queries that split {split} lacks, the first {min(unknown)}"
-        raise UserError(f"{problem}; give labels of {collection.artifact.folder}")
-    return Relevance(answerable(qrels), qrels, "labels")
 
 
 def _by_matches(
     inputs: Mapping[str, Artifact], split: str, collection: Collection, measures: Sequence[ir_measures.Measure]
 ) -> Relevance:
-    """A matched passage has relevance 1; all questions of the split with answers count, as in DPR's accuracy."""
+    """A matched passage has relevance 1; all questions of the split with answers count, as in DPR's accuracy.
+
+    Refused are measures that need to know every relevant passage, or more of the run than was matched.
+    """
     match, run = inputs["match"], inputs["run"]
     if "labels" in inputs:
         raise UserError("score: labels and match are both inputs; only one of them can define relevance")
@@ -96,39 +96,20 @@ def _by_matches(
     if matched_run != run.key or params.split != split:
         problem = f"{match.folder}: matched {matched_run} on split {params.split}"
         raise UserError(f"{problem}, but scored is {run.key} on split {split}; give its own matches")
-    _require_matchable(measures, params.depth)
+    depth, allowed = params.depth, ", ".join(f"{name}@k" for name in MATCHABLE)
+    for measure in measures:
+        if measure.NAME not in MATCHABLE or measure.params.keys() != {"cutoff"}:
+            searched = f"only the top {depth} of the run was searched for answers"
+            problem = f"{searched}, so not every relevant passage is known; allowed: {allowed}"
+            raise UserError(f"measures: {measure} cannot be computed from matches: {problem}")
+        if measure.params["cutoff"] > depth:
+            problem = f"measures: {measure} looks deeper than the {depth} passages per query that were matched"
+            raise UserError(f"{problem}; raise the depth or lower the cutoff")
     hits = pq.read_table(match.path(MATCHES), columns=["query_id", "doc_id"], filters=[("relevant", "==", True)])
     qrels: Qrels = {query: {} for query in collection.answers(split)}
     for hit in hits.to_pylist():
         qrels[hit["query_id"]][hit["doc_id"]] = 1
     return Relevance(list(qrels), qrels, "match")
-
-
-def _require_matchable(measures: Sequence[ir_measures.Measure], depth: int) -> None:
-    """Refuse measures that need to know every relevant passage, or more of the run than was matched."""
-    allowed = ", ".join(f"{name}@k" for name in MATCHABLE)
-    for measure in measures:
-        if measure.NAME not in MATCHABLE or measure.params.keys() - {"cutoff"} or "cutoff" not in measure.params:
-            raise UserError(
-                f"measures: {measure} cannot be computed from matches: only the top {depth} of the run was searched "
-                f"for answers, so not every relevant passage is known; allowed: {allowed}"
-            )
-        if measure.params["cutoff"] > depth:
-            problem = f"measures: {measure} looks deeper than the {depth} passages per query that were matched"
-            raise UserError(f"{problem}; raise the depth or lower the cutoff")
-
-
-def _restrict(judged: Relevance, subset: Artifact, split: str, named: bool) -> Relevance:
-    """Keep only the queries that `subset` names for the split, or those that it does not name."""
-    table = pq.read_table(subset.path(QUERIES), columns=["query_id"], filters=[("split", "==", split)])
-    listed = set(table["query_id"].to_pylist())
-    queries = [query for query in judged.queries if (query in listed) == named]
-    if not queries:
-        count = "none" if named else "all"
-        raise UserError(
-            f"{subset.path(QUERIES)}: names {count} of the {len(judged.queries):,} queries of split {split}"
-        )
-    return Relevance(queries, judged.qrels, judged.source)
 
 
 SCORES, STATISTICS = "scores.parquet", "statistics.json"
@@ -153,20 +134,20 @@ def run(job: Job[ScoreParams]) -> None:
     Writes scores.parquet (query_id, measure, value: a row for each query that counts and each measure) and
     statistics.json (`Summary`).
     """
-    result, source = score_run(job) if job.params.members is None else average_members(job)
-    names = list(job.params.measures)
+    members, names = job.params.members, list(job.params.measures)
+    result, source, short = score_run(job) if members is None else (average_members(job, members), "members", 0)
     with writing(job) as draft:
         write_scores(draft, result, names)
         draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
         if result.missing:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
-        if result.short:
-            left = f"{result.short} of {len(result.queries)} queries keep fewer results than the measures look at"
+        if short:
+            left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"
             warn(job, draft, f"{left}, since judgements exclude the others; raise depth.test")
 
 
-def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
-    """The values of a run, and where its relevance comes from."""
+def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
+    """The values of a run, where its relevance comes from, and how many queries have too few results; see `_short`."""
     params, measures = job.params, parse_measures(job.params.measures)
     ranking, dataset = job.inputs["run"], job.inputs["dataset"]
     require_split(ranking, params.split)
@@ -175,7 +156,7 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
     result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
     if result.missing == len(result.queries):
         raise UserError(f"{ranking.folder}: holds no query of split {params.split}; give a run of {params.split}")
-    return replace(result, short=_short(ranking, dataset, judged, measures)), judged.source
+    return result, judged.source, _short(ranking, dataset, judged, measures)
 
 
 def _short(run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure]) -> int:
@@ -189,34 +170,32 @@ def _short(run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequen
     return sum(lengths.get(query) == cut and left.get(query, 0) < least for query in judged.queries)
 
 
-def average_members(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
+def average_members(job: Job[ScoreParams], members: Sequence[str]) -> Evaluation:
     """A group's values: each member counts as one query with its mean, so that a mean is one over members.
 
     As BEIR reports CQADupStack: the mean over its twelve forums, whatever their size.
     """
     summaries = [read_summary(member) for member in job.many("member")]
     values = np.array([[summary.mean[name] for name in job.params.measures] for summary in summaries])
-    return Evaluation(list(job.params.members or ()), values, 0), "members"
+    return Evaluation(list(members), values, 0)
 
 
 def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
     """Write scores.parquet, query by query and measure by measure, and statistics.json."""
-    table = pa.table(
-        {
-            "query_id": np.repeat(np.asarray(result.queries, object), len(names)),
-            "measure": pa.array(names * len(result.queries), pa.string()),
-            "value": result.values.ravel(),
-        }
-    )
-    pq.write_table(table, draft.path(SCORES), row_group_size=ROW_GROUP)
+    columns = {
+        "query_id": np.repeat(np.asarray(result.queries, object), len(names)),
+        "measure": pa.array(names * len(result.queries), pa.string()),
+        "value": result.values.ravel(),
+    }
+    pq.write_table(pa.table(columns), draft.path(SCORES), row_group_size=ROW_GROUP)
     means = dict(zip(names, result.values.mean(axis=0).tolist(), strict=True))
     summary = {"mean": means, "queries": len(result.queries), "missing": result.missing}
-    draft.path(STATISTICS).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_json(draft.path(STATISTICS), summary)
 
 
 def read_summary(artifact: Artifact) -> Summary:
     """Means and number of queries of a score artifact."""
-    return Summary.model_validate_json(artifact.path(STATISTICS).read_text(encoding="utf-8"))
+    return Summary.model_validate_json(artifact.path(STATISTICS).read_bytes())
 
 
 def measures_of(artifact: Artifact) -> list[str]:
@@ -233,8 +212,7 @@ def shared_measures(artifacts: Sequence[Artifact]) -> list[str]:
 def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str], Floats64]:
     """Query ids in file order, and their values of some measures, shape (queries, measures).
 
-    Raises:
-        UserError: a measure that was not computed.
+    A measure that was not computed is a `UserError`.
     """
     path, available = artifact.path(SCORES), measures_of(artifact)
     for measure in measures:
@@ -250,15 +228,12 @@ def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str],
 def read_aligned(artifacts: Sequence[Artifact], measures: Sequence[str]) -> tuple[list[str], Floats64]:
     """The same queries of several systems: query ids and values, shape (systems, queries, measures).
 
-    Raises:
-        UserError: two systems were scored on different queries.
+    Two systems that were scored on different queries are a `UserError`.
     """
     scores = [read_scores(artifact, measures) for artifact in artifacts]
     queries = scores[0][0]
     for artifact, (others, _) in zip(artifacts, scores, strict=True):
         if others != queries:
-            raise UserError(
-                f"{artifact.folder}: scored {len(others)} queries that are not the {len(queries)} of "
-                f"{artifacts[0].folder}; systems are compared on the same dataset and split"
-            )
+            problem = f"scored {len(others)} queries that are not the {len(queries)} of {artifacts[0].folder}"
+            raise UserError(f"{artifact.folder}: {problem}; systems are compared on the same dataset and split")
     return queries, np.stack([values for _, values in scores])

@@ -43,11 +43,13 @@ def randomisation_test(differences: Floats64, samples: int = SAMPLES, seed: int 
     p = np.ones(differences.shape[1])
     for column in np.flatnonzero(few):
         changed = differences[differences[:, column] != 0, column]
-        p[column] = (np.abs(_sign_patterns(len(changed)) @ changed) >= threshold[column]).mean()
+        bits = np.arange(2 ** len(changed))[:, None] >> np.arange(len(changed)) & 1
+        p[column] = (np.abs((2 * bits - 1).astype(np.float64) @ changed) >= threshold[column]).mean()
     many = np.flatnonzero(~few)
     if many.size:
-        counts = np.zeros(many.size)
-        for signs in _random_signs(len(differences), samples, seed):
+        counts, generator = np.zeros(many.size), np.random.default_rng(seed)
+        for rows in _blocks(samples, len(differences)):
+            signs = (2 * generator.integers(0, 2, (rows, len(differences)), dtype=np.int8) - 1).astype(np.float64)
             counts += (np.abs(signs @ differences[:, many]) >= threshold[many]).sum(axis=0)
         p[many] = (counts + 1) / (samples + 1)
     return p
@@ -94,9 +96,8 @@ def _crossed(differences: Floats64) -> tuple[Floats64, Floats64]:
     squares = np.stack([part.sum(axis=0) for part in sums]) / freedom
     crossed = squares[0] + squares[1] - squares[2]
     single = squares[:2].max(axis=0)
-    degrees = np.where(
-        crossed > single, crossed**2 / (squares**2 / freedom).sum(axis=0), freedom[:2, 0][squares[:2].argmax(axis=0)]
-    )
+    satterthwaite = crossed**2 / (squares**2 / freedom).sum(axis=0)
+    degrees = np.where(crossed > single, satterthwaite, freedom[:2, 0][squares[:2].argmax(axis=0)])
     return np.sqrt(np.maximum(crossed, single) / (seeds * queries)), degrees
 
 
@@ -118,17 +119,6 @@ def margins(differences: Floats64, low: Floats64, high: Floats64, confidence: fl
         error, degrees = _crossed(differences[..., touched])
         half[touched] = np.maximum(half[touched], error * stdtrit(degrees, (1 + confidence) / 2))
     return half
-
-
-def _sign_patterns(queries: int) -> Floats64:
-    bits = np.arange(2**queries)[:, None] >> np.arange(queries) & 1
-    return (2 * bits - 1).astype(np.float64)
-
-
-def _random_signs(queries: int, samples: int, seed: int) -> Iterator[Floats64]:
-    generator = np.random.default_rng(seed)
-    for rows in _blocks(samples, queries):
-        yield (2 * generator.integers(0, 2, (rows, queries), dtype=np.int8) - 1).astype(np.float64)
 
 
 def _blocks(total: int, width: int) -> Iterator[int]:

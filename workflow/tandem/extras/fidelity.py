@@ -1,10 +1,10 @@
 """The command `fidelity`: does a validation on the reduced corpus order checkpoints as one on the full corpus does?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from markupsafe import Markup
 from scipy import stats
@@ -16,7 +16,7 @@ from tandem.report.page import FOLDERS, fragment, render
 from tandem.report.sections import Addition, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text
-from tandem.training.selection import best, validated, worth
+from tandem.training.history import best, validated, worth
 
 FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]
@@ -30,15 +30,6 @@ class ValidationRow(Model):
     checkpoint: str
     reduced: str
     full: str
-
-
-class CurvePoint(NamedTuple):
-    """A checkpoint: its key, its step, its values on the reduced and on the full corpus."""
-
-    key: str
-    step: int
-    reduced: float
-    full: float
 
 
 @dataclass(frozen=True)
@@ -65,10 +56,10 @@ class Curve:
         return [int(checkpoint.manifest.facts["steps"]) for checkpoint in self.checkpoints]
 
     @property
-    def rows(self) -> list[CurvePoint]:
-        """The checkpoints with both values."""
+    def rows(self) -> Iterator[tuple[str, int, float, float]]:
+        """Of each checkpoint its key, its step, its values on the reduced and on the full corpus."""
         keys = [checkpoint.key for checkpoint in self.checkpoints]
-        return list(map(CurvePoint, keys, self.steps, _values(self.reduced), _values(self.full)))
+        return zip(keys, self.steps, _values(self.reduced), _values(self.full), strict=True)
 
     @property
     def line(self) -> Markup:
@@ -149,8 +140,7 @@ def curves_csv(curves: list[Curve]) -> str:
     lines = []
     for curve in curves:
         agreement = ["" if value is None else f"{value:.6f}" for value in (curve.tau, curve.r)]
-        for row in curve.rows:
-            known = [curve.model, curve.part, row.key, row.step]
-            measured = [curve.measures[0], f"{row.reduced:.6f}", curve.measures[1], f"{row.full:.6f}"]
-            lines.append([*known, *measured, *agreement, "yes" if curve.same else "no"])
+        for key, step, reduced, full in curve.rows:
+            measured = [curve.measures[0], f"{reduced:.6f}", curve.measures[1], f"{full:.6f}"]
+            lines.append([curve.model, curve.part, key, step, *measured, *agreement, "yes" if curve.same else "no"])
     return csv_text(HEAD, lines)

@@ -18,14 +18,22 @@ from tandem.config.tables import StatisticsLayout
 from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
-from tandem.plan.context import CROSS_PARTS, json_of, search
-from tandem.plan.datasets import reported_split, require_split, run_depth, splits
+from tandem.plan.context import CROSS_PARTS, Upstream, json_of, search
+from tandem.plan.datasets import may_have_split, reported_split, require_split, run_depth
 from tandem.plan.encoders import dual_encoder, judges
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
-from tandem.plan.representations import impacts, search_terms, search_tokens, seismic, token_vectors
-from tandem.plan.runs import any_index, index, index_entry, vectors
+from tandem.plan.searches import (
+    any_index,
+    both_sides,
+    impacts,
+    index,
+    index_entry,
+    search_terms,
+    search_tokens,
+    seismic,
+)
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
 
@@ -61,27 +69,27 @@ class FullPlan(Plan):
         return [*super().of_paper(paper), *self.analyses.tables(paper), *counts]
 
     def audits(self) -> list[str]:
-        """Manifests of the audits of the dataset, and of the scores that show their effect."""
+        """Manifests of `audit_stages`."""
         return [stage.manifest for stage in self.audit_stages()]
 
     def audit_stages(self) -> list[Stage]:
         """Every audit that the dataset allows, and the scores that show the effect of new labels."""
         planner, data = self.planner, self.settings.dataset
-        subset = planner.false_negatives(data)  # its runs are those of `noise` too
+        subset = planner.audit("false_negatives", data)  # its runs are those of `noise` too
         stages = [noise(planner, data), subset]
-        if (known := splits(planner.ctx, data)) is None or "train" in known:
-            stages.append(planner.similar_queries(data))
-        scores: list[dict[str, Stage]] = [{}]
+        if may_have_split(planner.ctx, data, "train"):
+            stages.append(planner.audit("similar_queries", data))
+        scores: list[Upstream] = [{}]
         # Where answers decide what is relevant there are no labels to correct.
         labelled = planner.ctx.dataset_entry(data).relevance == "qrels"
         judged = audits.audit_judges(planner.ctx, data) or self.settings.audits.false_negatives.sheet
-        labels = [planner.relabel(data)] if labelled and judged else []
+        labels = [planner.audit("relabel", data)] if labelled and judged else []
         if self.settings.audits.llm_judge:
-            labels.append(planner.judge_llm(data))
+            labels.append(planner.audit("judge_llm", data))
         if labels:
             scores += [{"subset": subset}, *({"subset": subset, "labels": stage} for stage in labels)]
         return stages + [
-            planner.score(system, "audits.systems", data, **restricted)
+            planner.score(system, "audits.systems", data, restricted=restricted)
             for system in audits.audited_systems(planner.ctx, data)
             for restricted in scores
         ]
@@ -106,8 +114,8 @@ class FullPlan(Plan):
             for i, (name, built) in enumerate(own):
                 upstream[f"seismic.{i}"] = seismic(ctx, upstream, f"{entry.model}@{name}", built, data)
             return ctx.stage("term_tradeoffs", data, f"{entry.model}.{split}", params, upstream)
-        read = token_vectors if how is search_tokens else vectors
-        upstream = read(ctx, entry.model, split, "tradeoffs.model", data)
+        encoding = "token_vectors" if how is search_tokens else "embeddings"
+        upstream = both_sides(ctx, encoding, entry.model, split, "tradeoffs.model", data)
         for name in entry.indexes:
             index_entry(ctx, name, "tradeoffs.indexes")
         upstream |= {f"index.{i}": index(ctx, upstream["passages"], name, data) for i, name in enumerate(entry.indexes)}
@@ -122,8 +130,7 @@ class FullPlan(Plan):
 
     def by_name(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
-        checks: list[Check] = [self.audits, self.tradeoffs]
-        checks += [partial(self.analyses.stage, name) for name in NOTEBOOKS]
+        checks: list[Check] = [self.audits, self.tradeoffs, *(partial(self.analyses.stage, it) for it in NOTEBOOKS)]
         for check in checks:
             with suppress(UserError):
                 check()
@@ -168,13 +175,13 @@ class Analyses:
         entry, data = self.settings.errors, self.planner.settings.dataset
         split = reported_split(self.ctx, data)
         if entry.top > (deepest := run_depth(self.ctx, split, data)):
-            problem = f"analysis.errors.top is {entry.top}, but runs on {split} are {deepest} deep"
-            raise UserError(f"{problem}; raise depth.test")
+            at = "analysis.errors.top"
+            raise UserError(f"{at} is {entry.top}, but runs on {split} are {deepest} deep; raise depth.test")
         # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
         score = self.planner.score(entry.system, "analysis.errors.system", data)
         upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
-        params = {"split": split, "top": entry.top, "queries": entry.queries}
-        params |= {"ignore_identical_ids": self.ctx.dataset_entry(data).ignore_identical_ids}
+        params: JSON = {"split": split, "top": entry.top, "queries": entry.queries}
+        params["ignore_identical_ids"] = self.ctx.dataset_entry(data).ignore_identical_ids
         return self.ctx.stage("errors", data, score.name, params, upstream)
 
     def sheet(self) -> str | None:
@@ -195,14 +202,9 @@ class Analyses:
         roles = ("dataset", "candidates", "tokens", "cross_tokens", "retriever", "reranker")
         upstream = {role: points[0].upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}
-        train = model.values["train"]
-        params: JSON = {
-            "queries": entry.queries,
-            "list_size": train["list_size"],
-            "seed": train["seed"],
-            **self.ctx.scoring,
-            "encode": json_of(self.planner.settings.encode, "precision", "batch_tokens"),
-        }
+        train, encode = model.values["train"], json_of(self.planner.settings.encode, "precision", "batch_tokens")
+        params: JSON = {"queries": entry.queries, "list_size": train["list_size"], "seed": train["seed"]}
+        params |= {**self.ctx.scoring, "encode": encode}
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 
     def hardness(self) -> Stage:
@@ -248,8 +250,7 @@ class Counted(NamedTuple):
 def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
     """Which of a table's datasets can be counted without any download."""
     named = [name for entry in read_section(StatisticsLayout, layout).datasets.values() for name in entry.datasets]
-    stages: dict[str, Stage] = {}
-    absent = {}
+    stages, absent = dict[str, Stage](), dict[str, str]()
     known = [name for name in dict.fromkeys(named) if name in catalogue]
     for name, presence in presences(known, read_entries(catalogue)).items():
         if presence.state not in ("here", "local"):

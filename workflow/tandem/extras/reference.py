@@ -11,7 +11,7 @@ from tandem import ROOT
 from tandem.cli import app
 from tandem.cluster.progress import duration
 from tandem.config import losses, reference
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
 from tandem.data.fetch import readable
 from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, stages_of_tables, total
 from tandem.extras.estimate.resources import Hardware
@@ -94,25 +94,24 @@ def cost_page() -> str:
 
 
 def _rows(name: str, machine: Hardware) -> Iterator[str]:
+    def row(what: str, cost: Cost) -> str:
+        operations = f"{cost.operations / 1e15:,.0f} PFLOP"
+        return f"| {CONFIGS[name]} | {what} | {cost.training} | {operations} | {duration(cost.seconds)} |"
+
     plan = FullPlan(gathered([ROOT / f"config/{name}.yaml"], ROOT), ROOT)
     setting = new_setting(plan.settings, machine)
     costs = costs_of(stages_of_tables(plan), setting, machine)
     for stage, cost in costs.items():
         if stage.kind == "model":
-            yield _row(name, f"`{stage.name}`", cost)
+            yield row(f"`{stage.name}`", cost)
     for kind, what in SUMS.items():
-        yield _row(name, what, total(cost for stage, cost in costs.items() if stage.kind == kind))
+        yield row(what, total(cost for stage, cost in costs.items() if stage.kind == kind))
     whole = total(costs.values())
     memory, disk = readable(int(whole.memory)), readable(int(whole.disk))
-    yield _row(name, f"**all** (largest process {memory}, disk {disk})", whole)
+    yield row(f"**all** (largest process {memory}, disk {disk})", whole)
     joint = next(cost for stage, cost in costs.items() if (stage.kind, stage.name) == ("model", "rocketqav2"))
     slow = joint.operations / (machine.peak * 1e12 * NAIVE)
     yield f"| {CONFIGS[name]} | `rocketqav2` at {NAIVE} of the peak, a naive loop's | | | {duration(slow)} |"
-
-
-def _row(name: str, what: str, cost: Cost) -> str:
-    operations = f"{cost.operations / 1e15:,.0f} PFLOP"
-    return f"| {CONFIGS[name]} | {what} | {cost.training} | {operations} | {duration(cost.seconds)} |"
 
 
 def generated() -> dict[str, str]:

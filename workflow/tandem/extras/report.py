@@ -18,8 +18,7 @@ from tandem.extras.operations.lineage import open_scored
 from tandem.extras.sweep_page import add_sweeps
 from tandem.plan.plan import views_folder
 from tandem.report.commands import JSON, Files, write_report
-from tandem.report.formats import mark, number, probability, signed
-from tandem.report.page import Grid, aligned
+from tandem.report.page import Grid, aligned, mark, number, probability, signed
 from tandem.report.results import Cell, Row, Table, read_table
 
 LEGEND = (
@@ -59,12 +58,9 @@ def report(
 
 
 def compare_configurations(a: str, b: str) -> list[Grid]:
-    """A grid for each table that two configurations have made.
+    """A grid for each table that two configurations have made: `mine` or `mine.yaml`, `config` for the default.
 
-    Args:
-        a, b: names of configurations, `mine` or `mine.yaml`; `config` for the default.
-    Raises:
-        UserError: a configuration has no tables, or the two have none in common.
+    A configuration without tables, or two that have none in common, is a `UserError`.
     """
     folders = [Path(views_folder([Path(name)]), "tables") for name in (a, b)]
     names = [{str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.json")} for folder in folders]
@@ -104,10 +100,9 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
 def _tests(pairs: Sequence[tuple[Row, Row]], cells: Sequence[tuple[Cell, Cell]]) -> list[float | None]:
     """p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
     differences = [_differences(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
-    tested = [at for at, difference in enumerate(differences) if difference is not None]
     raw = [randomisation_test(difference[:, None])[0] for difference in differences if difference is not None]
-    corrected = dict(zip(tested, holm(np.array(raw)).tolist() if raw else (), strict=True))
-    return [corrected.get(at) for at in range(len(differences))]
+    corrected = iter(holm(np.array(raw)).tolist())
+    return [None if difference is None else next(corrected) for difference in differences]
 
 
 def _differences(row: Row, other: Row, cell: Cell, theirs: Cell) -> Floats64 | None:

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from tandem.config.loading import read_section
 from tandem.config.tables import StatisticsLayout
 from tandem.errors import UserError
-from tandem.evaluation.printed import WRONG, csv_rows
+from tandem.evaluation.layouts import WRONG, csv_rows
 from tandem.report.commands import JSON, CsvOut, write_views
 from tandem.report.page import UNITS, Grid, markdown, render
 from tandem.report.sections import number_text
@@ -18,7 +18,6 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import csv_text
 
 HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
-PRINTED = ["source", "table", "dataset", "split", "quantity", "value", "note"]
 NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d+))?([KM]?)")
 Statistics = dict[str, Any]  # statistics.json of a dataset
 
@@ -37,29 +36,26 @@ class PrintedNumber(NamedTuple):
     note: str
 
 
+PRINTED = ["source", *PrintedNumber._fields]  # the file's columns
+
+
 def parse_number(text: str) -> tuple[float, float]:
     """A printed number and the unit of its last digit: `10.4M` is 10,400,000 in units of 100,000."""
-    matched = NUMBER.fullmatch(text)
-    if matched is None:
+    if (matched := NUMBER.fullmatch(text)) is None:
         raise ValueError(f"{text!r} is no printed number")
     whole, decimals, suffix = matched.groups(default="")
     unit = UNITS[suffix] / 10 ** len(decimals)
     return int(whole.replace(",", "") + decimals) * unit, unit
 
 
-def read_printed_numbers(path: Path, source: str, tables: Iterable[str]) -> list[PrintedNumber]:
-    """The printed numbers of some tables of a paper, in the file's order.
-
-    Raises:
-        UserError: no such file, other columns, or a value that is no number.
-    """
-    rows, selected, numbers = csv_rows(path, PRINTED), set(tables), []
+def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> list[PrintedNumber]:
+    """The printed numbers of some tables of a paper, in the file's order; a `UserError` for what is no number."""
+    rows = list(csv_rows(path, PRINTED))
     for where, row in rows:
         if not NUMBER.fullmatch(row["value"]):
             raise UserError(f"{where}: value is {row['value']!r}; write it as 1,234, 5.6 or 7.8M")
-        if row["source"] == source and row["table"] in selected:
-            numbers.append(PrintedNumber(*(row[name] for name in PRINTED[1:])))
-    return numbers
+    selected = (row for _, row in rows if row["source"] == source and row["table"] in tables)
+    return [PrintedNumber(*(row[name] for name in PrintedNumber._fields)) for row in selected]
 
 
 def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -> str:

@@ -13,8 +13,18 @@ from markupsafe import Markup
 from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value, label_point, read_result, short_path
 from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
 from tandem.report.commands import CsvOut, read_plan, write_views
-from tandem.report.formats import four_decimals, mark, number, probability
-from tandem.report.page import FOLDERS, Grid, asset, fragment, markdown, render
+from tandem.report.page import (
+    FOLDERS,
+    Grid,
+    asset,
+    four_decimals,
+    fragment,
+    mark,
+    markdown,
+    number,
+    probability,
+    render,
+)
 from tandem.report.results import Origin
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST
@@ -46,7 +56,7 @@ def sweep(*, points: Path, out: CsvOut) -> None:
     def address(run: Origin) -> str:
         return os.path.relpath(Path(run.folder) / MANIFEST, out.parent)
 
-    html = render("sweep.html", title=result.title, sweep=SweepView(result, address))
+    html = render("sweep.html", title=result.title, sweep=view(result, address))
     text = "\n".join(map(markdown, [sweep_grid(result), *crossed(result)]))
     numbers = {".csv": sweep_csv(result), ".md": text, ".json": result.to_json()}
     write_views(out, numbers | {".svg": svg(result), ".html": html})
@@ -57,9 +67,8 @@ def sweep_csv(result: Result) -> str:
     lines = []
     for line in result.lines:
         known = [*(format_value(line.point[path]) for path in result.paths), line.system, result.dataset, result.split]
-        numbers = [four_decimals(n) for n in (line.value, line.sd, line.low, line.high, line.change)]
-        p = "" if line.p is None else f"{line.p:.6f}"
-        printed = "" if line.printed is None else f"{line.printed:g}"
+        numbers = map(four_decimals, (line.value, line.sd, line.low, line.high, line.change))
+        p, printed = "" if line.p is None else f"{line.p:.6f}", "" if line.printed is None else f"{line.printed:g}"
         lines.append([*known, line.measure, line.runs, *numbers, p, printed, " ".join(line.stages)])
     return csv_text([*result.paths, "system", "dataset", "split", "measure", *MEASURED], lines)
 
@@ -78,23 +87,15 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
         row = [*(format_value(lines[0].point[path]) for path in result.paths), lines[0].system]
         for line, column in zip(lines, columns, strict=True):
             row += [number(line.printed, 1)] if line.measure in with_printed else []
-            row += [
-                f"{value_text(line)} {mark(line.change, line.p)}".rstrip()
-                + f" [{number(line.low)}, {number(line.high)}]",
-                probability(line.p),
-            ]
+            value = f"{value_text(line)} {mark(line.change, line.p)}".rstrip()
+            row += [f"{value} [{number(line.low)}, {number(line.high)}]", probability(line.p)]
             if line.stages[0] in result.runs:
                 links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)
+    words, notes = len(result.paths) + 1, tuple(filter(None, (*notes, result.note.strip())))
+    align = "l" * words + "r" * (len(head) - words)
     return Grid(
-        result.title,
-        head,
-        rows,
-        named_by=len(result.paths),
-        links=links,
-        align="l" * (len(result.paths) + 1) + "r" * (len(head) - len(result.paths) - 1),
-        caption=result.caption,
-        notes=[*notes, *([result.note.strip()] if result.note.strip() else [])],
+        result.title, head, rows, named_by=words - 1, links=links, align=align, caption=result.caption, notes=notes
     )
 
 
@@ -124,29 +125,20 @@ def value_text(line: Line) -> str:
 
 @dataclass(frozen=True)
 class SweepView:
-    """A sweep for `_sweeps.html`; `address` gives the address of a run, empty if it has none on the page."""
+    """A sweep for `_sweeps.html`: a figure for each measure, its tables, and the addresses of its runs by key."""
 
     result: Result
-    address: Callable[[Origin], str]
+    charts: list[Markup]
+    grid: Grid
+    crossed: list[Grid]
+    addresses: dict[str, str]  # empty where a run has none on the page
 
-    @property
-    def charts(self) -> list[Markup]:
-        """A figure for each measure."""
-        return [_figure(self.result, measure) for measure in self.result.measures]
 
-    @property
-    def grid(self) -> Grid:
-        """The table with what stands below it."""
-        return sweep_grid(self.result, (LEGEND, BANDS))
-
-    @property
-    def crossed(self) -> list[Grid]:
-        """The same values along the axis."""
-        return crossed(self.result)
-
-    def anchor(self, key: str) -> str:
-        """The id of a run's line in the list below the table; several sweeps may show one run."""
-        return f"run-{self.result.name}-{key}"
+def view(result: Result, address: Callable[[Origin], str]) -> SweepView:
+    """What a page shows of a sweep."""
+    charts = [_figure(result, measure) for measure in result.measures]
+    addresses = {key: address(run) for key, run in result.runs.items()}
+    return SweepView(result, charts, sweep_grid(result, (LEGEND, BANDS)), crossed(result), addresses)
 
 
 def add_sweeps(files: Sequence[Path]) -> Addition:
@@ -157,7 +149,7 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
         def address(run: Origin) -> str:
             return f"#stage-{run.run}" if run.run in stages else ""
 
-        views = [SweepView(result, address) for result in results]
+        views = [view(result, address) for result in results]
         return Section("sweeps", "Sweeps", fragment("_sweeps.html", "swept", views), "results") if views else None
 
     return Addition(section=section)

@@ -1,14 +1,13 @@
 """Sweeps: the same systems at every point of a grid, with deviations over seeds, intervals and tests."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tandem.config.base import Model
-from tandem.config.sweeps import PrintedPoint
+from tandem.config.settings import PrintedPoint
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_aligned
 from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
@@ -53,31 +52,20 @@ class SweepPlan(Sweep):
 
 @dataclass(frozen=True)
 class Line:
-    """A system's value of a measure at a point; all but p in percent.
-
-    Attributes:
-        runs: how many different runs the mean is over: 1 where no seed touches the system.
-        value: mean over runs and queries.
-        sd: standard deviation of the runs' means, n - 1 in the denominator; None for one run.
-        low, high: 95 % bootstrap interval over queries, of each query's mean over runs.
-        change: difference from the same system at the baseline; None at the baseline and where it is the same run.
-        p: of the test of that difference, Holm-corrected over the measure's comparisons.
-        printed: a paper's value.
-        stages: keys of the runs.
-    """
+    """A system's value of a measure at a point; all but p in percent."""
 
     point: Point
     system: str
     measure: str
-    runs: int
-    value: float
-    sd: float | None
-    low: float
+    runs: int  # how many different runs the mean is over: 1 where no seed touches the system
+    value: float  # mean over runs and queries
+    sd: float | None  # standard deviation of the runs' means, n - 1 in the denominator; None for one run
+    low: float  # 95 % bootstrap interval over queries, of each query's mean over runs
     high: float
-    change: float | None
-    p: float | None
-    printed: float | None
-    stages: list[str]
+    change: float | None  # from the same system at the baseline; None at the baseline and where it is the same run
+    p: float | None  # of the test of that difference, Holm-corrected over the measure's comparisons
+    printed: float | None  # a paper's value
+    stages: list[str]  # keys of the runs
 
 
 class Result(Sweep):
@@ -125,11 +113,7 @@ def read_result(path: Path) -> Result:
 
 
 def compute(plan: SweepPlan) -> Result:
-    """The numbers of a planned sweep.
-
-    Raises:
-        UserError: a measure that was not computed, or scores of different queries.
-    """
+    """The numbers of a planned sweep; a `UserError` for a measure that was not computed, or other queries' scores."""
     artifacts = {folder: open_scores(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
     measures = plan.measures or measures_of(next(iter(artifacts.values())))
     queries, values = read_aligned(list(artifacts.values()), measures)
@@ -142,13 +126,13 @@ def compute(plan: SweepPlan) -> Result:
         folders += [row.scores] if row.scores not in folders else []
     by_cell = [values[[at[folder] for folder in folders]] for folders in cells.values()]
     means = np.stack([runs.mean(axis=0) for runs in by_cell])  # (cells, queries, measures)
-    places = {cell: place for place, cell in enumerate(cells)}
-    base = _key(plan.baseline)
-    baselines = {
-        places[cell]: places[base, cell[1]] for cell, folders in cells.items() if folders != cells[base, cell[1]]
-    }
-    low, high = _in_parts(lambda part: np.stack(bootstrap_interval(part)), means)
-    p = _corrected(by_cell, baselines)
+    places, base = {cell: place for place, cell in enumerate(cells)}, _key(plan.baseline)
+    baselines = {places[c]: places[base, c[1]] for c, folders in cells.items() if folders != cells[base, c[1]]}
+    low, high = _intervals(means)
+    p: dict[int, Floats64] = {}  # per measure of each cell that has a baseline, corrected
+    if baselines:
+        raw = np.stack([seeded_test(by_cell[place] - by_cell[base]) for place, base in baselines.items()])
+        p = dict(zip(baselines, np.apply_along_axis(holm, 0, raw), strict=True))
     keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
     lines = []
     for place, ((key, system), folders) in enumerate(cells.items()):
@@ -180,25 +164,10 @@ def _key(point: Point) -> str:
     return json.dumps(point, sort_keys=True)
 
 
-def _in_parts(compute: Callable[[Floats64], Floats64], values: Floats64) -> Floats64:
-    """`compute` of columns of queries, a part of them at a time.
-
-    Args:
-        compute: from shape (queries, columns) to (…, columns).
-        values: shape (cells, queries, measures).
-    Returns:
-        Shape (…, cells, measures).
-    """
-    cells, queries, measures = values.shape
-    columns = values.transpose(1, 0, 2).reshape(queries, -1)
-    parts = [compute(columns[:, start : start + PART]) for start in range(0, columns.shape[1], PART)]
-    joined = np.concatenate(parts, axis=-1)
-    return joined.reshape(*joined.shape[:-1], cells, measures)
-
-
-def _corrected(by_cell: Sequence[Floats64], baselines: dict[int, int]) -> dict[int, Floats64]:
-    """Corrected p per measure of each cell that has a baseline, by their places; one run where no seed matters."""
-    if not baselines:
-        return {}
-    p = np.stack([seeded_test(by_cell[place] - by_cell[base]) for place, base in baselines.items()])
-    return dict(zip(baselines, np.apply_along_axis(holm, 0, p), strict=True))
+def _intervals(means: Floats64) -> tuple[Floats64, Floats64]:
+    """Low and high, shape (cells, measures), of means of shape (cells, queries, measures), a part of them at a time."""
+    cells, queries, measures = means.shape
+    columns = means.transpose(1, 0, 2).reshape(queries, -1)
+    parts = [bootstrap_interval(columns[:, start : start + PART]) for start in range(0, columns.shape[1], PART)]
+    low, high = (np.concatenate(side).reshape(cells, measures) for side in zip(*parts, strict=True))
+    return low, high

@@ -4,6 +4,7 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from string import ascii_lowercase
 
 import regex
@@ -33,21 +34,14 @@ def terms(text: str) -> list[str]:
     words: list[str] = []
     for match in RUN.finditer(folded(text)):
         run = match[0]
-        if match["unspaced"] and len(run) > 1:
-            words += [run[at : at + 2] for at in range(len(run) - 1)]
-        else:
-            words.append(run)
+        words += map("".join, pairwise(run)) if match["unspaced"] and len(run) > 1 else [run]
     return words
 
 
 class Rarity:
-    """Document frequencies of the words of some queries, and of what one typing error makes of them.
+    """Document frequencies, by one pass over a collection, of the words of queries and of their misspellings.
 
     Memory: about 54 strings for each letter of a query's word, whatever the corpus' size.
-
-    Args:
-        collection: whose passages are counted, in one pass.
-        queries: texts.
     """
 
     def __init__(self, collection: Collection, queries: Iterable[str]) -> None:

@@ -1,4 +1,7 @@
-"""How models are run: padded or packed, compiled or not, frozen or learning; results differ by rounding alone."""
+"""How models are run: padded or packed, compiled or not, frozen or learning; results differ by rounding alone.
+
+On a CPU linear layers multiply by oneDNN, which has its own layout of weights; nothing needs compiling.
+"""
 
 import os
 import shutil
@@ -6,26 +9,20 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tandem.cluster.progress import say
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import (
-    FrozenLinear,
-    by_onednn,
-    device,
-    freeze,
-    has_bf16,
-    keep_memory,
-    make_ready,
-    resolve_precision,
-)
+from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, PACKED, register
 
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
+# Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
+ACTIVATED = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
+PLAIN: tuple[str, list[float], str] = ("none", [], "")  # of oneDNN's product: no activation
 
 
 def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, training: bool) -> None:
@@ -44,9 +41,11 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
     for model in models.modules():
         if isinstance(model, DualEncoder | CrossEncoder):
             encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
-            packs = not isinstance(model, DualEncoder) or model.packs
-            packed = packs and is_packed(encoders, execution.attention, mode)
+            packed = model.packs and is_packed(encoders, execution.attention, mode)
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
+            usual = execution.compile == "auto" and packed and device().type == "cuda" and can_compile()
+            # layers whose weights oneDNN has laid out for inference are never compiled
+            compiled = (execution.compile == "always" or usual) and (training or not by_onednn())
             if isinstance(model, CrossEncoder) and by_onednn() and not training:
                 model.any_rows = True
                 if isinstance(model.head, nn.Linear):
@@ -54,12 +53,13 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
                 else:
                     freeze(model.head, "fp32", tokens)
             for encoder in encoders:
-                compiled = is_compiled(packed, execution.compile, training)
                 if not training:
                     freeze(encoder, mode, tokens)
                 elif by_onednn() and not compiled:
                     make_ready(encoder, tokens)
-                if attention := _attention(encoder, packed, training):
+                # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes.
+                own = FLOAT32 if by_onednn() and encoder.config.model_type in FAMILIES else None
+                if attention := PACKED if packed else "eager" if training and device().type == "cpu" else own:
                     register()
                     encoder.set_attn_implementation(attention)
                 if compiled:
@@ -69,28 +69,13 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
     """Whether texts are packed for these encoders; see `accelerate`."""
     families = {encoder.config.model_type for encoder in encoders}
-    fit = bool(families) and families <= {*FAMILIES}
+    others = ", ".join(sorted(families - {*FAMILIES}))
+    fit = bool(families) and not others
     if setting == "packed" and not fit:
-        refused = ", ".join(sorted(families - {*FAMILIES})) or "an encoder without attention"
+        refused = others or "an encoder without attention"
         raise UserError(f"execution.attention is packed, which {refused} does not take; allowed: {', '.join(FAMILIES)}")
-    kernel = device().type == "cuda" and has_bf16(device()) and resolve_precision(mode) == "bf16"
+    kernel = device().type == "cuda" and has_bf16() and resolve_precision(mode) == "bf16"
     return setting == "packed" or (setting == "auto" and fit and kernel)
-
-
-def is_compiled(packed: bool, setting: str, training: bool) -> bool:
-    """Whether an encoder's layers are compiled; those whose weights oneDNN has laid out for inference never are."""
-    compiles = setting == "always" or (setting == "auto" and packed and device().type == "cuda" and can_compile())
-    return compiles and (training or not by_onednn())
-
-
-def _attention(encoder: Any, packed: bool, training: bool) -> str | None:
-    """The name of one encoder's attention; None leaves its own."""
-    if packed:
-        return PACKED
-    if training and device().type == "cpu":
-        # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
-        return "eager"
-    return FLOAT32 if by_onednn() and encoder.config.model_type in FAMILIES else None
 
 
 @cache
@@ -118,3 +103,114 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
     for layer in encoder.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.compile(dynamic=not packed)
+
+
+class FrozenLinear(nn.Module):
+    """`nn.Linear` whose weights are cast and laid out once; GELU is computed while a product is still in the cache.
+
+    `dtype` is of the product's factors and of the result; sums are float32. Weights are laid out for about `rows` rows.
+    """
+
+    def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.dtype = plain.in_features, plain.out_features, dtype
+        self.activation: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else PLAIN
+        weight = plain.weight.detach().to(dtype).contiguous()
+        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        self.bias = None if plain.bias is None else plain.bias.detach().to(dtype)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Shape (…, in_features) → (…, out_features)."""
+        return _product(inputs.to(self.dtype), self.weight, self.bias, *self.activation)
+
+
+def freeze(model: nn.Module, mode: str, rows: int) -> None:
+    """Make a model's linear layers ready for inference in a precision; it can be neither trained nor saved any more."""
+    dtype = torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
+    tied = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    for parent in list(model.modules()):
+        fused = {linear: act for linear, act in ACTIVATED if _is_gelu(getattr(parent, act, None))}
+        for name, child in list(parent.named_children()):
+            if type(child) is not nn.Linear:
+                continue
+            if by_onednn():
+                setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
+                if name in fused:
+                    setattr(parent, fused[name], nn.Identity())
+            elif id(child.weight) not in tied:  # embeddings, which a head may share, are not rounded
+                child.to(dtype)  # what autocast would do with every batch
+
+
+def _is_gelu(module: Any) -> bool:
+    """Whether a module is GELU by the error function, as transformers or PyTorch have it."""
+    if isinstance(module, nn.GELU):
+        return module.approximate == "none"
+    return getattr(module, "act", None) is nn.functional.gelu
+
+
+class LearningLinear(nn.Linear):
+    """`nn.Linear` that lays its weights out anew, for about `rows` rows, when they have changed, not every micro-batch.
+
+    Its parameters are the plain layer's own, by the same names. Under autocast, and in float64, it is the plain layer.
+    """
+
+    def __init__(self, plain: nn.Linear, rows: int) -> None:
+        super().__init__(plain.in_features, plain.out_features, plain.bias is not None, device="meta")
+        self.weight, self.bias, self.rows = plain.weight, plain.bias, rows
+        self.layouts: dict[bool, tuple[tuple[int, int], Tensor]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy lays its weights out itself."""
+        return {**self.__dict__, "layouts": {}}
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Shape (…, in_features) → (…, out_features)."""
+        if torch.is_autocast_enabled("cpu") or self.weight.dtype != torch.float32:
+            return super().forward(input)
+        product: Tensor = _Linear.apply(input, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
+        return product
+
+    def laid_out(self, transposed: bool) -> Tensor:
+        """The current weights in oneDNN's order, or their transpose."""
+        current = (self.weight._version, self.weight.data_ptr())
+        if transposed not in self.layouts or self.layouts[transposed][0] != current:
+            weight = self.weight.detach()
+            weight = (weight.t() if transposed else weight).contiguous()
+            self.layouts[transposed] = (current, torch.ops.mkldnn._reorder_linear_weight(weight, self.rows))
+        return self.layouts[transposed][1]
+
+
+class _Linear(torch.autograd.Function):
+    """y = x Wᵀ + b, dx = dy W, dW = dyᵀ x, db = Σ dy."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, layer: LearningLinear) -> Tensor:
+        ctx.save_for_backward(inputs)
+        ctx.layer = layer
+        return _product(inputs, layer.laid_out(transposed=False), bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of inputs, weight and bias, as far as they are needed."""
+        (inputs,) = ctx.saved_tensors
+        flat = gradient.flatten(0, -2)
+        needs_inputs, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        return (
+            _product(gradient, ctx.layer.laid_out(transposed=True), None) if needs_inputs else None,
+            _product(flat.t(), inputs.flatten(0, -2).t(), None) if needs_weight else None,
+            flat.sum(0) if needs_bias else None,
+            None,
+        )
+
+
+def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None, *activation: Any) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, *(activation or PLAIN))
+    return product
+
+
+def make_ready(encoder: nn.Module, rows: int) -> None:
+    """Have an encoder's linear layers multiply by oneDNN, in place; it can be trained, saved and loaded as before."""
+    for parent in list(encoder.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, LearningLinear(child, rows))

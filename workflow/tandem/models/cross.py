@@ -1,8 +1,11 @@
 """Cross-encoders: query and passage are read together; a head on the pooled vector gives the score.
 
+The head is linear, or the encoder's classification head as transformers has it. A linear head on the first token is
+saved as one where its family's activation is tanh, so that `AutoModelForSequenceClassification` gives the same scores.
 Also stage `reranker`, which makes a published cross-encoder one of these.
 """
 
+import copy
 import json
 from functools import partial
 from pathlib import Path
@@ -13,11 +16,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tandem.models.classifier import Classifier, save_whole
+from tandem.errors import UserError
 from tandem.models.encoding import equal_batches, pooled
-from tandem.models.heads import check_reranker
-from tandem.models.hub import check_length, load_encoder, load_tokenizer, save_encoder
-from tandem.models.probe import check_pairs, check_pooling
+from tandem.models.heads import FAMILIES, check_reranker, relevant_label
+from tandem.models.hub import WEIGHTS, check_length, from_folder, load_encoder, load_tokenizer, save_encoder
+from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
 from tandem.models.tokens import Inputs, Template, Texts
@@ -28,8 +31,11 @@ from tandem.store.job import Job, writing
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company.
 # Where oneDNN multiplies, the number of rows changes no bit: nothing is filled up, and a finer step pads less.
 STEP, FINE_STEP = 16, 8
-HEAD = "2_Dense/model.safetensors"
 COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
+HEAD = f"2_Dense/{WEIGHTS}"
+# A power of two: what is scaled by it and back loses no bit. tanh(SCALE x) is SCALE x to x² SCALE² / 3: two parts in a
+# million for x = 10, two in a hundred thousand for x = 30.
+SCALE = 2.0**-12
 
 
 class CrossEncoder(nn.Module):
@@ -47,9 +53,10 @@ class CrossEncoder(nn.Module):
     """
 
     packed: int | None = None
-    any_rows: bool = False
+    packs = True
+    any_rows = False
 
-    def __init__(self, encoder: nn.Module, pooling: str, head: Classifier | None = None) -> None:
+    def __init__(self, encoder: nn.Module, pooling: str, head: "Classifier | None" = None) -> None:
         super().__init__()
         config: Any = encoder.config
         self.encoder, self.pooling = encoder, pooling
@@ -60,10 +67,8 @@ class CrossEncoder(nn.Module):
     def start(cls, folder: Path, pooling: str) -> Self:
         """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator.
 
-        With `classifier`, a head of one label that the folder has is kept.
-
-        Raises:
-            UserError: the encoder cannot be pooled so, or its tokenizer puts nothing between two texts.
+        With `classifier`, a head of one label that the folder has is kept. A `UserError` where the encoder cannot be
+        pooled so, or its tokenizer puts nothing between two texts.
         """
         check_pairs(folder)
         if pooling == "classifier":
@@ -111,21 +116,18 @@ class CrossEncoder(nn.Module):
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
         pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
         vectors = pooled(self.encoder, inputs, pooling, mode, packed, multiple)
-        scores: Tensor
-        if isinstance(self.head, Classifier):
-            scores = self.head(vectors)[:, 0]
-        elif self.pooling == "segments":
-            cosines = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
-            scores = self.head(cosines[:, None])[:, 0]
-        else:
-            scores = self.head(self.dropout(vectors))[:, 0]
+        if self.pooling == "segments":
+            vectors = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)[:, None]
+        elif not isinstance(self.head, Classifier):
+            vectors = self.dropout(vectors)
+        scores: Tensor = self.head(vectors)[:, 0]
         return scores
 
     def forward(self, queries: Texts, passages: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Scores of pairs as one batch, padded or packed.
 
         Args:
-            queries: token ids of each pair's query, without special tokens.
+            queries, passages: token ids of each pair's texts, without special tokens.
             multiple: pad the length up to a multiple of this; of no effect where pairs are packed.
         Returns:
             Logits, shape (pairs,), float32.
@@ -168,6 +170,100 @@ class CrossEncoder(nn.Module):
         both = query + passage + template.extra[1]
         padded = -(-min(both, template.longest_pair or both) // STEP) * STEP
         check_length(self.encoder, padded, f"{where}: query with passage, padded,")
+
+
+class Classifier(nn.Module):
+    """The head of a `…ForSequenceClassification` of one label or two, on the pooled vector; see `tandem.models.heads`.
+
+    The vector that it reads is `cls`, or of ModernBERT perhaps `mean`. Messages name `path`, the model's `config.json`.
+    """
+
+    def __init__(self, whole: Any, path: Path) -> None:
+        from transformers.activations import ACT2FN
+
+        super().__init__()
+        config, layers = whole.config, FAMILIES[whole.config.model_type]
+        self.relevant = relevant_label(config.to_dict(), path)
+        self.pooling: str = getattr(config, "classifier_pooling", "cls")
+        self.dense, self.out = whole.get_submodule(layers.dense), whole.get_submodule(layers.out)
+        self.norm = whole.get_submodule(layers.norm) if layers.norm else nn.Identity()
+        self.activation: nn.Module = ACT2FN[getattr(config, layers.activation, layers.activation)]
+        dropout = getattr(config, "classifier_dropout", None)
+        self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1) if dropout is None else dropout)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Logits of relevance, shape (pairs, 1), of pooled vectors, shape (pairs, dim)."""
+        logits: Tensor = self.out(self.dropout(self.norm(self.activation(self.dense(vectors)))))
+        if (at := self.relevant) is None:
+            return logits
+        return logits[:, at : at + 1] - logits[:, 1 - at : 2 - at]
+
+    @classmethod
+    def load(cls, folder: Path, new: bool = False) -> tuple[Any, Self]:
+        """A folder's encoder and its head, in float32; a `UserError` without one, or of a family not known here.
+
+        Args:
+            new: a head that the folder lacks, or one of several labels, is drawn anew from torch's generator.
+        """
+        from transformers import AutoModelForSequenceClassification
+
+        options: dict[str, Any] = {"num_labels": 1, "ignore_mismatched_sizes": True} if new else {}
+        whole, report = from_folder(AutoModelForSequenceClassification, folder, **options)
+        family = whole.config.model_type
+        if family not in FAMILIES:
+            raise UserError(f"{folder}: {family} has no head that is known here; allowed: {', '.join(FAMILIES)}")
+        if report["missing_keys"] and not new:
+            raise UserError(f"{folder}: holds no {min(report['missing_keys'])}: a re-ranker needs its whole head")
+        head, encoder = cls(whole, folder / "config.json"), whole.base_model
+        if FAMILIES[family].dense.startswith(f"{whole.base_model_prefix}.pooler"):
+            encoder.pooler = None  # the head's own layer now
+        return encoder, head
+
+
+def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str) -> None:
+    """Write an encoder and its head as one `…ForSequenceClassification`.
+
+    Where the family's head cannot compute what the head does, an empty tensor takes its place:
+    `AutoModelForSequenceClassification` then refuses the folder instead of drawing a head at random, and `AutoModel`
+    does not see it.
+    """
+    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoModelForSequenceClassification
+
+    config = copy.deepcopy(encoder.config)
+    if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        encoder.save_pretrained(folder)
+        return
+    if not isinstance(head, Classifier):
+        config.num_labels = 1
+    with torch.device("meta"):
+        whole = AutoModelForSequenceClassification.from_config(config)
+    prefix = f"{whole.base_model_prefix}."
+    weights = {f"{prefix}{name}": tensor.cpu().contiguous() for name, tensor in encoder.state_dict().items()}
+    if own := head_weights(head, pooling, config.model_type):
+        whole.load_state_dict(weights | own, assign=True)
+        whole.save_pretrained(folder)
+        return
+    outside = [name for name, layer in whole.named_modules() if isinstance(layer, nn.Linear) and prefix not in name]
+    encoder.save_pretrained(folder, state_dict=weights | {f"{outside[-1]}.weight": torch.empty(0)})
+
+
+def head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor] | None:
+    """A head's weights by their names in its family's `…ForSequenceClassification`; None where that cannot compute it.
+
+    A linear head on the first token is W h + b = (W / SCALE) tanh(SCALE h) + b, within rounding.
+    """
+    layers = FAMILIES.get(family)
+    if layers is None:
+        return None
+    if isinstance(head, Classifier):
+        names = {"dense": layers.dense, "out": layers.out, "norm": layers.norm}
+        parts = [(*name.partition("."), tensor) for name, tensor in head.state_dict().items()]
+        return {f"{names[part]}.{name}": tensor.cpu() for part, _, name, tensor in parts}
+    if not isinstance(head, nn.Linear) or pooling != "cls" or layers.activation != "tanh":
+        return None
+    size, weight, bias = head.in_features, head.weight.detach().cpu(), head.bias.detach().cpu()
+    first = {f"{layers.dense}.weight": SCALE * torch.eye(size), f"{layers.dense}.bias": torch.zeros(size)}
+    return first | {f"{layers.out}.weight": weight / SCALE, f"{layers.out}.bias": bias}
 
 
 def run_reranker(job: Job[Params]) -> None:

@@ -43,10 +43,8 @@ class StaticQueriesFiles(NamedTuple):
 def described_towers(folder: Path) -> Json:
     """What the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without files.
 
-    Of late interaction also `representation`.
-
-    Vectors that are compared by the cosine, as sentence-transformers does where a model does not say how, are of
-    length 1 here.
+    Of late interaction, and of sparse encoders, also `representation`. Vectors that are compared by the cosine, as
+    sentence-transformers does where a model does not say how, are of length 1 here.
 
     Raises:
         UserError: files that are broken, or that describe what this project does not compute.
@@ -86,11 +84,7 @@ def described_towers(folder: Path) -> Json:
 
 
 def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
-    """What the files of a MultiVectorEncoder say: layers of tokens' states, then which tokens count, and length 1.
-
-    Raises:
-        UserError: it does more than `representation: multi` computes.
-    """
+    """What the files of a MultiVectorEncoder say: layers of tokens' states, then which tokens count, and length 1."""
     _check_inputs(folder)
     listed, names = folder / "modules.json", [name for name, _ in modules]
     dense = [path for name, path in modules if name == "Dense"]
@@ -129,10 +123,7 @@ def _skips(path: Path, words: list[str]) -> bool:
 
 
 def markers(folder: Path) -> dict[str, str]:
-    """The markers of queries and passages of a checkpoint of PyLate or of Stanford's ColBERT, by side; else empty.
-
-    They are tokens, which stand in front of the texts behind the first special token.
-    """
+    """Tokens that stand behind the first special one in checkpoints of PyLate or Stanford's, by side; else empty."""
     config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
     values = {side: next((config[key] for key in keys if key in config), None) for side, keys in MARKERS.items()}
     return {side: str(marker) for side, marker in values.items() if marker is not None}
@@ -178,7 +169,6 @@ def _stanford(folder: Path) -> Json:
 
 
 def _require(path: Path, config: Json, *keys: str) -> None:
-    """Refuse a file that leaves open what a checkpoint was trained with."""
     if missing := [key for key in keys if config.get(key) is None]:
         raise UserError(f"{path}: does not say {', '.join(missing)}; add what the model was trained with")
 
@@ -198,7 +188,7 @@ def _described_sparse(folder: Path, path: Path, **known: str) -> Json:
 
 
 def static_queries(folder: Path) -> StaticQueriesFiles | None:
-    """Where a sparse encoder whose queries go through no network has its parts; None of any other folder.
+    """Where a sparse encoder has its parts whose queries go through no network; None of any other folder.
 
     sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
     """
@@ -263,11 +253,7 @@ def _check_inputs(folder: Path) -> None:
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
-    """The object, or list, of a JSON file of a published model.
-
-    Raises:
-        UserError: it cannot be read, or is of another kind.
-    """
+    """The object, or list, of a JSON file of a published model; a `UserError` if it is of another kind, or broken."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Dual encoders: query and passage each become one vector; their dot product is the score (RocketQAv2 Eq. 1)."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -9,18 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.representations import representation
+from tandem.config.representations import REPRESENTATIONS, Representation, is_single, representation
 from tandem.errors import UserError
-from tandem.models.dense import INPUT, Dense
 from tandem.models.device import device, place
 from tandem.models.encoding import equal_batches, pooled
 from tandem.models.hub import check_length, load_encoder, save_encoder
-from tandem.models.probe import check_pooling
+from tandem.models.published import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
-from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, plain_shape
+from tandem.models.saving import INPUT, Dense, DualShape, StaticQueries, describe_encoder, describe_two_towers
 from tandem.models.tokens import Template, Texts
-from tandem.models.usage import dual_usage
-from tandem.store.files import write_json
+from tandem.models.usage import Lengths, dual_usage
 
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
@@ -33,56 +31,64 @@ class DualEncoder(nn.Module):
     """Two towers, or one for both sides; here a text is one vector, in subclasses another representation.
 
     Args:
+        query: the query's tower; `StaticQueries` where no model reads a query.
         passage: the passage tower; the same module where the towers are shared.
+        shape: how vectors and scores are computed; what follows from the towers and their layers is not looked at.
+    Attributes:
         temperature: scores are dot products divided by it.
         dim: how many of a vector's first numbers are kept; None keeps all.
         prompts: what stands in front of each side's texts. Token ids hold it already; `save` tells others.
-    Attributes:
+        options: those of its representation.
         packed: tokens that a packed row is filled up to; None pads texts. Set by `accelerate`.
     """
 
+    options: Representation
     packed: int | None = None
     packs = True  # whether it can read packed texts
-    usage = staticmethod(dual_usage)  # how others load what `save` writes, for the model's card
+    load_tower: Callable[[Path], Any] = staticmethod(load_encoder)
+    usage: Callable[[DualShape, Lengths], str] = staticmethod(dual_usage)  # how others load it, for the model's card
     reads = INPUT  # what its linear layers read
-    first_dense = 2  # the place of the first linear layer among the modules that sentence-transformers calls
 
-    def __init__(
-        self,
-        query: nn.Module,
-        passage: nn.Module,
-        pooling: str,
-        normalize: bool,
-        temperature: float,
-        dim: int | None = None,
-        prompts: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
         super().__init__()
         self.towers = nn.ModuleDict({"query": query, "passage": passage})
         self.dense = nn.ModuleDict({side: nn.ModuleList() for side in SIDES})
-        self.pooling, self.normalize, self.temperature = pooling, normalize, temperature
-        self.dim, self.prompts = dim, dict(prompts or {})
+        self.pooling, self.normalize, self.temperature = shape.pooling, shape.normalize, shape.temperature
+        self.dim, self.prompts = shape.dim, dict(shape.prompts)
+        self.options = REPRESENTATIONS[shape.type].model_validate(dict(shape.representation))
 
     @classmethod
     def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
         """A dual encoder from a pre-trained encoder: both towers start from the same weights.
 
+        New linear layers, where a representation has them, are drawn from torch's generator, alike on both sides. A
+        `UserError` where the encoder, or an option, does not fit the representation.
+
         Args:
-            more: `dim`, `prompts`, and `dense`, the folders of linear layers within the encoder's folder, in order.
-        Raises:
-            UserError: the encoder cannot be pooled so, or its vectors have fewer numbers than `dim`.
+            more: `dim`, `prompts`, the options of a `representation`, and `dense`, folders of linear layers within the
+                encoder's folder, in order.
         """
         shape = DualShape(shared, pooling, normalize, temperature, **more)
         model = cls._read(folder, folder, shape)
-        check_pooling(model.towers["query"], pooling, folder)
-        if shape.dim is not None and shape.dim > model.whole:
-            raise UserError(f"{folder}: dim is {shape.dim}, but its vectors have {model.whole} numbers")
+        model._begin(folder, shape)
         return model
+
+    def _begin(self, folder: Path, shape: DualShape) -> None:
+        """Check what starts from an encoder, and add new layers; here it must be pooled so, and have `dim` numbers."""
+        check_pooling(self.towers["query"], self.pooling, folder)
+        if shape.dim is not None and shape.dim > self.whole:
+            raise UserError(f"{folder}: dim is {shape.dim}, but its vectors have {self.whole} numbers")
+
+    def _add_layers(self, layers: list[Dense]) -> None:
+        """New linear layers: the same where towers are shared, else alike; none where no model reads a query."""
+        query = [] if isinstance(self.towers["query"], StaticQueries) else layers
+        query = query if self.shared else copy.deepcopy(query)
+        self.dense.update({"query": nn.ModuleList(query), "passage": nn.ModuleList(layers)})
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The dual encoder of this class that `save` wrote; see `load_dual`."""
-        shape = read_shape(folder)
+        shape = DualShape.read(folder)
         if representation[shape.type] is not cls:
             raise UserError(f"{folder}: is of representation {shape.type}, which cannot be used here")
         query, passage = ("shared", "shared") if shape.shared else SIDES
@@ -90,18 +96,15 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """The towers of two folders; only the first is read where they are shared."""
-        folders = (query,) if shape.shared else (query, passage)
-        towers = [load_encoder(folder) for folder in folders]
+        """The towers of two folders; only one is read where they are shared, or the query's is static."""
+        folders = (passage,) if shape.shared or shape.static else (query, passage)
+        towers = [cls.load_tower(folder) for folder in folders]
         layers = [nn.ModuleList(Dense.load(folder / name, cls.reads) for name in shape.dense) for folder in folders]
-        model = cls(towers[0], towers[-1], shape.pooling, shape.normalize, shape.temperature, shape.dim, shape.prompts)
+        model = cls(towers[0], towers[-1], shape)
         model.dense.update({"query": layers[0], "passage": layers[-1]})
+        if shape.static:
+            model.towers["query"], model.dense["query"] = StaticQueries(torch.ones(model.whole)), nn.ModuleList()
         return model
-
-    @property
-    def representation(self) -> dict[str, object]:
-        """The options of its representation, as `dual.json` has them: none of single vectors."""
-        return {}
 
     @property
     def shared(self) -> bool:
@@ -125,23 +128,26 @@ class DualEncoder(nn.Module):
 
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write each tower as a folder that transformers and sentence-transformers load, and two together as one."""
+        first = 2 if self.reads == INPUT else 1  # the place of the first linear layer among the modules that are called
         shape = DualShape(
             *(self.shared, self.pooling, self.normalize, self.temperature, self.dimension, self.dim, self.prompts),
-            dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), self.first_dense)],
-            representation=self.representation,
+            dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), first)],
+            representation={} if is_single(self.options) else self.options.model_dump(),
         )
         for name in ("shared",) if self.shared else SIDES:
             side = "query" if name == "shared" else name
             tower: Any = self.towers[side]
             save_encoder(tower, tokenizer, folder / name)
+            if isinstance(tower, StaticQueries):
+                continue
             # To others the cut at `dim` is one more linear layer: their own comes behind the scaling to length 1.
             cut = [Dense.truncating(self.whole, self.dim)] if self.dim else []
-            for at, layer in enumerate([*self.layers(side), *cut], self.first_dense):
+            for at, layer in enumerate([*self.layers(side), *cut], first):
                 layer.save(folder / name / f"{at}_Dense")
             self.describe(folder / name, tower.config.hidden_size, shape)
         if not self.shared:
             self.describe_both(folder, shape)
-        write_json(folder / "dual.json", plain_shape(shape))
+        shape.write(folder)
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Tell sentence-transformers how a tower in a folder, with states of `hidden` numbers, represents texts."""
@@ -160,7 +166,7 @@ class DualEncoder(nn.Module):
         Returns:
             Shape (texts, dimension), float32.
         """
-        inputs = template.single_inputs(Ragged.of(texts), template.titled and side == "passage")
+        inputs = template.single_inputs(texts, side)
         vectors = pooled(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
         for layer in self.layers(side):
             vectors = layer(vectors)
@@ -168,11 +174,7 @@ class DualEncoder(nn.Module):
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """The shape of a text's representation, which all texts of a side are filled up to with zeros.
-
-        Args:
-            longest: no text of the side has more tokens, special ones included.
-        """
+        """The shape that texts are filled up to with zeros; none has more than `longest` tokens, special ones too."""
         return (self.dimension,)
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
@@ -181,13 +183,9 @@ class DualEncoder(nn.Module):
 
     @torch.inference_mode()
     def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
-        """s(q, p) of pairs, shape (pairs,), float32; a text of several pairs is encoded once.
+        """s(q, p) of pairs by their texts' token ids, shape (pairs,), float32; a text of several is encoded once.
 
         Of fp16 numbers, in float64; no bit depends on which pairs are scored together: see `equal_batches`.
-
-        Args:
-            queries, passages: token ids of each pair's texts, without special tokens.
-            budget: tokens of a batch.
         """
         self.eval()
         sides, places = [], []
@@ -211,13 +209,8 @@ class DualEncoder(nn.Module):
 
 def load_dual(folder: Path) -> DualEncoder:
     """A saved dual encoder, of the class of its representation."""
-    model: DualEncoder = representation[read_shape(folder).type].load(folder)
+    model: DualEncoder = representation[DualShape.read(folder).type].load(folder)
     return model
-
-
-def read_shape(folder: Path) -> DualShape:
-    """The `dual.json` of a saved dual encoder."""
-    return DualShape(**json.loads((folder / "dual.json").read_text(encoding="utf-8")))
 
 
 def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:

@@ -25,16 +25,14 @@ BLOCK = 128  # the length of a row's longest text is rounded up to a multiple of
 # Batches of `equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
 ROWS = 8
 CPU_TOKENS = 1024  # of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
-HALVINGS = 4  # a row is filled up to the budget or to its half, quarter, eighth or sixteenth
 
 
 def row_length(tokens: int, budget: int) -> int:
     """The length that a row of so many tokens is filled up to, of few values: compiled code then meets few shapes.
 
-    The budget, or its half, quarter, eighth or sixteenth where that is enough; the next multiple of 8 for a text longer
-    than the budget.
+    The budget, or its half, quarter, eighth or sixteenth where that is enough; a longer text's next multiple of 8.
     """
-    steps = [budget >> halvings for halvings in range(HALVINGS + 1)]
+    steps = [budget >> halvings for halvings in range(5)]
     return min((step for step in steps if step >= tokens), default=-(-tokens // 8) * 8)
 
 
@@ -102,12 +100,12 @@ def packed_attention(
     if cu_seq_lens_q is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        mixed: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)[
-            0
-        ]
+        mixed, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
         return mixed, None
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    compute = by_kernel if has_kernel(q) else by_padding
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    has_kernel = q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256  # of PyTorch, of variable length
+    compute = by_kernel if has_kernel else by_padding
     return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
 
 
@@ -122,24 +120,14 @@ def attention_in_float32(
 
     with torch.autocast(query.device.type, enabled=False):
         parts = (part.float() for part in (query, key, value))
-        mixed: Tensor = sdpa_attention_forward(module, *parts, attention_mask, **options)[0]
+        mixed, _ = sdpa_attention_forward(module, *parts, attention_mask, **options)
     return mixed, None
-
-
-def has_kernel(query: Tensor) -> bool:
-    """Whether PyTorch's variable-length kernel takes such tensors: on CUDA, of 16 bits, heads of a multiple of 8."""
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
 
 
 def by_kernel(
     query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
 ) -> Tensor:
-    """`by_padding` by the kernel.
-
-    `varlen_attn` drops no weights. With dropout, the operation that it consists of is called directly, as nested
-    tensors' attention does.
-    """
+    """`by_padding` by the kernel; with dropout by the operation within it, since `varlen_attn` drops no weights."""
     # PyTorch's compiler comes with it: two seconds of every process that no CPU needs.
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
@@ -213,16 +201,14 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
         _dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
     with precision(mode):
         hidden = encoder(**placed).last_hidden_state
-    first = place(torch.from_numpy(inputs.first)) if pooling == "segments" and inputs.first is not None else None
-    if packed is None:
-        mask = placed["attention_mask"]
-        if first is None:
-            return pool(hidden, mask, pooling)
+    mask: Any = placed.get("attention_mask")
+    bounds = placed["cu_seq_lens_q"][: len(inputs.lengths) + 1] if packed is not None else None
+    if pooling != "segments" or inputs.first is None:
+        return pool(hidden, mask, pooling) if bounds is None else pool_packed(hidden[0], bounds, pooling)
+    first = place(torch.from_numpy(inputs.first))
+    if bounds is None:
         own = torch.arange(mask.shape[1], device=mask.device) < first[:, None]
         return torch.stack([pool(hidden, mask * part, "mean") for part in (own, ~own)], 1)
-    bounds = placed["cu_seq_lens_q"][: len(inputs.lengths) + 1]
-    if first is None:
-        return pool_packed(hidden[0], bounds, pooling)
     cuts = torch.stack([bounds[:-1], bounds[:-1] + first], 1).flatten()
     return pool_packed(hidden[0], torch.cat([cuts, bounds[-1:]]), "mean").view(len(first), 2, -1)
 
@@ -271,5 +257,4 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
 
 
 def _float32(hidden: Tensor) -> Tensor:
-    """Token vectors in float32 at least."""
     return hidden.to(torch.promote_types(hidden.dtype, torch.float32))

@@ -43,39 +43,23 @@ FAMILIES = {
 }
 
 
-@dataclass(frozen=True)
-class Labels:
-    """How many logits a head gives, and which is that of relevance; of two, the score is their difference."""
-
-    count: int
-    relevant: int
-
-    @property
-    def score(self) -> str:
-        """The score in terms of `logits`, shape (pairs, labels), as Python."""
-        return "logits[:, 0]" if self.count == 1 else f"logits[:, {self.relevant}] - logits[:, {1 - self.relevant}]"
-
-
 def saved_score(folder: Path) -> str | None:
-    """`Labels.score` of a saved cross-encoder that is a `…ForSequenceClassification`; None of any other."""
+    """The score in terms of `logits`, shape (pairs, labels), as Python; None without `…ForSequenceClassification`."""
     path = folder / "config.json"
     config = read_optional(path)
-    name = str((config.get("architectures") or ["none"])[0])
-    return labels_of(config, path).score if name.endswith(SUFFIX) else None
+    if not _architecture(config).endswith(SUFFIX):
+        return None
+    relevant = relevant_label(config, path)
+    return "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
 
 
-def check_reranker(folder: Path) -> Labels:
-    """The labels of a published cross-encoder.
-
-    Raises:
-        UserError: the folder holds none, or one whose scores are not computed here.
-    """
+def check_reranker(folder: Path) -> None:
+    """Refuse a folder that holds no published cross-encoder, or one whose scores are not computed here."""
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
     config = read_json(path)
-    name = str((config.get("architectures") or ["none"])[0])
-    if not name.endswith(SUFFIX):
+    if not (name := _architecture(config)).endswith(SUFFIX):
         raise UserError(f"{path}: architectures is {name}; allowed: …{SUFFIX}, the form of published cross-encoders")
     family = str(config.get("model_type"))
     if family not in FAMILIES:
@@ -88,18 +72,25 @@ def check_reranker(folder: Path) -> Labels:
     beside = folder / "config_sentence_transformers.json"
     if prompt := read_optional(beside).get("default_prompt_name"):
         raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
-    return labels_of(config, path)
+    relevant_label(config, path)
 
 
-def labels_of(config: dict[str, Any], path: Path) -> Labels:
-    """The labels in a `config.json`, which is at `path`; transformers leaves two labels of no name out."""
+def _architecture(config: dict[str, Any]) -> str:
+    return str((config.get("architectures") or ["none"])[0])
+
+
+def relevant_label(config: dict[str, Any], path: Path) -> int | None:
+    """Which of two labels is relevance, by a `config.json` at `path`; None of one label.
+
+    The score is the logit, of two that of relevance less the other. transformers leaves two labels of no name out.
+    """
     default = {at: f"LABEL_{at}" for at in range(config.get("num_labels") or 2)}
     names = {int(at): str(name) for at, name in (config.get("id2label") or default).items()}
     if len(names) == 1:
-        return Labels(1, 0)
+        return None
     relevant = [at for at, name in names.items() if name.strip().lower() in RELEVANT]
     if len(names) != 2:
         raise UserError(f"{path}: has {len(names)} labels; allowed: 1, or 2 of which one is relevance")
     if len(relevant) != 1:
         raise UserError(f"{path}: id2label names {' and '.join(names.values())}; one must be: {', '.join(RELEVANT)}")
-    return Labels(2, relevant[0])
+    return relevant[0]

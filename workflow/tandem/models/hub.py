@@ -1,10 +1,9 @@
-"""Encoders as Hugging Face folders, and stage `encoder`, which pins one: safetensors only, no remote code, quiet."""
+"""Encoders as Hugging Face folders: fetched, loaded and saved; safetensors only, no remote code, quiet."""
 
 import hashlib
 import importlib.util
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -12,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tandem.cluster import faults
-from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.models.described import METADATA, described_towers, markers, static_queries
-from tandem.models.weights import INDEX, WEIGHTS, weight_files, weights_digest
-from tandem.stages.base import Json
-from tandem.stages.training import EncoderParams
-from tandem.store.job import Job, writing
+from tandem.models.described import METADATA, encoder_files, read_json, static_queries
+from tandem.store.files import sha256
 
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # Families whose positions are counted from behind the padding's number.
 BEHIND_PADDING = (
@@ -35,61 +31,6 @@ FILES = (
 PARTS = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
 
 
-def run(job: Job[EncoderParams]) -> None:
-    """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
-    source, commit = locate(job)
-    static = static_queries(source)
-    files = static.passages if static else source
-    check_folder(files)
-    weights, expected = weights_digest(source), job.params.sha256
-    if expected and weights != expected:
-        first, *shards = weight_files(files)
-        where = f"{first} to {shards[-1].name}" if shards else first
-        raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
-    if planned := job.execution.vectors:
-        require_vectors(job, source, planned)
-    with writing(job) as draft:
-        for pattern in FILES:
-            for path in sorted(files.glob(pattern)):
-                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(files)}"))
-        if markers(source):
-            from tandem.models.multi import adopt
-
-            adopt(source, draft.folder / "hf")
-        if static:
-            from tandem.models.static_queries import adopt_static
-
-            adopt_static(static, draft.folder / "hf")
-        if job.params.layers:
-            load_encoder(source, job.params.layers).save_pretrained(draft.folder / "hf")
-            (draft.folder / "hf" / INDEX).unlink(missing_ok=True)  # of shards, which are now one file
-        check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
-        draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
-        if commit and commit != job.params.revision:
-            pin = f"pin it by tandem prefetch, or revision: {commit}"
-            line = f"{job.params.name} is what {job.params.revision} was: {pin}"
-            say(f"{job.kind} {job.key} · warning: {line}")
-            draft.facts["warnings"] = [line]
-
-
-def require_vectors(job: Job[EncoderParams], folder: Path, planned: Json) -> None:
-    """Refuse an encoder that computes vectors otherwise, by its own files, than was planned."""
-    if (described := described_towers(folder)) and described != planned:
-        keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
-        entry = f"{{source: hub, name: {job.params.name}, revision: {job.params.revision}, {keys}}}"
-        raise UserError(f"encoder: {job.params.name} describes {keys}; name it under encoders: {entry}")
-
-
-def locate(job: Job[EncoderParams]) -> tuple[Path, str | None]:
-    """The folder that holds the encoder, and the hub's commit if it comes from there."""
-    params = job.params
-    if params.source == "hub":
-        return download(str(params.name), str(params.revision))
-    if params.source == "package":
-        return package_folder(str(params.package), str(params.folder)), None
-    return Path(str(job.execution.path)), None
-
-
 @cache
 def package_folder(package: str, folder: str) -> Path:
     """The folder inside an installed package, found without importing it."""
@@ -101,33 +42,29 @@ def package_folder(package: str, folder: str) -> Path:
 
 def download(name: str, revision: str) -> tuple[Path, str]:
     """The folder and the commit of a hub model's files at a revision, from the local cache or the network."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES, *PARTS]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        raise _unavailable(name, revision, error) from None
+    folder = _snapshot(name, revision, [*FILES, *PARTS])
     return folder, folder.name
 
 
 def description(name: str, revision: str, fetch: bool) -> Path | None:
     """The folder of a hub model's files without its weights, from the cache, or with `fetch` also from the network."""
+    try:
+        return _snapshot(name, revision, ["*.json", METADATA], local_files_only=not fetch)
+    except UserError:
+        if fetch:
+            raise
+        return None
+
+
+def _snapshot(name: str, revision: str, patterns: list[str], **options: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(
-            snapshot_download(name, revision=revision, allow_patterns=["*.json", METADATA], local_files_only=not fetch)
-        )
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, **options))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        if not fetch:
-            return None
-        raise _unavailable(name, revision, error) from None
-
-
-def _unavailable(name: str, revision: str, error: Exception) -> UserError:
-    return UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {str(error).strip().splitlines()[0]}")
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {reason}") from None
 
 
 def check_folder(folder: Path) -> None:
@@ -136,6 +73,38 @@ def check_folder(folder: Path) -> None:
         files = ", ".join(sorted(p.name for p in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
         raise UserError(f"{folder}: config.json is missing (found: {files}); name a folder that transformers saved")
     weight_files(folder)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors of a folder, all of which must be there: one file, else the shards that its index names."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    index = folder / INDEX
+    if not index.is_file():
+        files = ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
+        hint = "name a revision that has them, or a folder that transformers saved anew"
+        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {files}); only safetensors are loaded: {hint}")
+    shards = read_json(index).get("weight_map")
+    names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
+    if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
+        raise UserError(f"{index}: names no shards (weight_map: tensor to file beside it); save the model anew")
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise UserError(
+            f"{folder}: {missing[0]} is missing, which {INDEX} names; fetch or copy all {len(names)} shards"
+        )
+    return [folder / name for name in names]
+
+
+def weights_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
+    """sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
+
+    Weights of queries' tokens, where an encoder has them, are one more file, the last. `digest` is that of one file.
+    """
+    static = static_queries(folder)
+    files = weight_files(encoder_files(folder)) + (weight_files(static.queries) if static else [])
+    if files == [folder / WEIGHTS]:
+        return digest(files[0])
+    return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()
 
 
 @contextmanager
@@ -174,45 +143,47 @@ def tokenizer_digest(text: str) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def from_folder(auto: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
+    """A folder's model by a class of transformers, in float32, and the report on which weights it lacks."""
+    import torch
+
+    check_folder(folder)
+    options |= {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+    with loading(folder):
+        model, report = auto.from_pretrained(folder, output_loading_info=True, **options)
+    return model, report
+
+
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
     """The folder's encoder without a task head, in float32; with `layers` only so many of its first layers."""
-    import torch
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 
     check_folder(folder)
-    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     with loading(folder):
-        kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=False))
-        if layers is not None:
-            options["config"] = _first_layers(folder, layers)
-        # of T5 and its relatives the encoder alone
-        texts, whole = (mapping.get(kind, None) for mapping in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
-        auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
-        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-        try:
-            model, report = auto.from_pretrained(folder, add_pooling_layer=False, **options)
-        except TypeError:  # families without a pooling layer do not take the option
-            model, report = auto.from_pretrained(folder, **options)
-    check_report(folder, report)
-    return model
-
-
-def check_report(folder: Path, report: Any) -> None:
-    """Refuse weights that transformers would draw at random: absent ones, or of shapes unlike `config.json`'s."""
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    # of T5 and its relatives the encoder alone
+    texts, whole = (names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
+    auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
+    options: dict[str, Any] = {"ignore_mismatched_sizes": True}
+    if layers is not None:
+        options["config"] = _first_layers(config, folder, layers)
+    try:
+        model, report = from_folder(auto, folder, add_pooling_layer=False, **options)
+    except TypeError:  # families without a pooling layer do not take the option
+        model, report = from_folder(auto, folder, **options)
+    # what transformers would draw at random
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     wrong = sorted(str(key[0]) for key in report["mismatched_keys"])
     if missing or wrong:
         problem = f"lack {missing[0]}" if missing else f"hold {wrong[0]} of another shape"
         more = f" and {len(missing + wrong) - 1} more" if len(missing + wrong) > 1 else ""
         raise UserError(f"{folder}: its weights {problem}{more}, by config.json; copy the files that belong together")
+    return model
 
 
-def _first_layers(folder: Path, layers: int) -> Any:
-    """The folder's configuration, of its first layers alone; lists of one entry a layer are cut with it."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+def _first_layers(config: Any, folder: Path, layers: int) -> Any:
+    """A folder's configuration, of its first layers alone; lists of one entry a layer are cut with it."""
     whole = config.num_hidden_layers
     if layers > whole:
         raise UserError(f"encoder: layers is {layers}, but {folder} has {whole}")
@@ -221,34 +192,6 @@ def _first_layers(folder: Path, layers: int) -> Any:
         if isinstance(value, list) and len(value) == whole and name.startswith("layer"):
             setattr(config, name, value[:layers])
     return config
-
-
-def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
-    """Refuse a folder, a copy of `source`, whose model does not turn a pair of texts into one vector for each token.
-
-    With `pooling`, also one that cannot be pooled so.
-    """
-    import torch
-
-    from tandem.models.probe import check_pooling, check_special_tokens
-
-    model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
-    kind, rows = model.config.model_type, model.get_input_embeddings().weight.shape[0]
-    if model.config.is_encoder_decoder:
-        raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
-    if len(tokenizer) > rows:
-        raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
-    check_special_tokens(tokenizer, source)
-    inputs = tokenizer("a", "b", return_tensors="pt")
-    try:
-        with torch.inference_mode():
-            shape = tuple(model(**inputs).last_hidden_state.shape)
-    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
-    if shape != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
-        raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
-    check_pooling(model, pooling, folder, source)
 
 
 def positions_in(config: Mapping[str, Any]) -> int | None:

@@ -1,8 +1,7 @@
 """What of an encoder learns: low-rank adapters, by `peft`, or its upper layers alone. Also its dropout.
 
-LoRA: an encoder's weights stay, low-rank adapters beside its linear layers learn.
-
-h = W x + (alpha / rank) · B A x, A random and B zero (Hu et al. 2021, §4.1). Saving adds (alpha / rank) · B A to W.
+LoRA: h = W x + (alpha / rank) · B A x; W stays, A starts random and B zero (Hu et al. 2021, §4.1). Saving adds
+(alpha / rank) · B A to W.
 """
 
 import copy
@@ -12,34 +11,28 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from tandem.config.optimisation import Lora
+from tandem.config.training import Lora
 from tandem.errors import UserError
 from tandem.store.files import write_json
 
 
-def encoders_of(models: nn.Module) -> list[Any]:
-    """The encoders in some models, without what transformers puts around one that predicts tokens."""
+def learning_encoders(models: nn.Module) -> list[Any]:
+    """The encoders in some models that are not frozen (as a static teacher is), without what predicts tokens."""
     from transformers import PreTrainedModel
 
-    found = [module for module in models.modules() if isinstance(module, PreTrainedModel)]
-    return [module for module in found if module.base_model is module]
+    encoders = [part for part in models.modules() if isinstance(part, PreTrainedModel) and part.base_model is part]
+    return [encoder for encoder in encoders if any(parameter.requires_grad for parameter in encoder.parameters())]
 
 
 def add_lora(models: nn.Module, params: Lora) -> None:
-    """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning.
-
-    Encoders that are frozen already (a static teacher's) are left alone.
-    """
+    """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    for encoder in encoders_of(models):
-        if not any(parameter.requires_grad for parameter in encoder.parameters()):
-            continue
+    for encoder in learning_encoders(models):
         linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
         if not linear:
             raise UserError("lora is set, but the encoder has no linear layer (layers: 0); leave it out")
-        unknown = sorted(set(params.targets or ()) - linear)
-        if unknown:
+        if unknown := sorted(set(params.targets or ()) - linear):
             raise UserError(f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}")
         config = LoraConfig(
             r=params.rank,
@@ -57,14 +50,9 @@ def freeze_layers(models: nn.Module, count: int) -> None:
     """Let only the layers above the `count` lowest of every encoder learn, what follows the last one, and heads.
 
     Embeddings are frozen too, positions included: the backward pass ends where the first layer that learns begins.
-    Dropout goes on in what is frozen. Encoders that are frozen already (a static teacher's) are left alone.
-
-    Raises:
-        UserError: an encoder has no more layers than that, or shares one set of weights among its layers.
+    Dropout goes on in what is frozen. A `UserError` if an encoder has no more layers, or they share their weights.
     """
-    for encoder in encoders_of(models):
-        if not any(parameter.requires_grad for parameter in encoder.parameters()):
-            continue
+    for encoder in learning_encoders(models):
         size, family = encoder.config.num_hidden_layers, encoder.config.model_type
         stacks = [(name, module) for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)]
         stack, layers = next(((name, stack) for name, stack in stacks if len(stack) == size), ("", None))
@@ -82,17 +70,13 @@ def freeze_layers(models: nn.Module, count: int) -> None:
 
 def merged(encoder: Any) -> Any:
     """A copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
-    if not _adapted_layers(encoder):
-        return encoder
-    plain = copy.deepcopy(encoder)
-    for name, layer in _adapted_layers(plain):
+    adapted = [name for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
+    plain = copy.deepcopy(encoder) if adapted else encoder
+    for name in adapted:
+        layer = plain.get_submodule(name)
         layer.merge()
         plain.set_submodule(name, layer.get_base_layer())
     return plain
-
-
-def _adapted_layers(encoder: nn.Module) -> list[tuple[str, Any]]:
-    return [(name, module) for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
 
 
 def save_adapter(encoder: Any, folder: Path) -> None:

@@ -3,34 +3,27 @@
 Texts are padded with zeros, so that a text's vectors are one tensor like any other: a row of zeros is no token.
 """
 
-import copy
 import string
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from tokenizers import AddedToken
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tandem.config.representations import Multi, representation
 from tandem.errors import UserError
-from tandem.models.dense import TOKENS, Dense
-from tandem.models.described import described_towers, is_stanford, markers
-from tandem.models.device import place, precision
-from tandem.models.dual import SIDES, DualEncoder
+from tandem.models.device import place_all, precision
+from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged, token_ids
-from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, modules
+from tandem.models.saving import CONFIG, MODEL, TOKENS, TRANSFORMER, Dense, DualShape, modules
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import Lengths, tandem_usage
-from tandem.models.weights import weight_files
 from tandem.store.files import write_json
 
 PRODUCTS = 1 << 24  # products of tokens that are in memory at once
-LAYER = "linear.weight"  # among the weights of Stanford's checkpoints
 
 
 @representation("multi")
@@ -41,58 +34,41 @@ class TokenVectors(DualEncoder):
     Queries are filled up with [MASK] tokens, which have vectors too; punctuation of passages has none.
 
     Attributes:
-        options: see `Multi`.
         mask_id: the [MASK] token.
         skipped: ids of passages' tokens that have no vectors, shape (ids,).
     """
 
-    packs, reads, first_dense = False, TOKENS, 1
+    packs, reads = False, TOKENS
     options: Multi
     mask_id: int
     skipped: Tensor
 
-    @classmethod
-    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
-        """Late interaction from a pre-trained encoder: both towers, and new linear layers, start from the same weights.
-
-        The new layer is drawn from torch's generator. `more` and errors are those of `DualEncoder.start`.
-        """
-        shape = DualShape(shared, pooling, normalize, temperature, **more)
+    def _begin(self, folder: Path, shape: DualShape) -> None:
         if shape.dim is not None:
             raise UserError(f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}")
-        model = cls._read(folder, folder, shape)
-        if shape.dense and model.options.dim not in (None, model.whole):
-            problem = f"representation.dim is {model.options.dim}, but its layers {', '.join(shape.dense)} make"
-            hint = f"say {model.whole}, or dense: [] in its entry of encoders for a new layer"
-            raise UserError(f"{folder}: {problem} {model.whole} numbers; {hint}")
-        if model.options.dim and not shape.dense:
-            linear = nn.Linear(model.whole, model.options.dim, bias=False)
+        if shape.dense and self.options.dim not in (None, self.whole):
+            problem = f"representation.dim is {self.options.dim}, but its layers {', '.join(shape.dense)} make"
+            hint = f"say {self.whole}, or dense: [] in its entry of encoders for a new layer"
+            raise UserError(f"{folder}: {problem} {self.whole} numbers; {hint}")
+        if self.options.dim and not shape.dense:
+            linear = nn.Linear(self.whole, self.options.dim, bias=False)
             nn.init.normal_(linear.weight, std=0.02)
-            layer = Dense(linear, nn.Identity(), TOKENS)
-            layers = [layer, layer if shared else copy.deepcopy(layer)]
-            model.dense.update({side: nn.ModuleList([own]) for side, own in zip(SIDES, layers, strict=True)})
-        return model
+            self._add_layers([Dense(linear, nn.Identity(), TOKENS)])
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        model, options = super()._read(query, passage, shape), Multi.model_validate(dict(shape.representation))
-        tokenizer = load_tokenizer(query)
-        if options.query_tokens and tokenizer.mask_token_id is None:
+        model, tokenizer = super()._read(query, passage, shape), load_tokenizer(query)
+        if model.options.query_tokens and tokenizer.mask_token_id is None:
             raise UserError(f"{query}: its tokenizer has no mask token to fill queries up; set query_tokens to null")
-        ids = tokenizer.convert_tokens_to_ids(list(string.punctuation)) if options.skip_punctuation else []
+        ids = tokenizer.convert_tokens_to_ids(list(string.punctuation)) if model.options.skip_punctuation else []
         skipped = sorted({at for at in ids if at is not None and at != tokenizer.unk_token_id})
-        model.know(options, int(tokenizer.mask_token_id or 0), skipped)
+        model.know(int(tokenizer.mask_token_id or 0), skipped)
         return model
 
-    def know(self, options: Multi, mask_id: int, skipped: list[int]) -> None:
-        """Take over the options, and the ids of the tokens that they are about; see the class."""
-        self.options, self.mask_id = options, mask_id
+    def know(self, mask_id: int, skipped: list[int]) -> None:
+        """Take over the ids of the tokens that the options are about; see the class."""
+        self.mask_id = mask_id
         self.register_buffer("skipped", torch.tensor(skipped, dtype=torch.int64), persistent=False)
-
-    @property
-    def representation(self) -> dict[str, object]:
-        """The options as `dual.json` has them."""
-        return self.options.model_dump()
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
         """Tokens and numbers of a vector."""
@@ -116,9 +92,9 @@ class TokenVectors(DualEncoder):
         if expanded:
             lengths = rows.offsets[1:] - rows.offsets[:-1]
             rows = rows.cut(lengths.clip(max=expanded - template.extra[0]))
-        inputs = template.single_inputs(rows, template.titled and side == "passage")
+        inputs = template.single_inputs(rows, side)
         width = expanded or int(inputs.lengths.max(initial=0))
-        arguments = {name: place(value) for name, value in inputs.padded(multiple, width).items()}
+        arguments = place_all(inputs.padded(multiple, width))
         ids, stands = arguments["input_ids"], arguments["attention_mask"].bool()
         if expanded:
             filler = ~stands & (torch.arange(ids.shape[1], device=ids.device) < expanded)
@@ -149,6 +125,9 @@ class TokenVectors(DualEncoder):
         filled = (self.options.query_tokens or 0) - template.extra[0]
         super().check_lengths(max(query, filled), passage, template, where)
 
+    def describe_both(self, folder: Path, shape: DualShape) -> None:
+        """Write nothing: each of two towers is a MultiVectorEncoder by itself."""
+
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Make a tower's folder a MultiVectorEncoder, whose scores are these before the temperature.
 
@@ -169,9 +148,6 @@ class TokenVectors(DualEncoder):
         prompts = {"query": shape.prompts.get("query", ""), "document": shape.prompts.get("passage", "")}
         kind = {"model_type": "MultiVectorEncoder", "similarity_fn_name": "maxsim", "prompts": prompts}
         write_json(folder / CONFIG, MODEL | kind)
-
-    def describe_both(self, folder: Path, shape: DualShape) -> None:
-        """Each of two towers is a MultiVectorEncoder by itself: nothing stands beside them."""
 
     @staticmethod
     def usage(shape: DualShape, lengths: Lengths) -> str:
@@ -228,44 +204,3 @@ def _max_sim(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
     products = torch.einsum(formula, queries[..., :-2], passages[..., :-2])
     nearest = products.masked_fill(~matches, -torch.inf).amax(-1)
     return nearest.masked_fill(~matches.any(-1), 0.0).sum(-1)
-
-
-def adopt(source: Path, folder: Path) -> None:
-    """Make a copied checkpoint of ColBERT read its markers as tokens, and give its layer a folder of its own.
-
-    PyLate and Stanford's code insert a marker's id behind the first special token. Here it is text in front of every
-    text, so that the tokenizer has to find it as one token, whatever it does to texts.
-
-    Args:
-        source: the checkpoint.
-        folder: its copy, which is changed.
-    Raises:
-        UserError: a marker is no token, or the layer is missing or of another size than the metadata say.
-    """
-    tokenizer, tokens = load_tokenizer(source), []
-    vocabulary = tokenizer.get_vocab()
-    for marker in filter(None, markers(source).values()):
-        token = next((text for text in (marker, marker.strip()) if text in vocabulary), None)
-        if token is None:
-            hint = "copy the tokenizer's files that belong to the weights"
-            raise UserError(f"{source}: its marker {marker!r} is no token of its tokenizer; {hint}")
-        tokens.append(AddedToken(token, normalized=False, special=True))
-    tokenizer.add_tokens(tokens, special_tokens=True)
-    tokenizer.save_pretrained(folder)
-    if is_stanford(source):
-        _projection(source).save(folder / "1_Dense")
-
-
-def _projection(source: Path) -> Dense:
-    """The layer of a checkpoint of Stanford's code, without bias."""
-    dim = described_towers(source)["representation"]["dim"]
-    for path in weight_files(source):
-        with safe_open(path, framework="pt") as file:
-            if LAYER in file.keys():  # noqa: SIM118 - no mapping
-                weight = file.get_tensor(LAYER).float()
-                if len(weight) != dim:
-                    raise UserError(f"{path}: {LAYER} has {len(weight)} rows, but the metadata say dim {dim}")
-                linear = nn.Linear(weight.shape[1], dim, bias=False)
-                linear.weight = nn.Parameter(weight)
-                return Dense(linear, nn.Identity(), TOKENS)
-    raise UserError(f"{source}: {LAYER} is missing, the layer of a ColBERT checkpoint")

@@ -81,12 +81,9 @@ class Ragged:
 
 
 def longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
-    """Lengths of two texts cut to `limit` tokens together: the longer loses one at a time, of equals the second.
+    """Lengths of two texts, shape (rows,) each, cut to `limit` tokens together, as RocketQA's readers cut them.
 
-    So RocketQA's readers cut a title and its text, or a query and its passage.
-
-    Args:
-        first, second: lengths before, shape (rows,) each.
+    The longer loses one at a time, of equals the second.
     """
     half = -(-limit // 2)
     lengths = np.where(first <= half, first, np.maximum(half, limit - second))
@@ -120,8 +117,8 @@ def _write_header(file: BinaryIO, count: int) -> None:
 def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Split rows into batches of at most `budget` tokens: rows times longest, or where packed the sum of the lengths.
 
-    Rows are sorted by (length, index), so the split depends on the lengths alone, special tokens included. A row longer
-    than the budget is a batch of its own. Returns the row indices of each batch.
+    Returns the row indices of each batch. Rows are sorted by (length, index): the split depends on the lengths alone,
+    special tokens included. A row longer than the budget is a batch of its own.
     """
     order = np.argsort(lengths, kind="stable").astype(np.int64)
     ordered = lengths[order]

@@ -1,11 +1,24 @@
-"""What stands beside saved weights: `dual.json`, and sentence-transformers' files."""
+"""What is saved beside encoders: `dual.json`, layers in folders of their own, and sentence-transformers' files."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Self
 
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+
+from tandem.errors import UserError
+from tandem.models.described import static_queries
+from tandem.models.hub import WEIGHTS
+from tandem.models.ragged import Ragged
 from tandem.store.files import write_json
 
+INPUT, TOKENS = "sentence_embedding", "token_embeddings"  # what a linear layer reads: a text's vector, or its tokens'
 # Modules of sentence-transformers.
 MODULES = {
     "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
@@ -49,37 +62,58 @@ class DualShape:
         """Which representation it is."""
         return str(self.representation.get("type", "single"))
 
+    @property
+    def static(self) -> bool:
+        """Whether no model reads a query."""
+        return self.representation.get("queries") == "tokens"
 
-def plain_shape(shape: DualShape) -> dict[str, object]:
-    """The content of `dual.json`: what is rarely there is left out where it is not."""
-    return {name: value for name, value in asdict(shape).items() if value not in (None, {}, [], ())}
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The `dual.json` of a saved dual encoder."""
+        return cls(**json.loads((folder / "dual.json").read_text(encoding="utf-8")))
+
+    def write(self, folder: Path) -> None:
+        """Write `dual.json`: what is rarely there is left out where it is not."""
+        content = {name: value for name, value in asdict(self).items() if value not in (None, {}, [], ())}
+        write_json(folder / "dual.json", content)
 
 
 def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
     """Make an encoder's folder with states of `dimension` a SentenceTransformer whose similarity is the dot product."""
-    _pooled(folder, dimension, shape.pooling, _behind(shape))
-    write_json(folder / CONFIG, model_config(shape.prompts))
+    _describe_pooled(folder, dimension, shape.pooling, _behind(shape), model_config(shape.prompts))
 
 
 def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape) -> None:
-    """Make a folder of two towers one SentenceTransformer: `encode_query` and `encode_document` take one each.
-
-    The towers' own folders, which `describe_encoder` has described, are its parts: no weight is stored twice.
-    """
+    """Make two folders, described already, one SentenceTransformer: `encode_query` and `encode_document` take one."""
     places = _places(["Transformer", "Pooling", *_behind(shape)])
-    parts = [{str(Path(tower) / place): name for place, name in places} for tower in (query, passage)]
-    write_json(folder / "modules.json", modules(["Router"]))
-    write_json(folder / "router_config.json", router(*parts))
+    describe_router(folder, *({str(Path(tower) / place): name for place, name in places} for tower in (query, passage)))
     write_json(folder / CONFIG, model_config(shape.prompts))
 
 
-def router(query: Mapping[str, str], passage: Mapping[str, str]) -> dict[str, object]:
-    """`router_config.json` of a model whose sides go through different modules: folder → module of each, in order."""
-    return {
-        "types": {place: MODULES[name] for place, name in {**query, **passage}.items()},
-        "structure": {"query": list(query), "document": list(passage)},
-        "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
-    }
+def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str, str]) -> None:
+    """Have a model's sides go through different modules: folder → module of each, in the order they are called."""
+    types = {place: MODULES[name] for place, name in {**query, **passage}.items()}
+    parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
+    structure = {"query": list(query), "document": list(passage)}
+    write_json(folder / "modules.json", modules(["Router"]))
+    write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
+
+
+def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
+    """Make an encoder's folder with a head in 2_Dense/ a CrossEncoder; scores are the output's sigmoid."""
+    _describe_pooled(folder, dimension, pooling, ["Dense"], CROSS)
+    size = {"in_features": dimension, "out_features": 1, "bias": True}
+    names = {"module_input_name": INPUT, "module_output_name": "scores"}
+    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
+    write_json(folder / "2_Dense/config.json", size | activation | names)
+
+
+def _describe_pooled(folder: Path, dimension: int, pooling: str, behind: list[str], config: object) -> None:
+    write_json(folder / "modules.json", modules(["Transformer", "Pooling", *behind]))
+    write_json(folder / "sentence_bert_config.json", TRANSFORMER)
+    vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
+    write_json(folder / "1_Pooling/config.json", vector)
+    write_json(folder / CONFIG, config)
 
 
 def _behind(shape: DualShape) -> list[str]:
@@ -93,24 +127,6 @@ def model_config(prompts: Mapping[str, str]) -> dict[str, object]:
     return MODEL | {"prompts": {names[side]: text for side, text in prompts.items()}}
 
 
-def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
-    """Make an encoder's folder with a head in 2_Dense/ a CrossEncoder; scores are the output's sigmoid."""
-    _pooled(folder, dimension, pooling, ["Dense"])
-    size = {"in_features": dimension, "out_features": 1, "bias": True}
-    names = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
-    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
-    write_json(folder / "2_Dense/config.json", size | activation | names)
-    write_json(folder / CONFIG, CROSS)
-
-
-def _pooled(folder: Path, dimension: int, pooling: str, behind: list[str]) -> None:
-    """Describe the modules from token ids to a vector, and those behind them."""
-    write_json(folder / "modules.json", modules(["Transformer", "Pooling", *behind]))
-    write_json(folder / "sentence_bert_config.json", TRANSFORMER)
-    vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
-    write_json(folder / "1_Pooling/config.json", vector)
-
-
 def modules(names: list[str]) -> list[dict[str, object]]:
     """`modules.json`: the modules in the order they are called."""
     places = enumerate(_places(names))
@@ -120,3 +136,97 @@ def modules(names: list[str]) -> list[dict[str, object]]:
 def _places(names: list[str]) -> list[tuple[str, str]]:
     """Each module's folder, which its place in the order names, and the module."""
     return [(f"{i}_{name}" if i else "", name) for i, name in enumerate(names)]
+
+
+class Dense(nn.Module):
+    """activation(W x + b), for vectors of shape (…, in_features); `reads` names them in sentence-transformers."""
+
+    def __init__(self, linear: nn.Linear, activation: nn.Module, reads: str = INPUT) -> None:
+        super().__init__()
+        self.linear, self.activation, self.reads = linear, activation, reads
+
+    @classmethod
+    def load(cls, folder: Path, reads: str = INPUT) -> Self:
+        """The layer of a folder, in float32; a `UserError` if it does more than a linear layer with an activation."""
+        if missing := [name for name in ("config.json", WEIGHTS) if not (folder / name).is_file()]:
+            raise UserError(f"{folder}: {missing[0]} is missing; only safetensors are loaded")
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
+        activation = getattr(nn, name.rpartition(".")[2], None) if name.startswith("torch.nn.") else None
+        plain = config.get("module_input_name", reads) == reads and not config.get("use_residual")
+        if activation is None or not plain:
+            of = "a text's vector" if reads == INPUT else "tokens' vectors"
+            raise UserError(f"{folder}: is not a linear layer of {of} with an activation of PyTorch")
+        linear = nn.Linear(config["in_features"], config["out_features"], config.get("bias", True))
+        weights = load_file(folder / WEIGHTS)
+        linear.load_state_dict({name.removeprefix("linear."): value.float() for name, value in weights.items()})
+        return cls(linear, activation(), reads)
+
+    @classmethod
+    def truncating(cls, size: int, dim: int) -> Self:
+        """The layer that keeps the first `dim` of `size` numbers, exactly."""
+        linear = nn.Linear(size, dim, bias=False)
+        linear.weight = nn.Parameter(torch.eye(dim, size))
+        return cls(linear, nn.Identity())
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Shape (…, in_features) → (…, out_features)."""
+        result: Tensor = self.activation(self.linear(vectors))
+        return result
+
+    def save(self, folder: Path) -> None:
+        """Write the folder that `load` and sentence-transformers read."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: p.detach().cpu().contiguous() for name, p in self.named_parameters()}
+        save_file(tensors, folder / WEIGHTS)
+        kind = type(self.activation)
+        size = {"in_features": self.linear.in_features, "out_features": self.linear.out_features}
+        activation = {"activation_function": f"{kind.__module__}.{kind.__qualname__}"}
+        names = {} if self.reads == INPUT else {"module_input_name": self.reads, "module_output_name": self.reads}
+        write_json(folder / "config.json", size | {"bias": self.linear.bias is not None} | activation | names)
+
+
+class StaticQueries(nn.Module):
+    """A query tower without a network: each token of the query has a fixed weight, usually 1; special tokens have none.
+
+    `weight` is of shape (vocabulary,).
+    """
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.config = PretrainedConfig(hidden_size=len(weight))  # without a limit of positions
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The weights that `save_pretrained` wrote, or sentence-transformers."""
+        return cls(load_file(folder / WEIGHTS)["weight"].float())
+
+    @classmethod
+    def beside(cls, folder: Path, vocabulary: int) -> Self:
+        """The weights that an encoder's folder has for queries, one for each entry of the vocabulary; else 1."""
+        if (static := static_queries(folder)) is None:
+            return cls(torch.ones(vocabulary))
+        queries = cls.load(static.queries)
+        if len(queries.weight) != vocabulary:
+            found = f"{len(queries.weight)} weights of queries' tokens"
+            raise UserError(f"{static.queries}: has {found}, but the passages' encoder a vocabulary of {vocabulary}")
+        return queries
+
+    def forward(self, texts: Ragged) -> Tensor:
+        """Token ids without special tokens → shape (texts, vocabulary)."""
+        weight = self.weight
+        rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
+        at = torch.from_numpy(np.stack([rows, texts.ids.astype(np.int64)])).to(weight.device)
+        vectors = weight.new_zeros(len(texts), len(weight))
+        vectors[at[0], at[1]] = weight[at[1]]
+        # a leaf with a gradient, so that a backward pass through it ends here
+        return vectors.requires_grad_(torch.is_grad_enabled())
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write what sentence-transformers loads as a SparseStaticEmbedding."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({"weight": self.weight.cpu()}, folder / WEIGHTS)
+        write_json(folder / "config.json", {"frozen": True})

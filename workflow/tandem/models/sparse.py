@@ -1,26 +1,25 @@
 """Learned sparse encoders: a text becomes one weight for each entry of the vocabulary, and most of them are 0."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array, vstack
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from tandem.config.representations import SparseTerms, representation
 from tandem.errors import UserError
-from tandem.models.device import place, precision
-from tandem.models.dual import SIDES, DualEncoder, read_shape
-from tandem.models.hub import check_folder, loading, save_encoder
+from tandem.models.device import place_all, precision
+from tandem.models.dual import SIDES, DualEncoder
+from tandem.models.hub import from_folder
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.saving import CONFIG, TRANSFORMER, DualShape, model_config, modules, plain_shape, router
-from tandem.models.static_queries import StaticQueries
+from tandem.models.saving import CONFIG, TRANSFORMER, DualShape, StaticQueries, describe_router, model_config, modules
 from tandem.models.tokens import Template, Texts
-from tandem.models.usage import Lengths
+from tandem.models.usage import library_usage
 from tandem.store.files import write_json
 
 LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
@@ -32,18 +31,13 @@ FILL_MASK: dict[str, object] = {
 }
 
 
-def sparse_usage(shape: DualShape, lengths: Lengths) -> str:
-    """How to load the sparse encoder of a `dual.json`; the block ends with `scores`, shape (queries, passages)."""
-    passage, query = (tokens + lengths.single for tokens in (lengths.passage, lengths.query))
-    return f"""\
-```python
-from sentence_transformers import SparseEncoder
-
-model = SparseEncoder("{"dual/shared" if shape.shared else "dual"}")
-model.max_seq_length = {passage}  # of a passage; queries were cut to {query}
-queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
-scores = model.similarity(queries, passages) / {shape.temperature}
-```"""
+def load_masked_lm(folder: Path) -> Any:
+    """The folder's encoder with its head that predicts tokens, in float32; a `UserError` where it has no such head."""
+    model, report = from_folder(AutoModelForMaskedLM, folder)
+    if report["missing_keys"]:
+        hint = "pre-train one: an entry of encoders with source: pretrain, objective: mlm and this encoder as start"
+        raise UserError(f"{folder}: has no language-modelling head, which representation: sparse needs; {hint}")
+    return model
 
 
 @representation("sparse")
@@ -53,45 +47,25 @@ class SparseEncoder(DualEncoder):
     w_j = max_i log(1 + ReLU(logit_ij)) over the text's tokens i, special ones included (SPLADE v2, Eq. 6), or their sum
     (SPLADE, Eq. 1). The score is the dot product of the query's and the passage's weights.
 
-    Args:
-        query, passage: masked language models, one for both sides or two; `query` may be `StaticQueries`.
+    Towers are masked language models, that of queries perhaps `StaticQueries`.
     """
 
-    usage = staticmethod(sparse_usage)
+    options: SparseTerms
     packs = False  # logits of packed rows would be cut by text again
-
-    def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
-        options = SparseTerms.model_validate(dict(shape.representation))
-        super().__init__(query, passage, options.pooling, False, shape.temperature, None, shape.prompts)
-        self.options = options
-
-    @classmethod
-    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
-        """A sparse encoder from a folder with a masked language model: both towers start from the same weights.
-
-        Raises:
-            UserError: the folder has no such model, or the model's keys are of single vectors.
-        """
-        shape = DualShape(shared, pooling, normalize, temperature, **more)
-        check_start(folder, shape)
-        return cls._read(folder, folder, shape)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The sparse encoder that `save` wrote."""
-        shape = read_shape(folder)
-        if shape.representation["queries"] == "tokens":
-            return cls(StaticQueries.load(folder / "query"), load_masked_lm(folder / "passage"), shape)
-        query, passage = ("shared", "shared") if shape.shared else SIDES
-        return cls._read(folder / query, folder / passage, shape)
+    load_tower = staticmethod(load_masked_lm)
+    usage = staticmethod(partial(library_usage, kind="SparseEncoder"))
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """The towers of two folders; of the query's nothing is read where it is shared or static."""
-        tower = load_masked_lm(passage)
-        if shape.representation["queries"] == "tokens":
-            return cls(StaticQueries.beside(passage, tower.config.vocab_size), tower, shape)
-        return cls(tower if shape.shared else load_masked_lm(query), tower, shape)
+        """The towers of two folders; static weights are the query's own, or those that a start has beside it."""
+        model = super()._read(query, passage, shape)
+        if shape.static:
+            saved = query != passage
+            model.towers["query"] = StaticQueries.load(query) if saved else StaticQueries.beside(passage, model.whole)
+        return model
+
+    def _begin(self, folder: Path, shape: DualShape) -> None:
+        refuse_single(folder, shape)
 
     @property
     def whole(self) -> int:
@@ -99,36 +73,24 @@ class SparseEncoder(DualEncoder):
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
 
-    def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write what sentence-transformers loads as a SparseEncoder: a folder for each tower, and two together as one.
+    def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
+        """Make a tower's folder a SparseEncoder."""
+        pooling = {"pooling_strategy": self.options.pooling, "activation_function": self.options.activation}
+        write_json(folder / "sentence_bert_config.json", FILL_MASK)
+        write_json(folder / SPLADE / "config.json", pooling | {"embedding_dimension": self.dimension})
+        write_json(folder / "modules.json", modules(["Transformer", "SpladePooling"]))
+        self._configure(folder)
 
-        A static query tower has a folder with its weights.
-        """
+    def describe_both(self, folder: Path, shape: DualShape) -> None:
+        """The same for the folder of two towers; static weights of queries are a folder of their own."""
+        query, passage = ({side: "Transformer", f"{side}/{SPLADE}": "SpladePooling"} for side in SIDES)
         static = self.options.queries == "tokens"
-        for name in ("shared",) if self.shared else SIDES[1:] if static else SIDES:
-            tower: Any = self.towers["passage" if name == "shared" else name]
-            save_encoder(tower, tokenizer, folder / name)
-            write_json(folder / name / "sentence_bert_config.json", FILL_MASK)
-            pooling = {"pooling_strategy": self.pooling, "activation_function": self.options.activation}
-            write_json(folder / name / SPLADE / "config.json", pooling | {"embedding_dimension": self.dimension})
-            write_json(folder / name / "modules.json", modules(["Transformer", "SpladePooling"]))
-            write_json(folder / name / CONFIG, self._config())
-        if static:
-            save_encoder(self.towers["query"], tokenizer, folder / "query")
-        if not self.shared:
-            encoded = {side: {side: "Transformer", f"{side}/{SPLADE}": "SpladePooling"} for side in SIDES}
-            query = {"query": "SparseStaticEmbedding"} if static else encoded["query"]
-            write_json(folder / "modules.json", modules(["Router"]))
-            write_json(folder / "router_config.json", router(query, encoded["passage"]))
-            write_json(folder / CONFIG, self._config())
-        options = self.options.model_dump()
-        shape = DualShape(*(self.shared, "max", False, self.temperature, self.dimension), prompts=self.prompts)
-        write_json(folder / "dual.json", plain_shape(replace(shape, representation=options)))
+        describe_router(folder, {"query": "SparseStaticEmbedding"} if static else query, passage)
+        self._configure(folder)
 
-    def _config(self) -> dict[str, object]:
-        """`config_sentence_transformers.json`."""
-        config = model_config(self.prompts) | {"model_type": "SparseEncoder"}
-        return config | ({"max_active_dims": self.options.top} if self.options.top else {})
+    def _configure(self, folder: Path) -> None:
+        top = {"max_active_dims": self.options.top} if self.options.top else {}
+        write_json(folder / CONFIG, model_config(self.prompts) | {"model_type": "SparseEncoder"} | top)
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, as many texts at a time as keep the logits in memory; see `DualEncoder.encode`.
@@ -136,21 +98,20 @@ class SparseEncoder(DualEncoder):
         Returns:
             Shape (texts, vocabulary), float32, not negative.
         """
-        tower, texts = self.towers[side], Ragged.of(texts)
+        tower = self.towers[side]
         if isinstance(tower, StaticQueries):
-            return tower(texts)  # type: ignore[no-any-return]
-        titled = template.titled and side == "passage"
-        inputs = {key: place(row) for key, row in template.single_inputs(texts, titled).padded(multiple).items()}
-        vectors = in_rows(lambda part: self._weights(tower, part, mode), inputs, self.dimension)
+            return tower(Ragged.of(texts))  # type: ignore[no-any-return]
+
+        def weigh(part: dict[str, Tensor]) -> Tensor:
+            with precision(mode):
+                logits = tower(**part).logits
+            return splade(logits, part["attention_mask"], self.options.pooling, self.options.activation)
+
+        vectors = in_rows(weigh, place_all(template.single_inputs(texts, side).padded(multiple)), self.dimension)
         return largest(vectors, self.options.top) if self.options.top else vectors
 
-    def _weights(self, tower: nn.Module, inputs: Mapping[str, Tensor], mode: str) -> Tensor:
-        with precision(mode):
-            logits = tower(**inputs).logits
-        return splade(logits, inputs["attention_mask"], self.pooling, self.options.activation)
 
-
-def check_start(folder: Path, shape: DualShape) -> None:
+def refuse_single(folder: Path, shape: DualShape) -> None:
     """Refuse what only single vectors have: another pooling, length 1, fewer numbers, further layers."""
     own = {"pooling": shape.pooling != "max", "normalize": shape.normalize, "dim": shape.dim, "dense": shape.dense}
     if refused := [name for name, value in own.items() if value]:
@@ -175,11 +136,9 @@ def splade(logits: Tensor, mask: Tensor, pooling: str, activation: str = "relu")
 
 
 def in_rows(compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int) -> Tensor:
-    """Vectors of texts, as many texts at a time as keep their tokens' `width` numbers each in memory.
+    """Vectors of texts, shape (texts, width), as many texts at a time as keep `width` numbers for each token in memory.
 
-    Args:
-        compute: vectors of some of the texts, shape (texts, width).
-        inputs: each of shape (texts, tokens, …).
+    `inputs` are of shape (texts, tokens, …) each, and `compute` takes some of the texts.
     """
     first = next(iter(inputs.values()))
     if not len(first):
@@ -217,22 +176,6 @@ def largest(vectors: Tensor, top: int) -> Tensor:
     return torch.zeros_like(vectors).scatter(1, at, values)
 
 
-def load_masked_lm(folder: Path) -> Any:
-    """The folder's encoder with its head that predicts tokens, in float32.
-
-    Raises:
-        UserError: the folder has no such head, or is not loaded at all.
-    """
-    check_folder(folder)
-    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
-    with loading(folder):
-        model, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, **options)
-    if report["missing_keys"]:
-        hint = "pre-train one: an entry of encoders with source: pretrain, objective: mlm and this encoder as start"
-        raise UserError(f"{folder}: has no language-modelling head, which representation: sparse needs; {hint}")
-    return model
-
-
 def sparse_rows(batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: torch.dtype = torch.float32) -> csr_array:
     """The weights that `encode_batches` makes, which are not below 0.
 
@@ -252,11 +195,6 @@ def sparse_rows(batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: to
             )
         parts.append(csr_array(vectors.to(dtype).float().cpu().numpy()))
         order.append(rows)
-    return in_order(parts, np.concatenate(order))
-
-
-def in_order(parts: Sequence[csr_array], order: Ids) -> csr_array:
-    """Rows that were computed in another order, in their own: row `order[i]` is the i-th of the parts' rows."""
-    rows = vstack(parts, format="csr")[np.argsort(order)]
-    rows.sort_indices()
-    return rows
+    in_order = vstack(parts, format="csr")[np.argsort(np.concatenate(order))]
+    in_order.sort_indices()
+    return in_order

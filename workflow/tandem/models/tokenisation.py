@@ -4,14 +4,14 @@ Passages are tokenised in parts, which shards share and from which a killed stag
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from tandem.cluster.parts import Parts
 from tandem.cluster.progress import Progress, say, warn
+from tandem.cluster.work import Parts
 from tandem.data.collection import Collection, contents
 from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
@@ -30,34 +30,25 @@ PASSAGES = "passages"
 MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
 
 
-@dataclass
 class Side:
-    """How the texts of a side become ids, and how many of them were cut.
+    """How the texts of a side, `query` or `passage`, become ids, and how many of them were cut.
 
     Attributes:
-        length: tokens of a text behind the prompt, without special tokens; longer ones are cut.
+        length: tokens of a text, its prompt included, without special tokens; longer ones are cut.
         key: the configuration's key that sets the length.
     """
 
-    name: str
-    tokenizer: Any
-    length: int
-    prompt: str
-    key: str
-    texts: int = 0
-    cut: int = 0
-
-    @classmethod
-    def of(cls, job: Job[TokensParams], tokenizer: Any, name: str, length: int) -> "Side":
-        """A side by the job's parameters; a `UserError` if its prompt leaves no room for a text."""
-        prompt = job.params.prompts.get(name, "")
-        if prompt and (size := len(tokenizer(prompt, add_special_tokens=False)["input_ids"])) >= length:
+    def __init__(self, name: str, params: TokensParams, tokenizer: Any) -> None:
+        self.name, self.tokenizer, self.prompt = name, tokenizer, params.prompts.get(name, "")
+        self.length = params.query_length if name == "query" else params.passage_length
+        of_pair = name == "passage" and params.pair_length is not None
+        self.key, self.texts, self.cut = "lengths.pair" if of_pair else f"lengths.{name}", 0, 0
+        size = len(tokenizer(self.prompt, add_special_tokens=False)["input_ids"]) if self.prompt else 0
+        if size >= self.length:
             raise UserError(
-                f"lengths.{name} is {length}, but the prompt {prompt!r} has {size} tokens: raise it, or shorten "
-                f"prompts.{name} of the encoder's entry"
+                f"lengths.{name} is {self.length}, but the prompt {self.prompt!r} has {size} tokens: raise it, or "
+                f"shorten prompts.{name} of the encoder's entry"
             )
-        of_pair = name == "passage" and job.params.pair_length is not None
-        return cls(name, tokenizer, length, prompt, "lengths.pair" if of_pair else f"lengths.{name}")
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
         """Ids of texts behind the prompt."""
@@ -87,16 +78,9 @@ class Side:
         self.cut += sum(cut)
 
     def truncation(self) -> str:
-        """A line that says how many texts were cut; empty where none was."""
-        share = f": {self.cut / self.texts:.1%}" if self.is_often_cut else ""
+        """A line that says how many texts were cut."""
         longer = f"{self.name} texts are longer than {self.key} ({self.length})"
-        line = f"{self.cut:,} of {self.texts:,} {longer} and cut{share}"
-        return line if self.cut else ""
-
-    @property
-    def is_often_cut(self) -> bool:
-        """Whether so many were cut that it is worth a warning."""
-        return self.cut > MANY * self.texts
+        return f"{self.cut:,} of {self.texts:,} {longer} and cut"
 
 
 class Tokeniser:
@@ -109,17 +93,13 @@ class Tokeniser:
         template = Template.of(self.tokenizer)
         self.template = replace(template, titled=job.params.titled, longest_pair=job.params.pair_length)
 
-    def side(self, name: str, length: int) -> Side:
-        """A side of which nothing has been tokenised yet."""
-        return Side.of(self.job, self.tokenizer, name, length)
-
     def write_parts(self) -> dict[int, Json]:
         """Write the parts of the passages that this job makes and that are missing; how many texts each has cut."""
         return self.parts.complete(self.collection.passages, self.write_part)
 
     def write_part(self, span: range, progress: Progress, folder: Path) -> Json:
         """Write the ids of some passages, in two files as the artifact has them of all."""
-        side = self.side("passage", self.job.params.passage_length)
+        side = Side("passage", self.job.params, self.tokenizer)
         folder.mkdir()
         write_ragged(folder, PASSAGES, self.passage_ids(span, side, progress), self.dtype)
         return {"cut": side.cut}
@@ -145,8 +125,7 @@ def run(job: Job[TokensParams]) -> None:
     """Tokenise what no shard has tokenised and all queries, truncated to the parameters' lengths; count the cut."""
     data, tokeniser = job.inputs["dataset"], Tokeniser(job)
     tokenizer, template, dtype = tokeniser.tokenizer, tokeniser.template, tokeniser.dtype
-    passage = tokeniser.side("passage", job.params.passage_length)
-    query = tokeniser.side("query", job.params.query_length)
+    passage, query = (Side(name, job.params, tokenizer) for name in ("passage", "query"))
     parts = tokeniser.write_parts()
     passage.texts, passage.cut = tokeniser.collection.passages, sum(facts["cut"] for facts in parts.values())
     with writing(job) as draft:
@@ -157,15 +136,19 @@ def run(job: Job[TokensParams]) -> None:
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
         draft.facts |= {"passages": passage.texts, "queries": query.texts, "passage_tokens": n_tokens}
         draft.facts["truncated"] = {"passages": passage.cut, "queries": query.cut}
-        lines = []
         for side in (passage, query):
-            if side.is_often_cut:
-                lines.append(side.truncation())
-            elif line := side.truncation():
-                say(f"tokens {job.key} · {line}")
+            if side.cut > MANY * side.texts:
+                warn(job, draft, f"{side.truncation()}: {side.cut / side.texts:.1%}")
+            elif side.cut:
+                say(f"tokens {job.key} · {side.truncation()}")
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
+        lines = list(vocabulary_warnings(data, pieces))
+        limit = longest_input(job.inputs["encoder"].folder / "hf")
         longest = max(passage.length, query.length) + template.extra[0]
-        for line in [*lines, *vocabulary_warnings(data, pieces), *_length_warnings(job, longest)]:
+        if limit is not None and longest > limit:
+            reads = f"the encoder's files say it reads {limit}"
+            lines.append(f"texts have up to {longest} tokens, special ones included; {reads}")
+        for line in lines:
             warn(job, draft, line)
     tokeniser.parts.remove()
 
@@ -175,11 +158,3 @@ def query_ids(dataset: Artifact, side: Side) -> Iterator[list[list[int]]]:
     texts = pq.read_table(dataset.path("queries.parquet"), columns=["text"])["text"]
     for start in range(0, len(texts), ROWS):
         yield side.tokenise(texts.slice(start, ROWS).to_pylist())
-
-
-def _length_warnings(job: Job[TokensParams], tokens: int) -> list[str]:
-    """A line where inputs may be longer than those that the encoder's files say it reads."""
-    limit = longest_input(job.inputs["encoder"].folder / "hf")
-    if limit is None or tokens <= limit:
-        return []
-    return [f"texts have up to {tokens} tokens, special ones included; the encoder's files say it reads {limit}"]

@@ -58,11 +58,7 @@ class Inputs:
         return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
 
     def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Tensors of (rows, longest), the length up to a multiple of `multiple`, as transformers takes them.
-
-        Args:
-            least: as if a row had so many tokens.
-        """
+        """Tensors of (rows, longest), as transformers takes them; of `least` tokens or more, up to a multiple."""
         import torch  # not by stages that only read ids
 
         width = -(-int(self.lengths.max(initial=least)) // multiple) * multiple
@@ -119,11 +115,12 @@ class Template:
         """How many special tokens a single text and a pair get."""
         return sum(map(len, self.single)), sum(map(len, self.pair))
 
-    def single_inputs(self, texts: Ragged, titled: bool = False) -> Inputs:
-        """Single texts in their special tokens; with `titled`, what follows the title is the second segment."""
+    def single_inputs(self, texts: Texts, side: str = "query") -> Inputs:
+        """Single texts in their special tokens; of titled passages, what follows the title is the second segment."""
+        texts = Ragged.of(texts)
         before, after = (_repeated(part, len(texts)) for part in self.single)
         inputs = Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
-        if titled and inputs.types is not None:
+        if self.titled and side == "passage" and inputs.types is not None:
             separators = np.cumsum(inputs.ids == self.pair[1][-1]) - (inputs.ids == self.pair[1][-1])  # before a token
             first = ends(inputs.lengths)[:-1]
             inputs.types[separators > np.repeat(separators[first], inputs.lengths)] = 1
@@ -137,30 +134,21 @@ class Template:
         rows = zip(titles, texts, *lengths, strict=True)
         return [[*title[:a], *between, *text[:b]] for title, text, a, b in rows]
 
-    def cut(self, first: Ragged, second: Ragged) -> tuple[Ragged, Ragged]:
-        """The texts of pairs, cut to `longest_pair`."""
-        if self.longest_pair is None:
-            return first, second
-        sizes = np.diff(first.offsets), np.diff(second.offsets)
-        lengths = longest_first(*sizes, self.longest_pair - self.extra[1])
-        return first.cut(lengths[0]), second.cut(lengths[1])
-
     def pair_lengths(self, first: Ids, second: Ids) -> Ids:
         """Tokens of pairs of texts of these lengths, special ones included, cut to `longest_pair`; of any shape."""
         lengths = first + second + self.extra[1]
         return lengths if self.longest_pair is None else np.minimum(lengths, self.longest_pair)
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
-        """Pairs (query, passage) in their special tokens; those between the two belong to the first."""
-        first, second = self.cut(first, second)
+        """Pairs (query, passage), cut to `longest_pair`, in their special tokens; those between belong to the first."""
+        if self.longest_pair is not None:
+            sizes = np.diff(first.offsets), np.diff(second.offsets)
+            lengths = longest_first(*sizes, self.longest_pair - self.extra[1])
+            first, second = first.cut(lengths[0]), second.cut(lengths[1])
         before, between, after = (_repeated(part, len(first)) for part in self.pair)
         parts = zip((before, first, between, second, after), self.types or (0, 0, 0, 0, 0), strict=True)
         inputs = Inputs.join(list(parts), self.types is not None, self.pad)
         return replace(inputs, first=np.diff(first.offsets) + len(self.pair[0]) + len(self.pair[1]))
-
-    def singles(self, texts: Texts, multiple: int = 1) -> "dict[str, Tensor]":
-        """Padded model inputs for single texts: each tensor is (texts, longest), up to a multiple of `multiple`."""
-        return self.single_inputs(Ragged.of(texts)).padded(multiple)
 
 
 def _repeated(part: tuple[int, ...], rows: int) -> Ragged:
@@ -168,7 +156,6 @@ def _repeated(part: tuple[int, ...], rows: int) -> Ragged:
 
 
 def _find(ids: list[int], part: list[int], start: int = 0) -> int:
-    """Index of a sub-list at or after `start`."""
     for i in range(start, len(ids) - len(part) + 1):
         if ids[i : i + len(part)] == part:
             return i

@@ -23,6 +23,19 @@ REFUSED = (
     "`AutoModelForSequenceClassification` refuses this folder: the classification head of its family cannot compute "
     "these scores."
 )
+OURS = """\
+```python
+from pathlib import Path
+from tandem.models.dual import {names}
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Template
+
+model, tokenizer = {load}(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
+template = Template.of(tokenizer)
+query, text = tokenizer([{texts}], add_special_tokens=False)["input_ids"]
+vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
+scores = {scores}
+```"""
 SCORE_SEGMENTS = """\
 ```python
 import torch
@@ -71,31 +84,12 @@ def front_matter(part: str, base: str | None, licence: str | None) -> str:
 
 def dual_usage(shape: DualShape, lengths: Lengths) -> str:
     """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
-    whole, query, passage = ("dual/shared",) * 3 if shape.shared else ("dual", "dual/query", "dual/passage")
+    query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
     texts = [json.dumps(shape.prompts.get(side, "") + text, ensure_ascii=False) for side, text in TEXTS]
-    ours = f"""\
-```python
-from pathlib import Path
-from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.hub import load_tokenizer
-from tandem.models.tokens import Template
-
-model, tokenizer = DualEncoder.load(Path("dual")).eval(), load_tokenizer(Path("{passage}"))
-template = Template.of(tokenizer)
-query, text = tokenizer([{", ".join(texts)}], add_special_tokens=False)["input_ids"]
-vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
-scores = dot_scores(*vectors, model.temperature)
-```"""
-    theirs = f"""\
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{whole}")
-model.max_seq_length = {passage_tokens}  # of a passage; queries were cut to {query_tokens}
-queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
-scores = model.similarity(queries, passages) / {shape.temperature}
-```"""
+    names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
+    ours = OURS.format(texts=", ".join(texts), scores="dot_scores(*vectors, model.temperature)", **names)
+    theirs = library_usage(shape, lengths, "SentenceTransformer")
     if shape.dense:  # transformers does not know them
         return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
@@ -123,23 +117,26 @@ scores = queries @ passages.T / {shape.temperature}
     return "\n\n".join([ours, theirs, plain])
 
 
-def tandem_usage(shape: DualShape) -> str:
-    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`."""
-    query, text = (json.dumps(shape.prompts.get(side, "") + text) for side, text in TEXTS)
-    folder = "dual/shared" if shape.shared else "dual/passage"
+def library_usage(shape: DualShape, lengths: Lengths, kind: str) -> str:
+    """How sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above."""
+    passage, query = (tokens + lengths.single for tokens in (lengths.passage, lengths.query))
     return f"""\
 ```python
-from pathlib import Path
-from tandem.models.dual import load_dual
-from tandem.models.hub import load_tokenizer
-from tandem.models.tokens import Template
+from sentence_transformers import {kind}
 
-model, tokenizer = load_dual(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
-template = Template.of(tokenizer)
-query, text = tokenizer([{query}, {text}], add_special_tokens=False)["input_ids"]
-vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
-scores = model.scores(*vectors)
+model = {kind}("{"dual/shared" if shape.shared else "dual"}")
+model.max_seq_length = {passage}  # of a passage; queries were cut to {query}
+queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
+scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
+
+
+def tandem_usage(shape: DualShape, _: Lengths | None = None) -> str:
+    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`."""
+    texts = ", ".join(json.dumps(shape.prompts.get(side, "") + text) for side, text in TEXTS)
+    folder = "dual/shared" if shape.shared else "dual/passage"
+    names = {"names": "load_dual", "load": "load_dual", "folder": folder}
+    return OURS.format(texts=texts, scores="model.scores(*vectors)", **names)
 
 
 def cross_usage(pooling: str, lengths: Lengths, logit: str | None) -> str:

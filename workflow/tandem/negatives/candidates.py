@@ -14,18 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.cluster.parts import Parts
 from tandem.cluster.progress import Progress, warn
+from tandem.cluster.work import Parts
 from tandem.data.collection import Collection
 from tandem.data.columns import column_writer
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import scored_depth
 from tandem.errors import UserError
-from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, keep_below, make_pool, undenoised
 from tandem.negatives.report import Report, judge_warnings
-from tandem.negatives.sources import Labels, source_name
+from tandem.negatives.sources import Entry, Labels, source_name
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.files import write_json
@@ -34,45 +33,27 @@ from tandem.store.job import Job, writing
 if TYPE_CHECKING:
     from tandem.negatives.judging import Judge
 
-Entry = tuple[str, list[str], Ids, Ids]  # query, ids, rows and scores of its documents, best first
-
 GROUP = 1024  # queries whose lists are a row group, or which are judged together for a calibration
 LISTS = "lists.parquet"  # of a part
 
 # candidates.parquet: a line per passage of a list; `with_ids` has the ids behind the rows.
 SCHEMA = pa.schema(
-    [
-        ("query_row", pa.uint32()),
-        ("passage_row", pa.uint32()),
-        ("label", pa.int8()),
-        ("rank", pa.int32()),
-        ("score", pa.float32()),
-        ("judge", pa.float32()),
-        ("source", pa.string()),
-        ("list", pa.string()),
-    ]
+    {"query_row": pa.uint32(), "passage_row": pa.uint32(), "label": pa.int8(), "rank": pa.int32()}
+    | {"score": pa.float32(), "judge": pa.float32(), "source": pa.string(), "list": pa.string()}
 )
-
 NUMBERS = ("passage_row", "rank", "score", "judge")
 
 
 def table(lists: list[TrainingList]) -> pa.Table:
     """Lists as rows of `SCHEMA`, list after list, positives first."""
-
-    def joined(name: str) -> Ids:
-        return np.concatenate([getattr(entry, name) for entry in lists])
-
-    columns = {
-        "query_row": np.repeat([entry.query for entry in lists], [len(entry.rows) for entry in lists]),
-        "passage_row": joined("rows"),
-        "label": joined("labels"),
-        "rank": joined("ranks"),
-        "score": joined("scores"),
-        "judge": joined("judged"),
-        "source": [source for entry in lists for source in entry.sources],
-        "list": [entry.kind for entry in lists for _ in entry.sources],
-    }
-    return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
+    lines = [(entry.rows, entry.labels, entry.ranks, entry.scores, entry.judged) for entry in lists]
+    columns = [
+        np.repeat([entry.query for entry in lists], [len(entry.rows) for entry in lists]),
+        *(np.concatenate(parts) for parts in zip(*lines, strict=True)),
+        [source for entry in lists for source in entry.sources],
+        [entry.kind for entry in lists for _ in entry.sources],
+    ]
+    return pa.table([pa.array(*column) for column in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
 class Pools:
@@ -91,12 +72,11 @@ class Pools:
         """The query, ids, rows and scores that the source of negatives gives."""
         yield from negatives[source_name(self.job)](self.job, self.labels, self.docs, self.queries)
 
-    def made(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
+    def pooled(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
         """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
-        params, labels = self.job.params, self.labels
+        params, labels, window = self.job.params, self.labels, (self.job.params.first_rank, self.job.params.depth)
         backfill = params.denoise.backfill if params.denoise else None
         beyond = (backfill.first_rank, backfill.depth) if backfill else None
-        window = (params.first_rank, params.depth)
         for query, ids, rows, scores in entries:
             if query in self.known and query not in self.selected:
                 continue
@@ -123,8 +103,7 @@ def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
         negatives *= max(1, len(pool.positives))
     rng = np.random.default_rng([params.seed, 1, pool.query])
     if params.labels == "judge" and denoise is not None:
-        labelled = judge_labelled(pool, negatives, denoise, rng, first)
-        if labelled is not None:
+        if (labelled := judge_labelled(pool, negatives, denoise, rng, first)) is not None:
             yield labelled
         return
     if denoise is None or denoise.hybrid:
@@ -157,10 +136,9 @@ def write_part(
 
 
 def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Json], int]:
-    """Write this job's parts that are missing; a part's queries are judged together.
+    """Write this job's parts that are missing; the facts of its parts by number, and how many queries the source lacks.
 
-    Returns:
-        The facts of its parts by number, and how many queries the source lacks.
+    A part's queries are judged together.
     """
 
     @cache
@@ -183,7 +161,7 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
 
             def write(folder: Path, entries: list[Entry] = entries) -> Json:
                 report = Report(job.params.negatives, job.params.denoise)
-                return write_part(folder, list(pools.made(entries, report)), judge(), job.params, report)
+                return write_part(folder, list(pools.pooled(entries, report)), judge(), job.params, report)
 
             facts[number] = parts.facts(number) or parts.write(number, write)
             progress.add(len(entries))
@@ -205,10 +183,9 @@ def run(job: Job[CandidatesParams]) -> None:
         report.add(part["report"], scores)
     if not report.lists:
         parts.remove()
-        raise UserError(
-            f"candidates {job.key}: no query has a positive and a negative ({report.queries} queries have a "
-            f"positive, {report.without_run} no run); widen candidates.depth or relax denoise and below_positive"
-        )
+        problem = f"({report.queries} queries have a positive, {report.without_run} no run)"
+        remedy = "widen candidates.depth or relax denoise and below_positive"
+        raise UserError(f"candidates {job.key}: no query has a positive and a negative {problem}; {remedy}")
     with writing(job) as draft:
         with column_writer(draft.path("candidates.parquet"), SCHEMA, NUMBERS) as writer:
             lines = np.array([lines for part in facts.values() for lines in part["lines"]])

@@ -22,11 +22,7 @@ from tandem.store.job import Job
 
 @dataclass(frozen=True)
 class Calibration:
-    """σ(slope · x + intercept) of a mean logit x.
-
-    Attributes:
-        positives, others: the numbers of dev pairs that it was fitted to.
-    """
+    """σ(slope · x + intercept) of a mean logit x, fitted to so many positives and others of dev."""
 
     slope: float
     intercept: float
@@ -44,13 +40,14 @@ class Judge:
         use_workers(job.execution.workers)
         self.judges = open_judges(job)
         self.calibration: Calibration | None = None
-        if "calibration" in job.inputs:
-            self.calibration = calibrated(dev_pools(job, docs, queries), self.judges, job.key)
-
-    @property
-    def facts(self) -> Json:
-        """What the manifest says."""
-        return {"calibration": asdict(self.calibration)} if self.calibration else {}
+        self.facts: Json = {}  # for the manifest
+        if "calibration" in job.inputs:  # a run of dev, whose pools follow the rules of the training queries'
+            params = job.params.model_copy(update={"split": "dev", "queries": None, "below_positive": None})
+            inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
+            inputs["run"] = job.inputs["calibration"]
+            pools = Pools(replace(job, params=params, inputs=inputs), docs, queries)
+            self.calibration = calibrated(pools.pooled(pools.source(), Report(None)), self.judges, job.key)
+            self.facts["calibration"] = asdict(self.calibration)
 
     def __call__(self, group: list[Pool]) -> None:
         """Give each pool the probabilities of its window's passages and of its positives."""
@@ -60,14 +57,6 @@ class Judge:
             logits = mean_logit(self.judges, *pairs(group))
             probabilities = probability(fit.slope * logits + fit.intercept).astype(np.float32)
         give(group, probabilities)
-
-
-def dev_pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> Iterator[Pool]:
-    """The pools of the dev queries, by the rules of the training queries' and the run `calibration`."""
-    params = job.params.model_copy(update={"split": "dev", "queries": None, "below_positive": None})
-    inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
-    pools = Pools(replace(job, params=params, inputs=inputs | {"run": job.inputs["calibration"]}), docs, queries)
-    return pools.made(pools.source(), Report(None))
 
 
 def calibrated(source: Iterator[Pool], judges: list[PairScores], label: str) -> Calibration:

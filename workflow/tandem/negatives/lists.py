@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem.config.candidates import Below, Denoising
+from tandem.config.models import Below, Denoising
 from tandem.data.text import similarity, token_trigrams
 from tandem.models.ragged import Ids, Ragged
 
@@ -48,7 +48,6 @@ class Pool:
     source: str = "run"
 
     def __post_init__(self) -> None:
-        """Nothing is judged yet."""
         self.judged, self.judged_positives = unknown(len(self.rows)), unknown(len(self.positives))
         self.far = np.ones(len(self.rows), bool)
 
@@ -86,32 +85,25 @@ def make_pool(
     relevant = np.isin(rows, positives)
     duplicate = _duplicates(rows, positives, texts, near_duplicates) & ~relevant
     literal = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
+    reasons = {"known positive": relevant, "duplicate of a positive": duplicate}
+    reasons |= {"literal match": literal} if literal.any() else {}
     keep = ~relevant & ~duplicate & ~literal
     inside = (ranks >= window[0]) & (ranks <= window[1])
     first, last = backfill or (1, 0)
     outside = keep & (ranks >= first) & (ranks <= last) & ~inside
+    positive_scores = unknown(len(positives))
+    at, places = np.nonzero(positives[:, None] == rows[:scored])
+    positive_scores[at] = scores[places]
     return Pool(
         query=query,
         positives=positives,
         rows=rows[keep & inside],
         ranks=ranks[keep & inside],
         scores=scores[keep & inside],
-        positive_scores=_scores_of(positives, rows[:scored], scores[:scored]),
+        positive_scores=positive_scores,
         beyond=(rows[outside], ranks[outside], scores[outside]),
-        dropped={
-            "known positive": int((relevant & inside).sum()),
-            "duplicate of a positive": int((duplicate & inside).sum()),
-        }
-        | ({"literal match": int((literal & inside).sum())} if literal.any() else {}),
+        dropped={name: int((why & inside).sum()) for name, why in reasons.items()},
     )
-
-
-def _scores_of(positives: Ids, rows: Ids, scores: Ids) -> Ids:
-    """The run's score of each positive, NaN for those that it lacks."""
-    values = unknown(len(positives))
-    at, ranks = np.nonzero(positives[:, None] == rows)
-    values[at] = scores[ranks]
-    return values
 
 
 def keep_below(pool: Pool, below: Below, judged: bool) -> None:
@@ -119,10 +111,8 @@ def keep_below(pool: Pool, below: Below, judged: bool) -> None:
 
     A negative scores at most s - (1 - share) |s|, which is share · s for s > 0 (TopK-PercPos), or s - margin
     (TopK-MarginPos). s is the lowest score of the positives that have one, as in sentence-transformers'
-    `mine_hard_negatives`. Where none has one, the run ranks all passages above the positives: all are barred.
-
-    Args:
-        judged: compare the judge's probabilities instead of the run's scores.
+    `mine_hard_negatives`. Where none has one, the run ranks all passages above the positives: all are barred. If
+    `judged`, the judge's probabilities are compared instead of the run's scores.
     """
     own, positives = (pool.judged, pool.judged_positives) if judged else (pool.scores, pool.positive_scores)
     lowest = positives[np.isfinite(positives)].min(initial=np.inf).astype(np.float64)
@@ -159,8 +149,7 @@ class TrainingList:
 
     Attributes:
         kind: `undenoised` or `denoised`.
-        query: row of the query.
-        rows: passage rows.
+        query, rows: of the query and of passages.
         labels: 1 for positives.
         ranks: rank in the run, 0 for a passage that was not taken from it.
         scores: the run's scores, NaN for none.

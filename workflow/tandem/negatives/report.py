@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tandem.config.candidates import Denoising
+from tandem.config.models import Denoising
 from tandem.models.ragged import Ids
 from tandem.negatives.lists import Pool, TrainingList
 from tandem.stages.base import Json

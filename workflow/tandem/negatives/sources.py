@@ -14,7 +14,6 @@ from tandem.models.ragged import Ids
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
 
-NAMES = {"qrels": "qrels", "answers": "answer", "judge": "judge"}  # `labels` → the origin of a positive
 RANDOM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
 
 
@@ -29,7 +28,8 @@ class Labels:
     def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
         collection, params = Collection(job.inputs["dataset"]), job.params
         self.labels, self.docs, self.least_grade = params.labels, docs, params.least_grade
-        self.name, self.ignore_identical_ids = NAMES[params.labels], params.ignore_identical_ids
+        self.ignore_identical_ids = params.ignore_identical_ids
+        self.name = "answer" if params.labels == "answers" else params.labels  # the origin of a positive
         self.window = slice(params.first_rank - 1, params.depth)
         self.qrels = collection.qrels(params.split) if self.labels == "qrels" else {}
         self.queries = list(self.qrels) if self.labels == "qrels" else list(collection.queries(params.split))
@@ -61,15 +61,16 @@ def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     match, run = job.inputs["match"], job.inputs["run"]
     if Path(match.upstream["run"]).name != run.key:
         raise UserError(f"candidates: {match.folder} has matched {match.upstream['run']}; expected {run.folder}")
-    matches = pq.read_table(match.path("matches.parquet"), columns=["query_id", "doc_id", "relevant"])
-    relevant = matches.filter(np.asarray(matches["relevant"]))
+    hit = [("relevant", "==", True)]
+    hits = pq.read_table(match.path("matches.parquet"), columns=["query_id", "doc_id"], filters=hit)
     documents: dict[str, set[str]] = {}
-    for query, doc in zip(relevant["query_id"].to_pylist(), relevant["doc_id"].to_pylist(), strict=True):
+    for query, doc in zip(*(column.to_pylist() for column in hits.columns), strict=True):
         documents.setdefault(query, set()).add(doc)
     return documents
 
 
-Ranked = Iterator[tuple[str, list[str], Ids, Ids]]  # query, ids, rows and scores of its documents, best first
+Entry = tuple[str, list[str], Ids, Ids]  # query, ids, rows and scores of its documents, best first
+Ranked = Iterator[Entry]
 
 
 def source_name(job: Job[CandidatesParams]) -> str:

@@ -8,11 +8,11 @@ pairs at a time; scores are written as they come.
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice, pairwise
-from pathlib import Path
 
 import numpy as np
 
 from tandem.cluster.progress import Progress
+from tandem.cluster.work import spans
 from tandem.data.runs import iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
@@ -51,7 +51,11 @@ def run(job: Job[TeacherParams]) -> None:
             parts = scores_of_judges(open_judges(job), lists, progress)
         else:
             parts = scores_of_run(job, job.inputs["run"], lists, progress)
-        scores = write_scores(draft.path("scores.npy"), rows, parts)
+        scores = np.lib.format.open_memmap(draft.path("scores.npy"), mode="w+", dtype=np.float32, shape=(rows,))
+        scores[:] = np.nan
+        for at, values in parts:
+            scores[at] = values
+        scores.flush()
         draft.facts |= count(scores, lists)
         if not draft.facts["scored"]:
             names = " and ".join(str(job.inputs[role].folder) for role in runs)
@@ -61,20 +65,14 @@ def run(job: Job[TeacherParams]) -> None:
 
 def scores_of_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[Part]:
     """The cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
-    for part in groups(lists):
-        yield part, mean_logit(judges, *lists.pairs(part.start, part.stop), progress)
-
-
-def groups(lists: Lists) -> Iterator[slice]:
-    """The rows of candidates.parquet, `GROUP` at a time."""
-    for start in range(0, len(lists.passages), GROUP):
-        yield slice(start, min(start + GROUP, len(lists.passages)))
+    for part in spans(len(lists.passages), GROUP):
+        yield slice(part.start, part.stop), mean_logit(judges, *lists.pairs(part.start, part.stop), progress)
 
 
 def requests(job: Job[TeacherParams]) -> Requests:
     """The pairs that the cross-encoders score."""
     lists, teachers = read_lists(job.inputs["candidates"].path("candidates.parquet")), open_judges(job)
-    for part in groups(lists):
+    for part in spans(len(lists.passages), GROUP):
         for teacher in teachers:
             yield teacher, *lists.pairs(part.start, part.stop)
 
@@ -134,18 +132,7 @@ def lookup(targets: Ids, keys: Ids, scores: Ids) -> Ids:
     """The score of each target key, NaN for none; the keys may stand in any order."""
     order = np.argsort(keys)
     at = order[np.searchsorted(keys, targets, sorter=order).clip(max=len(keys) - 1)]
-    values: Ids = np.where(keys[at] == targets, scores[at], np.float32("nan"))
-    return values
-
-
-def write_scores(path: Path, rows: int, parts: Iterator[Part]) -> Ids:
-    """Write the scores in place, part by part; returns them, memory-mapped."""
-    scores = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows,))
-    scores[:] = np.nan
-    for at, values in parts:
-        scores[at] = values
-    scores.flush()
-    return scores
+    return np.where(keys[at] == targets, scores[at], np.float32("nan"))
 
 
 def count(scores: Ids, lists: Lists) -> dict[str, int | float]:

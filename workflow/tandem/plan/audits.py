@@ -1,29 +1,26 @@
 """The audits that papers' tables need: similar queries, false negatives, and the labels that follow from them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tandem.data.splits import order
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of
-from tandem.plan.datasets import dataset, make_dataset, reported_split, splits
+from tandem.plan.datasets import dataset, make_dataset, may_have_split, reported_split, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
-from tandem.plan.rerankers import llm_stage
-from tandem.plan.runs import embedded_queries, run
+from tandem.plan.runs import llm_stage, run
+from tandem.plan.searches import encoded
 from tandem.store.files import fingerprint
+
+# Blocks of the configuration whose entries judge, and those that are systems besides.
+JUDGES = ("models", "rerankers", "ensembles")
+SYSTEMS = (*JUDGES, "encoders", "sparse", "runs", "fusions", "pipelines", "aggregations", "scorers", "llm_rerankers")
 
 
 def is_trainable(ctx: Context, data: str) -> bool:
     """Whether the configuration's models can be trained for a dataset."""
-    known = splits(ctx, ctx.settings.train_on or data)
-    return known is None or "train" in known
-
-
-JUDGES = ("models", "rerankers", "ensembles")  # blocks whose entries judge, and those that are systems besides
-SYSTEMS = (
-    *JUDGES, "encoders", "sparse", "runs", "fusions", "pipelines", "aggregations", "scorers", "llm_rerankers"
-)  # fmt: skip
+    return may_have_split(ctx, ctx.settings.train_on or data, "train")
 
 
 def check_names(ctx: Context) -> None:
@@ -65,43 +62,38 @@ def audit_retriever(ctx: Context, data: str) -> str | None:
 
 def audited_systems(ctx: Context, data: str) -> list[str]:
     """The runs of `audits.systems` that are available."""
-    systems, trainable = ctx.settings.audits.systems, is_trainable(ctx, data)
-    return [name for name in systems if all(_is_available(ctx, part, trainable) for part in name.split("+"))]
+    trainable = is_trainable(ctx, data)
+    return [name for name in ctx.settings.audits.systems if _is_available(ctx, name, trainable)]
 
 
-def _is_available(ctx: Context, part: str, trainable: bool) -> bool:
-    """Whether a part of a system is available: models only if they can be trained, fusions if all their runs are."""
+def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
+    """Whether a system is available: models only if they can be trained, fusions if all their runs are."""
     settings = ctx.settings
-    needed: list[str] | None = None
-    if combined := settings.fusions.get(part) or settings.pipelines.get(part):
-        needed = [name for system in combined.of for name in system.split("+")]
-    elif part in settings.ensembles:
-        needed = list(settings.ensembles[part].of)
-    elif part in settings.aggregations:
-        entry = settings.aggregations[part]
-        needed = [*entry.of.split("+"), *([entry.by] if entry.by else [])]
-    if needed is not None:
-        return all(_is_available(ctx, name, trainable) for name in needed)
-    if ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers, **settings.llm_rerankers}:
-        return True
-    return trainable and ctx.model_name(part.partition("@")[0]) in settings.models
-
-
-def _judges(
-    ctx: Context, data: str, own: Sequence[str] | None = None, where: str = "audits.judges"
-) -> dict[str, Stage]:
-    return judges(ctx, audit_judges(ctx, data, own), where, data, CROSS_PARTS)
+    for part in system.split("+"):
+        needed: list[str] = []
+        if combined := settings.fusions.get(part) or settings.pipelines.get(part) or settings.ensembles.get(part):
+            needed = list(combined.of)
+        elif aggregation := settings.aggregations.get(part):
+            needed = [aggregation.of, *([aggregation.by] if aggregation.by else [])]
+        elif ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers, **settings.llm_rerankers}:
+            continue
+        elif not trainable or ctx.model_name(part.partition("@")[0]) not in settings.models:
+            return False
+        if not all(_is_available(ctx, name, trainable) for name in needed):
+            return False
+    return True
 
 
 def similar_queries(ctx: Context, data: str) -> Stage:
     """The audit of training queries that are similar to others."""
     entry = ctx.settings.audits.similar_queries
     where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
-    upstream = {"dataset": dataset(ctx, data), **_judges(ctx, data, entry.judges, where)}
+    judged = judges(ctx, audit_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
+    upstream = {"dataset": dataset(ctx, data), **judged}
     others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=order)
     if retriever := audit_retriever(ctx, data):
         for split in ("train", *others):
-            upstream[f"vectors.{split}"] = embedded_queries(ctx, retriever, split, "audits.retriever", data)
+            upstream[f"vectors.{split}"] = encoded(ctx, "embeddings", retriever, "audits.retriever", data, split)
     params = {**json_of(entry, without=("judges",)), "splits": others, **ctx.scoring}
     return ctx.stage("similar_queries", data, "similar", params, upstream)
 
@@ -115,7 +107,8 @@ def plan_dissimilar(ctx: Context, name: str, of: str) -> Stage:
 def false_negatives(ctx: Context, data: str) -> Stage:
     """The audit of unlabelled passages that a judge finds relevant."""
     split = reported_split(ctx, data)
-    upstream = {"dataset": dataset(ctx, data), **audited_runs(ctx, split, data), **_judges(ctx, data)}
+    upstream = {"dataset": dataset(ctx, data), **audited_runs(ctx, split, data)}
+    upstream |= judges(ctx, audit_judges(ctx, data), "audits.judges", data, CROSS_PARTS)
     params = {**json_of(ctx.settings.audits.false_negatives, without=("sheet",)), "split": split, **ctx.scoring}
     return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
 
@@ -153,3 +146,11 @@ def judge_llm(ctx: Context, data: str) -> Stage:
     params |= {"split": split, "seed": ctx.settings.seed}
     upstream = {"dataset": dataset(ctx, data), "pool": pool, **audited_runs(ctx, split, data)}
     return ctx.stage("judge_llm", data, pool.name, params, upstream, execution)
+
+
+AUDITS: dict[str, Callable[[Context, str], Stage]] = {
+    "similar_queries": similar_queries,
+    "false_negatives": false_negatives,
+    "relabel": relabel,
+    "judge_llm": judge_llm,
+}

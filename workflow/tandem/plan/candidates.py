@@ -1,8 +1,7 @@
 """Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
 
-from tandem.config.candidates import Candidates, Draw
 from tandem.config.losses import Distil
-from tandem.config.models import ModelEntry
+from tandem.config.models import Candidates, Draw, ModelEntry
 from tandem.config.training import Train
 from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
@@ -34,8 +33,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
         if more.also:
             raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")
     for place, each in {"candidates": lists, **{f"candidates.also.{i}": it for i, it in enumerate(lists.also)}}.items():
-        _check_labels(f"{at}.{place}", each)
-        _check_below(f"{at}.{place}", each)
+        _check_judging(f"{at}.{place}", each)
         _check_size(ctx, at, place, each, entry.train.list_size)
 
 
@@ -51,29 +49,25 @@ def _check_distil(at: str, train: Train, distil: Distil) -> None:
             raise UserError(f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from")
 
 
-def _check_labels(at: str, lists: Candidates) -> None:
-    """What labels need: a run to find answers in, a judge that names positives."""
-    denoise = lists.denoise
-    if lists.labels == "judge" and (denoise is None or denoise.positive_above is None or denoise.hybrid):
+def _check_judging(at: str, lists: Candidates) -> None:
+    """What labels need, a run to find answers in or a judge of positives; what positive-aware mining needs, scores."""
+    denoise, below = lists.denoise, lists.below_positive
+    by_judge, without_scores = lists.labels == "judge", is_source(lists.from_) or lists.from_ == "given"
+    if by_judge and (denoise is None or denoise.positive_above is None or denoise.hybrid):
         raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
     if lists.labels != "qrels" and lists.least_grade > 1:
         raise UserError(f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades")
-    if lists.labels == "judge" and denoise and denoise.backfill:
+    if by_judge and denoise and denoise.backfill:
         raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
-    if denoise and denoise.calibrate and (lists.labels != "qrels" or is_source(lists.from_) or lists.from_ == "given"):
+    if denoise and denoise.calibrate and (lists.labels != "qrels" or without_scores):
         raise UserError(f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come")
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
-
-
-def _check_below(at: str, lists: Candidates) -> None:
-    """Positive-aware mining needs a positive and scores of both."""
-    below, denoise = lists.below_positive, lists.denoise
     if below is None:
         return
-    if lists.labels == "judge":
+    if by_judge:
         raise UserError(f"{at}.below_positive: labels is judge, so there is no positive to compare with; leave it out")
-    if below.by is None and (is_source(lists.from_) or lists.from_ == "given"):
+    if below.by is None and without_scores:
         raise UserError(f"{at}.below_positive: {lists.from_} has no scores of positives; say by: a cross-encoder")
     if below.by and denoise and denoise.by != below.by:
         names = f"{', '.join(below.by)}, but denoise.by is {', '.join(denoise.by)}"
@@ -186,7 +180,12 @@ def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str)
     where, names = f"{at}.train.distil.from", list(distil.from_)
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     crosses = [name for name in names if scores_pairs(ctx, name)]
-    runs = [_teaching_run(ctx, name, where, data) for name in names if name not in crosses]
+    known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given", "encoder"]
+    runs = []
+    for name in (name for name in names if name not in crosses):
+        if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
+            raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
+        runs.append(run(ctx, name, "train", where, data))
     if crosses:
         upstream |= judges(ctx, crosses, where, data, CROSS_PARTS)
     if len(runs) == len(names) == 1 and distil.normalize in (None, "none"):
@@ -212,14 +211,6 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
         own = [weight / count for weight, count in members for _ in range(count)]  # an ensemble's members share its own
         params["weights"] = own + [weight for name, weight in weights if name not in crosses]
     return params
-
-
-def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
-    """The run of a teacher that is no cross-encoder."""
-    known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given", "encoder"]
-    if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
-        raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
-    return run(ctx, name, "train", where, data)
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:

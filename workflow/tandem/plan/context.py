@@ -13,9 +13,8 @@ from typing import Any
 
 from tandem.config.base import Model
 from tandem.config.datasets import Dataset
-from tandem.config.execution import Training
 from tandem.config.models import ModelEntry
-from tandem.config.settings import Settings
+from tandem.config.settings import Settings, Training
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import JSON, Stage, Stages
 from tandem.registry import Registry, plugins_behind
@@ -38,10 +37,10 @@ def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> JSON:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every text in parameters, however deep."""
+    """Every text in a value, however deep."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
             yield from strings(item)
 
@@ -204,9 +203,8 @@ class Context:
 
     def is_sparse(self, system: str) -> bool:
         """Whether an expression names BM25 or a variant of it."""
-        return system not in self.settings.models and (
-            system.partition(".")[0] == "bm25" or system in self.settings.sparse
-        )
+        is_bm25 = system.partition(".")[0] == "bm25" or system in self.settings.sparse
+        return is_bm25 and system not in self.settings.models
 
 
 def start_of(entry: ModelEntry, part: str) -> str:

@@ -1,7 +1,8 @@
-"""Datasets as stages, which splits they have, and what is reported on them: the split, the depth, the measures."""
+"""Datasets as stages: their splits, what is reported on them (split, depth, measures), and ours for a paper's."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from tandem.config.datasets import (
     QRELS_FILES,
@@ -15,9 +16,11 @@ from tandem.config.datasets import (
     Unlabelled,
     Windows,
 )
+from tandem.config.settings import Settings
 from tandem.data.splits import UNLABELLED, VALIDATED, qrels_files
 from tandem.errors import Unavailable, UserError, printable
-from tandem.plan.context import Context, json_of
+from tandem.evaluation.layouts import Layout, names_dataset
+from tandem.plan.context import Context, json_of, strings
 from tandem.plan.graph import JSON, Stage
 from tandem.store.files import fingerprint
 
@@ -103,18 +106,9 @@ def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     """The files that are read of a folder, plain or packed; None, all, of a source that does not say which."""
     if not (entry.reads or entry.file_keys):
         return None
-    names = [*entry.reads, *(name for key in entry.file_keys for name in _names(getattr(entry, key)))]
+    names = [*entry.reads, *(name for key in entry.file_keys for name in strings(getattr(entry, key)))]
     patterns = (pattern for name in names for pattern in (name, f"{name}.gz"))
     return sorted({path for pattern in patterns for path in [folder / pattern, *folder.glob(pattern.lstrip("/"))]})
-
-
-def _names(value: object) -> list[str]:
-    """The texts in a value: of a file, or of several in a list or by split."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [name for part in value for name in _names(part)]
-    return [value] if isinstance(value, str) else []
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:
@@ -160,7 +154,16 @@ def draw_missing_dev(ctx: Context) -> None:
     dataset's parameters, and so in the lineage of every number. An entry that sets the key, if to null, is left as it
     is.
     """
-    for name in dict.fromkeys(needing_dev(ctx)):
+    settings = ctx.settings
+    choices = [
+        *(settings.bm25.tune.split for variant in settings.sparse.values() if variant.tuned),
+        *(fusion.tune.split for fusion in settings.fusions.values() if fusion.is_tuned),
+        *(pipeline.split for pipeline in settings.pipelines.values()),
+    ]
+    trainings = [(model, model.train) for model in settings.models.values()]
+    needing = [ctx.trained_on(model) for model, train in trainings if train.choose == "dev" or train.validate_every]
+    needing += [settings.dataset] if VALIDATED in choices else []
+    for name in dict.fromkeys(needing):
         entry = ctx.datasets.get(name)
         if entry is None or entry.relevance != "qrels" or "dev_from_train" in entry.model_fields_set:
             continue
@@ -177,26 +180,15 @@ def draw_missing_dev(ctx: Context) -> None:
         )
 
 
-def needing_dev(ctx: Context) -> Iterator[str]:
-    """Names of the datasets on whose dev queries something of the configuration is chosen."""
-    settings = ctx.settings
-    for model in settings.models.values():
-        if model.train.choose == "dev" or model.train.validate_every is not None:
-            yield ctx.trained_on(model)
-    choices = [
-        *(settings.bm25.tune.split for entry in settings.sparse.values() if entry.tuned),
-        *(entry.tune.split for entry in settings.fusions.values() if entry.is_tuned),
-        *(entry.split for entry in settings.pipelines.values()),
-    ]
-    if VALIDATED in choices:
-        yield settings.dataset
+def may_have_split(ctx: Context, name: str, split: str) -> bool:
+    """Whether a dataset has a split, or nobody knows."""
+    return (known := splits(ctx, name)) is None or split in known
 
 
 def require_split(ctx: Context, name: str, split: str, what: str) -> None:
     """Refuse what needs a split that a dataset is known to lack."""
-    known = splits(ctx, name)
-    if known is not None and split not in known:
-        have = ", ".join(sorted(known)) or "none"
+    if not may_have_split(ctx, name, split):
+        have = ", ".join(sorted(splits(ctx, name) or ())) or "none"
         hint = "; name another dataset with train_on" if split == "train" else ""
         raise Unavailable(f"{what} on split {split}, but dataset {name} has {have}{hint}")
 
@@ -217,6 +209,11 @@ def run_depth(ctx: Context, split: str, name: str) -> int:
     passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
     entry = ctx.dataset_entry(name)
     return passages * (entry.factor if isinstance(entry, Windows) else 1)  # several windows of a document may be found
+
+
+def searched(ctx: Context, split: str, name: str) -> JSON:
+    """What all searches have: the split, and how deep runs on it go."""
+    return {"split": split, "depth": run_depth(ctx, split, name)}
 
 
 def cutoff(measure: str) -> int:
@@ -246,3 +243,55 @@ def measures(ctx: Context, name: str) -> list[str]:
             return shallow
         raise UserError(f"datasets.{name}.measures: {own[0]} looks deeper than the runs go ({depth}); raise depth.test")
     return [measure for measure in score.usual if is_measurable(ctx, measure, name)]
+
+
+def searched_for(
+    named: str, stand_in: str | Mapping[str, str] | None, configured: str, of_table: Collection[str], otherwise: str
+) -> str:
+    """Our dataset for one that a paper names, each as the catalogue does.
+
+    `stand_in: squad` puts one dataset for all of a paper's, `stand_in: {msmarco: squad}` one for each. What it does not
+    name is searched where the paper does if the configured dataset is one of the table's own, else on the configured.
+
+    Args:
+        configured: the configuration's `dataset`.
+        of_table: every dataset that the table names.
+        otherwise: where none of these decides.
+    """
+    if isinstance(stand_in, str):
+        return stand_in
+    if stand_in and named in stand_in:
+        return stand_in[named]
+    return named if configured in of_table else otherwise
+
+
+class StandIns:
+    """The stand-ins of one configuration for the datasets of one layout."""
+
+    def __init__(self, settings: Settings, datasets: Mapping[str, Dataset], layout: Layout) -> None:
+        self.stand_in, self.dataset, self.train_on = settings.stand_in, settings.dataset, settings.train_on
+        self.datasets, self.layout = datasets, layout
+
+    def collection(self, dataset: str) -> str:
+        """The collection that a dataset is, as the layout names it.
+
+        Queries without labels make no other collection of one, nor does what the layout says is the same.
+        """
+        while isinstance(entry := self.datasets.get(dataset), Unlabelled):
+            dataset = entry.of
+        return next((name for name, others in self.layout.same.items() if dataset in others), dataset)
+
+    def searched(self, named: str, otherwise: str = "") -> str:
+        """Our dataset for one that the layout names, if any; `otherwise` is the default, else the configured one."""
+        if not named:
+            return self.dataset
+        configured = self.collection(self.dataset)
+        ours = searched_for(named, self.stand_in, configured, self.layout.datasets, otherwise or self.dataset)
+        return self.dataset if ours == named == configured else ours
+
+    def changed(self, changes: Mapping[str, Any]) -> JSON:
+        """A row's changes of the configuration, the datasets among them replaced by those that stand in."""
+        return {
+            path: self.searched(value, self.train_on or "") if value and names_dataset(path) else value
+            for path, value in changes.items()
+        }

@@ -9,12 +9,13 @@ from typing import get_args
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
 from tandem.errors import Unavailable, UserError
-from tandem.models.weights import weights_digest
+from tandem.models.heads import check_reranker
+from tandem.models.hub import weights_digest
 from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.sizes import check_lengths
-from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, pretrained, published_entry, towers
+from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, folder_of, pretrained, published_entry, towers
 from tandem.store.files import sha256_once
 
 
@@ -127,13 +128,13 @@ def dual_encoder(ctx: Context, system: str, where: str) -> Stage:
     return ctx.model(system, where, DUAL_PARTS) if name is None else untrained(ctx, name)
 
 
-def encoded(ctx: Context, kind: str, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
-    """The stage of a kind that encodes passages or queries of a dataset by a dual encoder, trained or not."""
-    model = dual_encoder(ctx, system, where)
-    # By the system's name: an equal model of another variant may have lent the stage its own.
-    read = tokens_to_read(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
-    upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
-    return ctx.stage(kind, data, f"{model.name}.{label}", params, upstream, ctx.execution("attention", "compile"))
+def plan_reranker(ctx: Context, name: str) -> Stage:
+    """The stage that makes a published cross-encoder one of the project's; its files are pinned as an encoder's are."""
+    entry = ctx.settings.rerankers[name]
+    if entry.source != "hub":
+        check_reranker(folder_of(entry))
+    start = encoder(ctx, name)
+    return ctx.stage("reranker", start.dataset, start.name, {}, {"encoder": start})
 
 
 def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tuple[str, ...]) -> dict[str, Stage]:

@@ -1,44 +1,19 @@
-"""Runs made of other runs: fusions (`fusions:`), the best of several (`pipelines:`), and runs over windows of long
-documents (`aggregations:`).
-
-The functions take the stages of the runs that they combine; `runs` plans those.
-"""
+"""What `fusions:`, `pipelines:`, `aggregations:` and `ensembles:` say, and whether it is right; see `runs`."""
 
 from math import comb, isclose, isfinite
 
 from tandem.config.datasets import Windows
-from tandem.config.retrieval import METHODS, Aggregation, Fusion
+from tandem.config.retrieval import METHODS, Fusion
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest, printable
-from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, require_name
-from tandem.plan.datasets import cutoff, dataset, measures, reported_split, run_depth
-from tandem.plan.encoders import judges
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.context import CROSS_PARTS, Context, json_of, require_name
+from tandem.plan.datasets import cutoff, measures, reported_split, run_depth
+from tandem.plan.graph import JSON
 
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
 RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "pipelines", "rerankers", "llm_rerankers")
-
-
-def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuning_runs: list[Stage] | None) -> Stage:
-    """The stage that fuses runs on a split; `tuning_runs` are the same on the split that an entry is tuned on."""
-    entry = ctx.settings.fusions[name]
-    params: JSON = {"method": entry.method, "depth": fusion_depth(ctx, name, split, data), "split": split}
-    params |= _others(entry)
-    upstream = _sources(ctx, data, runs)
-    if tuning_runs is not None:
-        tune_upstream, tune_split = _sources(ctx, data, tuning_runs), entry.tune.split
-        upstream["tuned"] = ctx.stage(
-            "tune_fusion", data, f"{name}.{tune_split}", tuning(ctx, name, data), tune_upstream
-        )
-    elif key := entry.method_keys.tuned:
-        params |= json_of(entry, key)
-    return ctx.stage("fuse", data, f"{name}.{split}", params, upstream)
-
-
-def _sources(ctx: Context, data: str, runs: list[Stage]) -> dict[str, Stage]:
-    return {"dataset": dataset(ctx, data), **{f"run.{at}": run for at, run in enumerate(runs)}}
 
 
 def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
@@ -59,16 +34,20 @@ def tuning(ctx: Context, name: str, data: str) -> JSON:
     if labelled.relevance == "answers":
         problem = f"{at}.{method.tuned} is null: to be tuned, but dataset {data} has answers and no qrels"
         raise Unavailable(f"{problem}; set it")
-    depth = fusion_depth(ctx, name, split, data)
-    if cutoff(measure) > depth:
-        problem = f"{at}.tune.measure: {measure} looks deeper than the {depth} passages of a query on {split}"
-        raise UserError(f"{problem}; raise depth.{split}" + (f" and {at}.depth" if entry.depth else ""))
+    depth, own = fusion_depth(ctx, name, split, data), f" and {at}.depth" if entry.depth else ""
+    _require_deep(f"{at}.tune.measure", measure, depth, split, own)
     params: JSON = {"method": entry.method, "depth": depth, "split": split, "measure": measure}
-    params |= json_of(entry.tune, method.candidates) | _others(entry)
+    params |= json_of(entry.tune, method.candidates) | other_keys(entry)
     return params | {"ignore_identical_ids": labelled.ignore_identical_ids}
 
 
-def _others(entry: Fusion) -> JSON:
+def _require_deep(where: str, measure: str, depth: int, split: str, more: str = "") -> None:
+    if cutoff(measure) > depth:
+        problem = f"{where}: {measure} looks deeper than the {depth} passages of a query on {split}"
+        raise UserError(f"{problem}; raise depth.{split}{more}")
+
+
+def other_keys(entry: Fusion) -> JSON:
     """The keys beside the tuned one that the method looks at."""
     return {key: getattr(entry, key) for key in entry.method_keys.others}
 
@@ -125,9 +104,7 @@ def choice(ctx: Context, name: str, data: str) -> JSON:
     if labelled.relevance == "answers":
         raise Unavailable(f"{at}: a system is chosen by qrels, but dataset {data} has answers")
     depth = run_depth(ctx, entry.split, data)
-    if cutoff(entry.measure) > depth:
-        problem = f"{at}.measure: {entry.measure} looks deeper than the {depth} passages of a query on {entry.split}"
-        raise UserError(f"{problem}; raise depth.{entry.split}")
+    _require_deep(f"{at}.measure", entry.measure, depth, entry.split)
     params = {"measure": entry.measure, "split": entry.split, "depth": depth, "depths": depths(ctx, name)}
     return params | {"ignore_identical_ids": labelled.ignore_identical_ids}
 
@@ -165,34 +142,6 @@ def documents_of(ctx: Context, name: str) -> str:
         problem = f"aggregations.{name}.windows is {printable(windows)}, which is no dataset of source windows"
         raise UserError(f"{problem}{nearest(windows, list(known))}")
     return known[windows].of
-
-
-def aggregate(ctx: Context, name: str, split: str, data: str, run: Stage) -> Stage:
-    """The stage that aggregates a run over windows to a run over the documents of `data`."""
-    entry = ctx.settings.aggregations[name]
-    params = {**_aggregation(entry), "depth": run_depth(ctx, split, data), "split": split}
-    if entry.method in MISSING:
-        # A sum over hundreds of lowest scores would be about the length of a document.
-        params["missing"] = entry.missing or ("zero" if entry.method == "sum" else "lowest")
-    upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": run}
-    return ctx.stage("aggregate", data, f"{name}.{split}", params, upstream)
-
-
-def rerank_windows(ctx: Context, name: str, split: str, data: str, run: Stage) -> Stage:
-    """The stage that scores the windows of a run's documents by a cross-encoder, or an ensemble."""
-    entry, at = ctx.settings.aggregations[name], f"aggregations.{name}"
-    params = {**_aggregation(entry), **reranking(ctx, split, data), "split": split}
-    require_depth(run, params["depth"], "rerank.depth")
-    # Most logits are negative: their sum would be the lower the more windows a document has.
-    params["scores"] = entry.scores or ("probability" if entry.method == "sum" else "raw")
-    upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": run}
-    upstream |= judges(ctx, [entry.by or ""], f"{at}.by", entry.windows, CROSS_PARTS)
-    return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
-
-
-def _aggregation(entry: Aggregation) -> JSON:
-    """The method's parameters that mean something to it."""
-    return {"method": entry.method} | ({"k": entry.k} if entry.method in K else {})
 
 
 def reranking(ctx: Context, split: str, data: str, where: str = "rerank.depth", depth: int | None = None) -> JSON:

@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from tandem.config.execution import ExecutionSettings
+from tandem.config.settings import ExecutionSettings
 from tandem.stages import KINDS, Params
 from tandem.stages.base import flatten, format_value
 from tandem.store.artifact import MANIFEST
@@ -137,13 +137,6 @@ def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
     return list(ordered.values())
 
 
-class Wildcards(Protocol):
-    """The wildcards of a stage's rule, as Snakemake hands them to functions."""
-
-    kind: str
-    key: str
-
-
 class Hosted:
     """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
 
@@ -184,11 +177,11 @@ class Hosted:
         """
         devices, nodes = self.execution.devices, self.execution.nodes
 
-        def gpu(wildcards: Wildcards) -> int:
+        def gpu(wildcards: Any) -> int:
             """GPUs of the job on one node."""
             return self.gpus(wildcards.kind, wildcards.key)
 
-        def srun(wildcards: Wildcards, threads: int) -> str:
+        def srun(wildcards: Any, threads: int) -> str:
             """One launcher a node; what needs no device runs once."""
             return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
 

@@ -7,7 +7,7 @@ expanded by RM3, searched over fields, scored by another formula or by another e
 from tandem.config.retrieval import Sparse
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, json_of, require_name
-from tandem.plan.datasets import cutoff, dataset, require_split, run_depth
+from tandem.plan.datasets import cutoff, dataset, require_split, run_depth, searched
 from tandem.plan.graph import JSON, Stage
 from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
@@ -31,14 +31,17 @@ def search(ctx: Context, system: str, split: str, where: str, data: str) -> Stag
 
 def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data: str) -> Stage:
     """The stage that searches; `at` is the variant's path in the configuration."""
-    engine = _engine(ctx, variant)
+    bm25, engine = ctx.settings.bm25, _engine(ctx, variant)
     upstream = {"dataset": dataset(ctx, data), engine: _index(ctx, at, variant, data)}
-    method = _method(variant)
-    params: JSON = {"depth": run_depth(ctx, split, data), "split": split, **method}
+    method: JSON = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}  # beyond plain BM25
+    method |= {"fields": variant.fields.weights()} if variant.fields else {}
+    method |= {"field_b": variant.field_b.own()} if variant.field_b else {}
+    if (delta := FORMULAS[variant.formula]) is not None:
+        method |= {"formula": variant.formula, "delta": delta if variant.delta is None else variant.delta}
+    params = searched(ctx, split, data) | method
     if variant.tuned:
         upstream["tuned"] = _tune(ctx, name, at, method, upstream, data)
     else:
-        bm25 = ctx.settings.bm25
         params["k1"] = bm25.k1 if variant.k1 is None else variant.k1
         params["b"] = bm25.b if variant.b is None else variant.b
     return ctx.stage("bm25", data, f"{name}.{split}", params, upstream)
@@ -49,8 +52,12 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     engine, analyzer = _engine(ctx, variant), _analyzer(ctx, variant, data)
     language = ctx.dataset_entry(data).language
     params: JSON = {"analyzer": analyzer, "language": language}
-    if analyzer not in SPLIT_BEFORE:
-        _check_language(at, engine, analyzer, language, data)
+    place = f"datasets.{data}.language is {printable(language)}"
+    if engine == "lucene" and analyzer not in SPLIT_BEFORE and language not in LANGUAGES:
+        allowed = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
+        raise UserError(f"{place}, which Lucene has no analyzer for; {allowed}")
+    if engine == "bm25s" and analyzer in ENGLISH and language != "en":
+        raise UserError(f"{place}, and bm25s stems English alone; set {at}.analyzer to none, whitespace or jieba")
     if engine == "lucene":
         params |= {"vectors": variant.rm3 is not None, "fields": variant.fields is not None}
     elif analyzer not in WITHOUT_JAVA:
@@ -82,27 +89,6 @@ def _analyzer(ctx: Context, variant: Sparse, data: str) -> str:
     return variant.analyzer or ctx.settings.bm25.analyzer or ctx.dataset_entry(data).analyzer
 
 
-def _method(variant: Sparse) -> JSON:
-    """How a variant searches, beyond plain BM25."""
-    params: JSON = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}
-    params |= {"fields": variant.fields.weights()} if variant.fields else {}
-    params |= {"field_b": variant.field_b.own()} if variant.field_b else {}
-    if (delta := FORMULAS[variant.formula]) is not None:
-        params |= {"formula": variant.formula, "delta": delta if variant.delta is None else variant.delta}
-    return params
-
-
-def _check_language(at: str, engine: str, analyzer: str, language: str, data: str) -> None:
-    """Refuse a language that the analyzer does not know."""
-    place = f"datasets.{data}.language is {printable(language)}"
-    if engine == "lucene" and language not in LANGUAGES:
-        allowed = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
-        raise UserError(f"{place}, which Lucene has no analyzer for; {allowed}")
-    if engine == "bm25s" and analyzer in ENGLISH and language != "en":
-        allowed = f"set {at}.analyzer to none, whitespace or jieba"
-        raise UserError(f"{place}, and bm25s stems English alone; {allowed}")
-
-
 def check_sparse(ctx: Context, name: str) -> None:
     """Refuse a variant whose name is taken or whose keys do not go together."""
     variant, at = ctx.settings.sparse[name], f"sparse.{name}"
@@ -117,24 +103,18 @@ def check_sparse(ctx: Context, name: str) -> None:
         raise UserError(f"{at}.formula is {variant.formula}, which Lucene lacks; set {at}.engine to bm25s")
     if variant.fields and FORMULAS[variant.formula] is not None:
         raise UserError(f"{at} has fields and formula {variant.formula}, but BM25F has one formula; leave one out")
-    if variant.field_b:
-        _check_field_b(at, engine, variant)
+    own = variant.field_b.own() if variant.field_b else {}
+    weights = variant.fields.weights() if variant.fields else {}
+    if variant.field_b and engine == "lucene":
+        reason = "Lucene adds the fields' lengths up before b counts, so that all have one"
+        raise UserError(f"{at}.field_b: {reason}; set {at}.engine to bm25s, or {at}.b")
+    if unread := sorted(own.keys() - weights.keys()):
+        raise UserError(f"{at}.field_b.{unread[0]} is set, but {at}.fields searches no {unread[0]}; give it a weight")
+    if variant.field_b and variant.b is not None and own.keys() == weights.keys():
+        raise UserError(f"{at}.b is set, but every field has its own in {at}.field_b; leave it out")
     if variant.rm3 and variant.fields:
         raise UserError(f"{at} has rm3 and fields; RM3 reads passages as a whole, leave one of them out")
     if variant.delta is not None and FORMULAS[variant.formula] is None:
         raise UserError(f"{at}.delta is of bm25+ and bm25l, but formula is {variant.formula}; leave it out")
     if variant.tuned and (key := next((key for key in ("k1", "b") if getattr(variant, key) is not None), None)):
         raise UserError(f"{at}.{key} is set, but {at}.tuned chooses it; leave one of them out")
-
-
-def _check_field_b(at: str, engine: str, variant: Sparse) -> None:
-    """Refuse a b of fields that nothing reads, and a variant's b that no field has."""
-    own = variant.field_b.own() if variant.field_b else {}
-    searched = variant.fields.weights() if variant.fields else {}
-    if engine == "lucene":
-        reason = "Lucene adds the fields' lengths up before b counts, so that all have one"
-        raise UserError(f"{at}.field_b: {reason}; set {at}.engine to bm25s, or {at}.b")
-    if unread := sorted(own.keys() - searched.keys()):
-        raise UserError(f"{at}.field_b.{unread[0]} is set, but {at}.fields searches no {unread[0]}; give it a weight")
-    if variant.b is not None and own.keys() == searched.keys():
-        raise UserError(f"{at}.b is set, but every field has its own in {at}.field_b; leave it out")

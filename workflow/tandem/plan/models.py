@@ -7,7 +7,6 @@ reduced dataset, by other jobs.
 
 import re
 
-from tandem.config.candidates import Topics
 from tandem.config.datasets import Reduced
 from tandem.config.losses import TERM_RECALL, option_takers
 from tandem.config.models import JointModel, ModelEntry, Validation
@@ -16,10 +15,11 @@ from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teachers, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
-from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
+from tandem.plan.datasets import cutoff, dataset, make_dataset, may_have_split, notes_of, require_split, run_depth
 from tandem.plan.encoders import encoder, tokens_to_read
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.runs import embedded_queries, run, score_by, vectors
+from tandem.plan.runs import run, score
+from tandem.plan.searches import both_sides, encoded
 from tandem.plan.sizes import check_model
 from tandem.plan.towers import UNDESCRIBED, described_representation, towers
 
@@ -61,7 +61,10 @@ def plan_model(ctx: Context, name: str) -> Stage:
         upstream |= teachers(ctx, at, distil, lists["candidates"], data)
         params["train"]["distil"] = json_of(distil, without=("from_", "weights", "normalize"))  # the teacher's
     if topics := getattr(train, "topics", None):
-        upstream["topics"] = _topics(ctx, f"{at}.train.topics.by", topics, ctx.seed(train.seed), data)
+        queries = encoded(ctx, "embeddings", topics.by, f"{at}.train.topics.by", data, "train")
+        clustering = {"clusters": topics.clusters, "seed": ctx.seed(train.seed)}
+        inputs = {"dataset": upstream["dataset"], "queries": queries}
+        upstream["topics"] = ctx.stage("topics", data, topics.by, clustering, inputs)
         params["train"]["topics"] = json_of(topics, without=("by",))  # the encoder is an input
     if validates_in_process(ctx, name):
         upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
@@ -70,24 +73,17 @@ def plan_model(ctx: Context, name: str) -> Stage:
     return ctx.stage("model", data, name, params, upstream, ctx.execution(*TRAINING))
 
 
-def _topics(ctx: Context, where: str, topics: Topics, seed: int, data: str) -> Stage:
-    """The stage that clusters the training queries by a dual encoder's vectors."""
-    queries = embedded_queries(ctx, topics.by, "train", where, data)
-    params: JSON = {"clusters": topics.clusters, "seed": seed}
-    return ctx.stage("topics", data, topics.by, params, {"dataset": dataset(ctx, data), "queries": queries})
-
-
 def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
     """What a model starts from: an encoder, or a model or re-ranker with the part that is needed."""
     if ctx.has_model(name):
         return ctx.model(name, where, objectives)
-    known = ctx.settings.encoders
+    settings = ctx.settings
     try:
-        return encoder(ctx, ctx.settings.encoder if name == "encoder" else name)
+        return encoder(ctx, settings.encoder if name == "encoder" else name)
     except UserError:
-        if name == "encoder" or name in known:
+        if name == "encoder" or name in settings.encoders:
             raise
-        hint = nearest(name, [*ctx.settings.models, *known, *ctx.settings.rerankers])
+        hint = nearest(name, [*settings.models, *settings.encoders, *settings.rerankers])
         raise UserError(f"{where}: {name} is neither a model nor an encoder{hint}") from None
 
 
@@ -171,9 +167,10 @@ def _train_in_stages(ctx: Context, name: str, data: str, params: JSON, upstream:
         options = ctx.execution(*TRAINING)
         chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, options)
     ctx.checkpoints[name] = chain
+    parts, first = PARTS[ctx.settings.models[name].objective], validation_of(ctx, name).part
     ctx.validated[name] = [
         Validated(name, part, stage, _reduced_value(ctx, name, number, part))
-        for part in (validated_parts(ctx, name) if is_validated(ctx, name) else ())
+        for part in (sorted(parts, key=lambda part: part != first) if is_validated(ctx, name) else ())
         for number, stage in chain.items()
     ]
     taken = {f"checkpoint.{number}": stage for number, stage in chain.items()}
@@ -227,40 +224,24 @@ def validates_in_process(ctx: Context, name: str) -> bool:
     data, train = ctx.trained_on(entry), entry.train
     if train.validate_every is None and (train.choose == "last" or train.checkpoints):
         return False
-    known = splits(ctx, data)
-    return ctx.dataset_entry(data).relevance == "qrels" and (known is None or VALIDATED in known)
-
-
-def validated_parts(ctx: Context, name: str) -> tuple[str, ...]:
-    """A model's parts, the one that decides first."""
-    parts, first = PARTS[ctx.settings.models[name].objective], validation_of(ctx, name).part
-    return parts if first not in parts else (first, *(part for part in parts if part != first))
+    return ctx.dataset_entry(data).relevance == "qrels" and may_have_split(ctx, data, VALIDATED)
 
 
 def is_validated(ctx: Context, name: str) -> bool:
     """Whether a model's checkpoints are validated: where the best is taken, or where there are queries to do it on."""
     entry = ctx.settings.models[name]
-    if not entry.train.checkpoints:
-        return False
-    known = splits(ctx, ctx.trained_on(entry))
-    return entry.train.choose == "dev" or known is None or VALIDATED in known
+    on_dev = entry.train.choose == "dev" or may_have_split(ctx, ctx.trained_on(entry), VALIDATED)
+    return bool(entry.train.checkpoints) and on_dev
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:
     """The reduced dataset that a model's checkpoints are validated on, which is entered if it is not there."""
     validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
-    source = reference(ctx, name)
-    size = [f"{key}{value}" for key in ("others", "queries") if (value := getattr(validation, key))]
-    label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", source, str(validation.depth), *size]))
-    entry = Reduced(
-        source="reduced",
-        of=base,
-        from_=source,
-        depth=validation.depth,
-        others=validation.others,
-        dev_queries=validation.queries,
-        **notes_of(ctx.dataset_entry(base), OF_THE_WHOLE),
-    )
+    source, depth, others, queries = reference(ctx, name), validation.depth, validation.others, validation.queries
+    size = [f"{key}{value}" for key, value in (("others", others), ("queries", queries)) if value]
+    label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", source, str(depth), *size]))
+    notes = notes_of(ctx.dataset_entry(base), OF_THE_WHOLE)
+    entry = Reduced(source="reduced", of=base, from_=source, depth=depth, others=others, dev_queries=queries, **notes)
     if ctx.datasets.setdefault(label, entry) != entry:
         raise UserError(f"datasets.{label} has the name of a dataset made for validation; name it otherwise")
     return label
@@ -271,10 +252,10 @@ def _reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
     validation, data, where = validation_of(ctx, name), reduced_dataset(ctx, name), f"models.{name}.validation"
     system = f"{name}.{number}"
     if part == "dual" and validation.method == "average_rank":
-        upstream = vectors(ctx, system, VALIDATED, where, data)
+        upstream = both_sides(ctx, "embeddings", system, VALIDATED, where, data)
         return ctx.stage("average_rank", data, f"{system}.{VALIDATED}", {"split": VALIDATED}, upstream)
     system = f"given+{system}" if part == "cross" else system
-    return score_by(ctx, system, where, data, [validation.measure], VALIDATED)
+    return score(ctx, system, where, data, [validation.measure], VALIDATED)
 
 
 def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
@@ -291,9 +272,9 @@ def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
 
 def full_value(ctx: Context, validated: Validated) -> Stage:
     """The stage that measures the same checkpoint on the full corpus, on the same queries."""
-    validation, data = validation_of(ctx, validated.model), ctx.trained_on(ctx.settings.models[validated.model])
-    system = validated.checkpoint.name
-    system = f"{reference(ctx, validated.model)}+{system}" if validated.part == "cross" else system
-    subset = dataset(ctx, reduced_dataset(ctx, validated.model)) if validation.queries else None
-    where = f"models.{validated.model}.validation"
-    return score_by(ctx, system, where, data, [validation.measure], VALIDATED, subset=subset)
+    name, system = validated.model, validated.checkpoint.name
+    validation, data = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
+    system = f"{reference(ctx, name)}+{system}" if validated.part == "cross" else system
+    subset = dataset(ctx, reduced_dataset(ctx, name)) if validation.queries else None
+    by, where = [validation.measure], f"models.{name}.validation"
+    return score(ctx, system, where, data, by, VALIDATED, {"subset": subset})

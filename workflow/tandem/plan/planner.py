@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tandem.config.datasets import Dissimilar, Group, Reduced
 from tandem.config.encoders import PretrainedEncoder
+from tandem.config.loading import Variants
 from tandem.config.merging import Raw
 from tandem.config.models import JointModel
 from tandem.config.settings import Settings
-from tandem.config.variants import Variants
 from tandem.errors import UserError
-from tandem.plan import audits, datasets, encoders, models, rerankers, runs
+from tandem.plan import audits, datasets, encoders, models, runs
 from tandem.plan.candidates import is_source
-from tandem.plan.context import Context, Name, Validated
+from tandem.plan.context import Context, Name, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
 
 
@@ -50,49 +50,32 @@ class Planner:
         self.prepare(run_needs(self.ctx, system, dataset))
         return runs.run(self.ctx, system, split, where, dataset)
 
-    def score(self, system: str, where: str, dataset: str | None = None, **restricted: Stage | None) -> Stage:
-        """The stage that measures a system's run; see `runs.score`."""
+    def score(
+        self,
+        system: str,
+        where: str,
+        dataset: str | None = None,
+        by: list[str] | None = None,
+        restricted: Upstream | None = None,
+    ) -> Stage:
+        """The stage that measures a system's run by the measures that are reported, or others; see `runs.score`."""
         dataset = dataset or self.settings.dataset
         entry = self.ctx.dataset_entry(dataset)
         for name in entry.of if isinstance(entry, Group) else (dataset,):
             self.prepare(run_needs(self.ctx, system, name))
-        return runs.score(self.ctx, system, where, dataset, **restricted)
-
-    def score_by(
-        self, system: str, where: str, dataset: str, measures: list[str], split: str, **restricted: Stage | None
-    ) -> Stage:
-        """The same for one dataset by any measures on any split."""
-        self.prepare(run_needs(self.ctx, system, dataset))
-        return runs.score_by(self.ctx, system, where, dataset, measures, split, **restricted)
+        return runs.score(self.ctx, system, where, dataset, by, restricted=restricted)
 
     def split(self, dataset: str | None = None) -> str:
         """The split whose scores are reported."""
         return datasets.reported_split(self.ctx, dataset or self.settings.dataset)
 
-    def similar_queries(self, dataset: str) -> Stage:
-        """The audit of training queries that are similar to others."""
+    def audit(self, kind: str, dataset: str) -> Stage:
+        """An audit of a dataset, or the labels that follow from one, by the kind of its stage; see `audits`."""
         self.prepare([("datasets", dataset), *audit_needs(self.ctx, dataset)])
-        return audits.similar_queries(self.ctx, dataset)
-
-    def false_negatives(self, dataset: str) -> Stage:
-        """The audit of unlabelled passages that a judge finds relevant."""
-        self._prepare_pool(dataset)
-        return audits.false_negatives(self.ctx, dataset)
-
-    def relabel(self, dataset: str) -> Stage:
-        """The qrels after that audit."""
-        self._prepare_pool(dataset)
-        return audits.relabel(self.ctx, dataset)
-
-    def judge_llm(self, dataset: str) -> Stage:
-        """The qrels with a language model's grades."""
-        self._prepare_pool(dataset)
-        return audits.judge_llm(self.ctx, dataset)
-
-    def _prepare_pool(self, dataset: str) -> None:
-        self.prepare([("datasets", dataset), *audit_needs(self.ctx, dataset)])
-        for system in audits.audited_systems(self.ctx, dataset):
-            self.prepare(run_needs(self.ctx, system, dataset))
+        if kind != "similar_queries":  # the others look at runs
+            for system in audits.audited_systems(self.ctx, dataset):
+                self.prepare(run_needs(self.ctx, system, dataset))
+        return audits.AUDITS[kind](self.ctx, dataset)
 
     def full_value(self, validated: Validated) -> Stage:
         """The stage that measures a checkpoint on the full corpus; see `models.full_value`."""
@@ -128,25 +111,24 @@ class Planner:
         try:
             for needed in (model_needs if block == "models" else dataset_needs)(self.ctx, entry):
                 self._plan(needed, (*opened, name))
-            self._plan_itself(name)
+            if block == "models":
+                plan = models.plan_model if entry in self.settings.models else encoders.plan_reranker
+                self.ctx.models[entry] = plan(self.ctx, entry)
+            else:
+                self._plan_dataset(entry)
             self.ctx.failed.pop(name, None)
         except UserError as error:
             self.ctx.failed[name] = error
         self._done.add(name)
 
-    def _plan_itself(self, name: Name) -> None:
-        block, entry = name
-        if block == "models":
-            plan = models.plan_model if entry in self.settings.models else rerankers.plan_reranker
-            self.ctx.models[entry] = plan(self.ctx, entry)
-            return
-        match spec := self.ctx.datasets[entry]:
+    def _plan_dataset(self, name: str) -> None:
+        match spec := self.ctx.datasets[name]:
             case Dissimilar():
-                self.ctx.derived[entry] = audits.plan_dissimilar(self.ctx, entry, spec.of)
+                self.ctx.derived[name] = audits.plan_dissimilar(self.ctx, name, spec.of)
             case Reduced():
-                self.ctx.derived[entry] = models.plan_reduced(self.ctx, entry, spec)
+                self.ctx.derived[name] = models.plan_reduced(self.ctx, name, spec)
             case _:
-                datasets.dataset(self.ctx, entry)
+                datasets.dataset(self.ctx, name)
 
 
 class Planners:
@@ -238,16 +220,15 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
         name = part.partition("@")[0]
         if part in opened or part in settings.scorers or part in settings.llm_rerankers or ctx.is_sparse(part):
             continue
-        if part in settings.aggregations:
-            entry = settings.aggregations[part]
+        if entry := settings.aggregations.get(part):
             yield from run_needs(ctx, entry.of, entry.windows if entry.by is None else data, (*opened, part))
             yield "datasets", entry.windows
             yield from (("models", ctx.model_name(judge)) for judge in ctx.members([entry.by] if entry.by else []))
-        elif part in settings.runs:
-            if of := settings.runs[part].of:
-                yield from run_needs(ctx, of, data, (*opened, part))
-        elif part in settings.fusions or part in settings.pipelines:
-            for of in (settings.fusions if part in settings.fusions else settings.pipelines)[part].of:
+        elif imported := settings.runs.get(part):
+            if imported.of:
+                yield from run_needs(ctx, imported.of, data, (*opened, part))
+        elif combined := settings.fusions.get(part) or settings.pipelines.get(part):
+            for of in combined.of:
                 yield from run_needs(ctx, of, data, (*opened, part))
         elif encoder := ctx.untrained(name):
             yield from encoder_needs(ctx, encoder)

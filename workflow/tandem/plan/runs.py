@@ -10,21 +10,18 @@ where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may t
 from pathlib import Path
 
 from tandem.config.datasets import Group
-from tandem.config.indexes import Index, TermIndex
-from tandem.config.representations import is_single
+from tandem.config.language_models import HostedModel
 from tandem.config.validation import read
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
-from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, search
-from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import dual_encoder, encoded, judge_with_tokens, judges
+from tandem.plan.context import CROSS_PARTS, Context, Upstream, json_of, require_depth, require_name, search
+from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth, searched
+from tandem.plan.encoders import dual_encoder, judge_with_tokens, judges
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.rerankers import rerank_by_llm
-from tandem.plan.sizes import dimension
+from tandem.plan.towers import HUB, pinned
 from tandem.registry import options_of
-from tandem.retrieval.indexes.types import SEARCHED, check
 from tandem.stages import KINDS
-from tandem.stages.retrieval import IndexParams, pair_scorer
+from tandem.stages.retrieval import pair_scorer
 from tandem.store.files import fingerprint
 
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
@@ -62,11 +59,6 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     return stage
 
 
-def searched(ctx: Context, split: str, data: str) -> JSON:
-    """What all searches have: the split, and how deep runs on it go."""
-    return {"split": split, "depth": run_depth(ctx, split, data)}
-
-
 def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
     """The stage of a kind that the entry of `runs` names."""
     entry, at = ctx.settings.runs[system], f"runs.{system}"
@@ -101,20 +93,26 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
 
 
-def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> list[Stage]:
-    """The runs that a fusion is made of."""
-    opened = _opened(opened, "fusions", name)
-    return [run(ctx, part, split, where, data, opened) for part in ctx.settings.fusions[name].of]
+def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
+    """What a fusion is made of, by role: the dataset and the runs."""
+    opened, parts = _opened(opened, "fusions", name), ctx.settings.fusions[name].of
+    runs = [run(ctx, part, split, where, data, opened) for part in parts]
+    return {"dataset": dataset(ctx, data), **{f"run.{at}": stage for at, stage in enumerate(runs)}}
 
 
 def _fused(ctx: Context, name: str, split: str, data: str, opened: Opened) -> Stage:
-    entry = ctx.settings.fusions[name]
-    fusions.fusion_depth(ctx, name, split, data)
-    runs, tuning_runs = fused_runs(ctx, name, split, f"fusions.{name}.of", data, opened), None
+    entry, at = ctx.settings.fusions[name], f"fusions.{name}"
+    depth = fusions.fusion_depth(ctx, name, split, data)
+    params: JSON = {"method": entry.method, "depth": depth, "split": split, **fusions.other_keys(entry)}
+    upstream = fused_runs(ctx, name, split, f"{at}.of", data, opened)
     if entry.is_tuned:
-        fusions.tuning(ctx, name, data)  # before its runs: where it is impossible, that is the reason
-        tuning_runs = fused_runs(ctx, name, entry.tune.split, f"fusions.{name}.tune.split", data, opened)
-    return fusions.fuse(ctx, name, split, data, runs, tuning_runs)
+        tuning = fusions.tuning(ctx, name, data)  # before its runs: where it is impossible, that is the reason
+        on = entry.tune.split
+        inputs = fused_runs(ctx, name, on, f"{at}.tune.split", data, opened)
+        upstream["tuned"] = ctx.stage("tune_fusion", data, f"{name}.{on}", tuning, inputs)
+    elif key := entry.method_keys.tuned:
+        params |= json_of(entry, key)
+    return ctx.stage("fuse", data, f"{name}.{split}", params, upstream)
 
 
 def pipeline_runs(ctx: Context, name: str, split: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
@@ -143,14 +141,26 @@ def _chosen(ctx: Context, name: str, split: str, data: str, opened: Opened) -> S
 
 
 def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened) -> Stage:
-    entry, documents = ctx.settings.aggregations[name], fusions.documents_of(ctx, name)
+    """The stage that aggregates a run over windows, or scores the windows of a run's documents by cross-encoders."""
+    entry, at, documents = ctx.settings.aggregations[name], f"aggregations.{name}", fusions.documents_of(ctx, name)
     if documents != data:
         raise UserError(f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}")
     opened = _opened(opened, "aggregations", name)
-    searched = entry.windows if entry.by is None else data
-    pool = run(ctx, entry.of, split, f"aggregations.{name}.of", searched, opened)
-    combine = fusions.aggregate if entry.by is None else fusions.rerank_windows
-    return combine(ctx, name, split, data, pool)
+    pool = run(ctx, entry.of, split, f"{at}.of", entry.windows if entry.by is None else data, opened)
+    params: JSON = {"method": entry.method, "split": split} | ({"k": entry.k} if entry.method in fusions.K else {})
+    upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": pool}
+    if entry.by is None:
+        params["depth"] = run_depth(ctx, split, data)
+        if entry.method in fusions.MISSING:
+            # A sum over hundreds of lowest scores would be about the length of a document.
+            params["missing"] = entry.missing or ("zero" if entry.method == "sum" else "lowest")
+        return ctx.stage("aggregate", data, f"{name}.{split}", params, upstream)
+    params |= fusions.reranking(ctx, split, data)
+    require_depth(pool, params["depth"], "rerank.depth")
+    # Most logits are negative: their sum would be the lower the more windows a document has.
+    params["scores"] = entry.scores or ("probability" if entry.method == "sum" else "raw")
+    upstream |= judges(ctx, [entry.by], f"{at}.by", entry.windows, CROSS_PARTS)
+    return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
 
 
 def _rerank(
@@ -159,7 +169,9 @@ def _rerank(
     require_depth(pool, params["depth"], "rerank.depth")
     upstream = {"dataset": dataset(ctx, data), "run": pool}
     if judge in ctx.settings.llm_rerankers:
-        return rerank_by_llm(ctx, system, judge, upstream, params["depth"], split)
+        own, execution = llm_stage(ctx.settings.llm_rerankers[judge], f"llm_rerankers.{judge}")
+        own["depth"] = min(params["depth"], own.pop("top", params["depth"]))
+        return ctx.stage("rerank_llm", data, f"{system}.{split}", own, upstream, execution)
     if judge in ctx.settings.scorers:
         params = {"depth": params["depth"], **_scorer(ctx, judge)}
     elif judge in ctx.settings.ensembles:
@@ -181,99 +193,62 @@ def _scorer(ctx: Context, name: str) -> JSON:
     return {"scorer": entry.scorer, "options": options.model_dump(mode="json")}
 
 
-def embedded_queries(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
-    """The stage that embeds a split's queries by a dual encoder."""
-    encode = json_of(ctx.settings.encode) | {"dtype": ctx.settings.encode.query_dtype}
-    return _embeddings(ctx, system, split, {"side": "queries", "split": split, **encode}, where, data)
+def llm_stage(entry: HostedModel, at: str) -> tuple[JSON, JSON]:
+    """Parameters and execution of a stage that asks a language model; `at` is the path of its entry."""
+    check_llm(entry, at)
+    params, execution = json_of(entry, without=("endpoint",)), {}
+    if entry.endpoint:
+        params["url"], execution["endpoint"] = entry.endpoint.url, json_of(entry.endpoint)
+    elif Path(entry.model).is_dir():
+        params["fingerprint"] = fingerprint(Path(entry.model))
+    else:
+        params["revision"] = pinned(entry.model, entry.revision)
+    return params, execution
 
 
-def vectors(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
-    """What a dual encoder's retrieval reads: the dataset, its passages' vectors and those of a split's queries."""
-    encode = json_of(ctx.settings.encode)
-    passages = _embeddings(ctx, system, "passages", {"side": "passages", **encode}, where, data)
-    queries = embedded_queries(ctx, system, split, where, data)
-    return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
+def check_llm(entry: HostedModel, at: str) -> None:
+    """Refuse an entry whose model in this process is neither a folder with safetensors nor a name of the hub."""
+    if entry.endpoint:
+        return
+    folder = Path(entry.model)
+    if not folder.is_dir() and not HUB.fullmatch(entry.model):
+        raise UserError(f"{at}.model is {entry.model}, neither a folder nor organisation/name; or name an endpoint")
+    if folder.is_dir() and not list(folder.glob("*.safetensors")):
+        raise UserError(f"{at}.model: {folder} holds no safetensors; only these are loaded")
 
 
-def _embeddings(ctx: Context, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
-    kind = dual_encoder(ctx, system, where).params.representation
-    if not is_single(kind):
-        raise UserError(f"{where}: {system} is of representation {kind.type}; this needs single vectors")
-    return encoded(ctx, "embeddings", system, label, params, where, data)
+def check_name(ctx: Context, block: str, name: str) -> None:
+    """Refuse an entry of `rerankers` or `llm_rerankers` whose name is taken."""
+    require_name(block, name)
+    if fusions.is_taken(ctx, block, name) or name in ctx.settings.encoders or name in ctx.settings.scorers:
+        raise UserError(f"{block}.{name} has the name of another model or run; name it otherwise")
 
 
-@search("single")
-def search_vectors(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
-    """The stage that searches single vectors exactly, or through the index of a name."""
-    if name is None:
-        upstream, how = vectors(ctx, system, split, where, data), ctx.execution("engine", "search_memory")
-        label = f"{dual_encoder(ctx, system, where).name}.{split}"
-        return ctx.stage("retrieve", data, label, searched(ctx, split, data), upstream, how)
-    entry = index_entry(ctx, name, f"{where}: {system}@{name}")
-    upstream = vectors(ctx, system, split, where, data)
-    upstream["index"] = built = index(ctx, upstream["passages"], name, data)
-    own = {key: value for key, value in json_of(entry).items() if key in SEARCHED}
-    params = searched(ctx, split, data) | own
-    return ctx.stage("ann", data, f"{built.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices"))
+def score(
+    ctx: Context,
+    system: str,
+    where: str,
+    data: str,
+    by: list[str] | None = None,
+    split: str | None = None,
+    restricted: Upstream | None = None,
+) -> Stage:
+    """The stage that measures a system's run; a group's is averaged.
 
-
-def any_index(ctx: Context, name: str, where: str, *more: str) -> Index | TermIndex:
-    """An entry of `indexes`; `where` names the key that refers to it, which may also name one of `more`."""
-    known = ctx.settings.indexes
-    if name not in known:
-        raise UserError(f"{where}: {name} is no index{nearest(name, [*known, *more])}")
-    return known[name]
-
-
-def index_entry(ctx: Context, name: str, where: str) -> Index:
-    """The same of vectors."""
-    entry = any_index(ctx, name, where)
-    if not isinstance(entry, Index):
-        raise UserError(f"{where}: {name} searches weights of terms, not vectors; name an index of another type")
-    return entry
-
-
-def index_params(entry: Index, seed: int) -> IndexParams:
-    """The parameters of an index, of an entry that also says how it is searched; `seed` is the configuration's."""
-    own = {key: value for key, value in json_of(entry).items() if key not in SEARCHED}
-    if "seed" in own and own["seed"] is None:
-        own["seed"] = seed
-    return IndexParams.model_validate(own)
-
-
-def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
-    """The stage that builds an index of a dual encoder's passages."""
-    params = index_params(index_entry(ctx, name, f"indexes.{name}"), ctx.settings.seed)
-    if passages.kind == "embeddings":  # of tokens' vectors, how many there are and their size is known later
-        rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-        size = dimension(ctx, passages.upstream["model"].values, passages.upstream["tokens"]) if params.m else None
-        check(params, f"indexes.{name}", rows, size)
-    label = f"{passages.upstream['model'].name}@{name}"
-    return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
-
-
-def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
-    """The stage that measures a system's run on the split that is reported; a group's is averaged.
-
-    `restricted`: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted,
-    or `others`, whose queries it leaves out.
+    Args:
+        by: measures; None: those that are reported.
+        split: likewise.
+        restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted, or
+            `others`, whose queries it leaves out.
     """
-    entry, split = ctx.dataset_entry(data), reported_split(ctx, data)
+    entry, split = ctx.dataset_entry(data), split or reported_split(ctx, data)
     if isinstance(entry, Group):
         members = {f"member.{i}": score(ctx, system, where, name) for i, name in enumerate(entry.of)}
-        params = {"measures": measures(ctx, data), "split": split, "members": list(entry.of)}
+        params: JSON = {"measures": measures(ctx, data), "split": split, "members": list(entry.of)}
         return ctx.stage("score", data, f"{system}.{split}", params, members)
-    return score_by(ctx, system, where, data, measures(ctx, data), split, **restricted)
-
-
-def score_by(
-    ctx: Context, system: str, where: str, data: str, by: list[str], split: str, **restricted: Stage | None
-) -> Stage:
-    """The same for one dataset by any measures on any split."""
-    entry, collection = ctx.dataset_entry(data), dataset(ctx, data)
-    ranking = run(ctx, system, split, where, data)
-    params: JSON = {"measures": by, "split": split, "ignore_identical_ids": entry.ignore_identical_ids}
-    upstream = {"dataset": collection, "run": ranking, **restricted}
+    params = {"measures": by or measures(ctx, data), "split": split, "ignore_identical_ids": entry.ignore_identical_ids}
+    collection, ranking = dataset(ctx, data), run(ctx, system, split, where, data)
+    upstream = {"dataset": collection, "run": ranking, **(restricted or {})}
     if entry.relevance == "answers":
         upstream["match"] = match(ctx, ranking, split, data)
     return ctx.stage("score", data, ranking.name, params, upstream)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer
 
-from tandem.config.encoders import Encoder, PublishedEncoder, Reranker
+from tandem.config.encoders import PublishedEncoder, Reranker
 from tandem.config.encoders import Shape as EntryShape
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
@@ -94,25 +94,27 @@ def encoder_of(stage: Stage) -> Stage:
     return stage
 
 
-def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
-    """An encoder's sizes.
+def shape_of(stage: Stage, settings: Settings) -> Shape:
+    """The sizes of an encoder, of which perhaps only the first `layers` are used.
 
     Args:
         stage: an encoder's stage, or the token ids of its tokenizer.
-        entries: see `published_entries`.
+        settings: whose encoders and re-rankers may say the sizes of their files.
     """
     encoder = encoder_of(stage)
     params = encoder.values
     if all(params.get(key) is not None for key in NAMES):  # its vocabulary is learned here
         return Shape(*(int(params[key]) for key in NAMES))
     if folder := _files(encoder):
-        return _first_layers(Shape.of(read_json(folder / CONFIG)), params)
-    if shape := _entry_shape(params, entries):
-        return _first_layers(Shape(**shape.model_dump(exclude_none=True)), params)
-    raise UserError(
-        f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "
-        f"encoders.<name>.shape: {{layers, hidden, feed_forward, vocabulary}}"
-    )
+        shape = Shape.of(read_json(folder / CONFIG))
+    elif entry := _entry_shape(params, settings):
+        shape = Shape(**entry.model_dump(exclude_none=True))
+    else:
+        raise UserError(
+            f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "
+            f"encoders.<name>.shape: {{layers, hidden, feed_forward, vocabulary}}"
+        )
+    return replace(shape, layers=min(shape.layers, params.get("layers") or shape.layers))
 
 
 def _files(encoder: Stage) -> Path | None:
@@ -128,16 +130,12 @@ def _files(encoder: Stage) -> Path | None:
     return next((files for files in map(encoder_files, folders) if (files / CONFIG).is_file()), None)
 
 
-def _entry_shape(params: Mapping[str, Any], entries: Mapping[str, Encoder]) -> EntryShape | None:
+def _entry_shape(params: Mapping[str, Any], settings: Settings) -> EntryShape | None:
     """The `shape` of the entry that an encoder's parameters are from."""
-    published = [entry for entry in entries.values() if isinstance(entry, PublishedEncoder | Reranker)]
+    entries = {**settings.encoders, **settings.rerankers}.values()
+    published = [entry for entry in entries if isinstance(entry, PublishedEncoder | Reranker)]
     names = params.get("name") or params.get("package")
     return next((entry.shape for entry in published if entry.shape and (entry.name or entry.package) == names), None)
-
-
-def _first_layers(shape: Shape, params: Mapping[str, Any]) -> Shape:
-    """The sizes of an encoder of which only the first `layers` are used."""
-    return replace(shape, layers=min(shape.layers, params.get("layers") or shape.layers))
 
 
 def dimension(ctx: Context, vectors: JSON, encoder: Stage) -> int | None:
@@ -151,27 +149,11 @@ def dimension(ctx: Context, vectors: JSON, encoder: Stage) -> int | None:
     return shape.hidden if (shape := _known_shape(ctx, encoder)) else None
 
 
-def published_entries(settings: Settings) -> dict[str, Encoder]:
-    """A configuration's encoders and re-rankers, any of which may say the sizes of its files."""
-    return {**settings.encoders, **settings.rerankers}
-
-
 def _known_shape(ctx: Context, encoder: Stage) -> Shape | None:
     try:
-        return shape_of(encoder, published_entries(ctx.settings))
+        return shape_of(encoder, ctx.settings)
     except (UserError, KeyError):
         return None
-
-
-def positions_of(encoder: Stage, entries: Mapping[str, Encoder]) -> int | None:
-    """Tokens of the longest input that an encoder takes, special ones included; None where nothing here says it."""
-    params = encoder.values
-    if params.get("positions") is not None:
-        return int(params["positions"])
-    if folder := _files(encoder):
-        return positions_in(read_json(folder / CONFIG))
-    shape = _entry_shape(params, entries)
-    return shape.positions if shape else None
 
 
 def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
@@ -182,8 +164,12 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
         part: `dual` reads single texts, `cross` pairs of a query and a passage.
     """
     encoder, lengths = encoder_of(stage), ctx.settings.lengths
-    limit = positions_of(encoder, published_entries(ctx.settings))
-    if limit is None:
+    limit = encoder.values.get("positions")
+    if limit is None and (folder := _files(encoder)):
+        limit = positions_in(read_json(folder / CONFIG))
+    elif limit is None and (shape := _entry_shape(encoder.values, ctx.settings)):
+        limit = shape.positions
+    if limit is None:  # nothing here says it
         return
     texts = lengths.query + lengths.passage if part == "cross" else max(lengths.query, lengths.passage)
     if texts + MOST_SPECIAL <= limit:

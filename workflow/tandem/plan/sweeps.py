@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.loading import read_sweeps
-from tandem.config.sweeps import Sweep as SweepEntry
+from tandem.config.settings import Sweep as SweepEntry
 from tandem.errors import UserError, nearest
+from tandem.plan.datasets import searched_for
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planners
-from tandem.plan.stand_ins import searched
 
 Point = JSON  # dotted path → value
 
@@ -50,19 +50,19 @@ class Sweep:
         self.name, self.where, self.entry, self.planners = name, where, entry, planners
         self.settings, self.systems = planners.base.settings, entry.systems
         self.fixed = self._fixed(stand_in)
-        self.values = {path: self._values(path, values) for path, values in entry.grid.items()}
+        self.values: dict[str, list[Any]] = {}
+        for path, values in entry.grid.items():  # each value once
+            typed = [self._typed(path, value, f"grid.{path}") for value in values]
+            self.values[path] = list({json.dumps(it, sort_keys=True, default=str): it for it in typed}.values())
         self.seeds = self._seeds()
         self.points: list[Point] = [
             dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())
         ]
-        varied = [path for path, values in self.values.items() if len(values) > 1]
-        self.x = entry.x or next(iter([*varied, *self.values]))
+        self.x = entry.x or max(self.values, key=lambda path: len(self.values[path]) > 1)  # the first that varies
         if self.x not in self.values:
             raise UserError(f"{where}.x: is {self.x}{nearest(self.x, list(self.values))}")
-        self.scored = [
-            Scored(point, seed, system, self._score(point, seed, run))
-            for point, seed, (system, run) in itertools.product(self.points, self.seeds, self.systems.items())
-        ]
+        combinations = itertools.product(self.points, self.seeds, self.systems.items())
+        self.scored = [Scored(it, seed, name, self._score(it, seed, run)) for it, seed, (name, run) in combinations]
         self.baseline = self._point(entry.baseline or self.points[0], "baseline")
         self.printed = [
             {**printed.model_dump(mode="json"), "point": self._point(printed.point, f"printed.{at}.point")}
@@ -79,7 +79,6 @@ class Sweep:
         """What the command `sweep` reads: the entry's texts and every score's folder; equal sweeps give equal text."""
         last, entry = self.planners.of(self._changes(self.points[-1], self.seeds[-1])), self.entry
         dataset = last.settings.dataset
-        named = entry.dataset or dataset
         rows = [
             {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
             for scored in self.scored
@@ -87,7 +86,8 @@ class Sweep:
         sweep: JSON = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
         sweep |= {"printed": self.printed, "title": entry.title, "measures": entry.measures, "scale": entry.scale}
         sweep |= {"note": entry.note, "dataset": dataset, "split": last.split(), "rows": rows}
-        return json.dumps(sweep | {"stands_in_for": "" if named == dataset else named}, ensure_ascii=False)
+        named = entry.dataset if entry.dataset != dataset else None
+        return json.dumps(sweep | {"stands_in_for": named or ""}, ensure_ascii=False)
 
     def _changes(self, point: Point, seed: int) -> Point:
         """What a point overrides; a seed that is there already is no change."""
@@ -105,7 +105,8 @@ class Sweep:
         """What every point overrides: `with`, and where the search happens."""
         fixed, dataset, known = dict(self.entry.with_), self.entry.dataset, self.settings.datasets
         if dataset and stand_in:
-            dataset = searched(dataset, self.settings.stand_in, self.settings.dataset, [dataset])
+            configured = self.settings.dataset
+            dataset = searched_for(dataset, self.settings.stand_in, configured, [dataset], configured)
         if dataset and dataset not in known:
             raise UserError(f"{self.where}.dataset: {dataset} is unknown{nearest(dataset, list(known))}")
         if dataset and dataset != self.settings.dataset:
@@ -128,11 +129,6 @@ class Sweep:
         overrides = {**self.fixed, path: value}
         self._try(key, overrides)
         return self.planners.variants.value(overrides, path)
-
-    def _values(self, path: str, values: list[object]) -> list[Any]:
-        """A path's values; each once."""
-        typed = [self._typed(path, value, f"grid.{path}") for value in values]
-        return list({json.dumps(value, sort_keys=True, default=str): value for value in typed}.values())
 
     def _seeds(self) -> list[int]:
         """The seeds; a `UserError` if the grid has them too."""

@@ -1,27 +1,19 @@
 """The tables that a configuration could make: their layouts, their rows with the scores behind them, their targets."""
 
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 from tandem.config.datasets import Group
-from tandem.config.loading import read_bands, read_yaml
+from tandem.config.loading import read_bands
+from tandem.config.merging import read_yaml
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
-from tandem.evaluation.layouts import (
-    Layout,
-    LayoutRow,
-    PlannedRow,
-    TablePlan,
-    beside,
-    load_layout,
-    names_dataset,
-    system_name,
-    with_systems,
-)
-from tandem.plan.datasets import is_measurable, measures
+from tandem.evaluation import layouts
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, names_dataset, system_name
+from tandem.plan.datasets import StandIns, is_measurable, measures
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planner, Planners, run_needs
-from tandem.plan.stand_ins import StandIns
 
 Row = dict[str, str]
 NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
@@ -48,8 +40,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         self._read: dict[str, Layout] = {}
         for table, file in self.layouts.items():
             try:
-                layout = load_layout(file)
-                self._read[table] = with_systems(layout, self._systems(layout))
+                layout = layouts.load_layout(file)
+                self._read[table] = layouts.with_systems(layout, self._systems(layout))
                 self[table], self.absent[table] = self._rows(file, self._read[table])
             except UserError as error:
                 # A layout whose models or splits are not there is only a mistake if its table is requested.
@@ -65,11 +57,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     @property
     def papers(self) -> dict[str, list[str]]:
         """Target of a whole paper → its tables, which stand in a folder of config/papers/."""
-        tables: dict[str, list[str]] = {}
-        for table in self.layouts:
-            if "/" in table:
-                tables.setdefault(table.split("/")[0], []).append(table)
-        return tables
+        in_folders = [table for table in self.layouts if "/" in table]
+        return {paper: list(tables) for paper, tables in groupby(in_folders, key=lambda table: table.split("/")[0])}
 
     def lacking(self, tables: Iterable[str]) -> list[str]:
         """A line for each table that cannot be made, and for each reason why another lacks rows: which, and why."""
@@ -159,13 +148,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def _systems(self, layout: Layout) -> list[str]:
         """The configuration's `systems` that a layout has rows of."""
-        trained, data = {("models", name) for name in self.settings.models}, self.settings.dataset
-        return [
-            system
-            for system in self.settings.systems
-            if layout.systems == "all"
-            or (layout.systems and trained.isdisjoint(run_needs(self.planners.base.ctx, system, data)))
-        ]
+        ctx, data = self.planners.base.ctx, self.settings.dataset
+        if layout.systems == "all" or not layout.systems:
+            return list(self.settings.systems) if layout.systems else []
+        trained = {("models", name) for name in self.settings.models}
+        return [system for system in self.settings.systems if trained.isdisjoint(run_needs(ctx, system, data))]
 
     def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
         """The scores of a layout's rows but quoted ones, for each dataset and seed, and the printed rows without one.
@@ -198,7 +185,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         settings, base = self.settings, self.planners.base
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
         named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
-        changes, own = self._configured(layout, stand_ins, named), stand_ins.changed(row.with_)
+        changes: JSON = {}
+        if named in layout.configs and stand_ins.searched(named) == named != settings.dataset:
+            own_config: JSON = read_yaml(self.root / layout.configs[named])
+            changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
+        own = stand_ins.changed(row.with_)
         dataset = changes.get("dataset", stand_ins.searched(named))
         if dataset != settings.dataset:
             changes["dataset"] = dataset
@@ -212,7 +203,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
-            planner.train_without_similar(dataset, name, audited.similar_queries(dataset))
+            planner.train_without_similar(dataset, name, audited.audit("similar_queries", dataset))
         stage = _score(planner, audited, row, layout, str(file), dataset)
         run = stage.upstream.get("run")
         datasets = {at: value for at, value in row.with_.items() if names_dataset(at)}
@@ -231,30 +222,17 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         )
         return planned, stage
 
-    def _configured(self, layout: Layout, stand_ins: StandIns, named: str) -> JSON:
-        """What the layout's own configuration for a dataset changes, where another is configured."""
-        if named not in layout.configs or stand_ins.searched(named) != named or named == self.settings.dataset:
-            return {}
-        changes: JSON = read_yaml(self.root / layout.configs[named])
-        return {key: value for key, value in changes.items() if key not in NOT_TAKEN}
-
 
 def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
     """The score of a row: by the dataset's labels or corrected ones, of all queries or some."""
-    labels = audited.relabel(dataset) if row.labels else None
-    match layout.subset:
-        case None:
-            restricted: dict[str, Stage] = {}
-        case "similar":
-            restricted = {"subset": audited.similar_queries(dataset)}
-        case "others":
-            restricted = {"others": audited.similar_queries(dataset)}
-        case "pooled":
-            restricted = {"subset": audited.false_negatives(dataset)}
-    if more := _printed_measures(planner, layout, dataset):
-        by, split = [*measures(planner.ctx, dataset), *more], planner.split(dataset)
-        return planner.score_by(row.run, where, dataset, by, split, labels=labels, **restricted)
-    return planner.score(row.run, where, dataset, labels=labels, **restricted)
+    restricted: dict[str, Stage | None] = {"labels": audited.audit("relabel", dataset) if row.labels else None}
+    if layout.subset == "pooled":
+        restricted["subset"] = audited.audit("false_negatives", dataset)
+    elif layout.subset:
+        restricted["subset" if layout.subset == "similar" else "others"] = audited.audit("similar_queries", dataset)
+    more = _printed_measures(planner, layout, dataset)
+    by = [*measures(planner.ctx, dataset), *more] if more else None
+    return planner.score(row.run, where, dataset, by, restricted)
 
 
 def _printed_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:

@@ -15,7 +15,7 @@ import yaml
 
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder, Reranker
-from tandem.config.loading import read_own
+from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
@@ -156,14 +156,10 @@ def read_lock() -> Commits:
     """
     path = Path.cwd() / LOCK
     lock = read_own(path) if path.is_file() else {}
-    commits = [commit for of in lock.values() for commit in of.values()] if _is_lock(lock) else [None]
-    if not all(COMMIT.fullmatch(str(commit)) for commit in commits):
+    revisions = list(lock.values()) if isinstance(lock, dict) else [None]
+    if not all(isinstance(of, dict) and all(COMMIT.fullmatch(str(it)) for it in of.values()) for of in revisions):
         raise UserError(f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it")
     return dict(lock)
-
-
-def _is_lock(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(revisions, dict) for revisions in value.values())
 
 
 def write_lock(commits: Commits) -> None:

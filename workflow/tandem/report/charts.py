@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import altair
@@ -59,14 +59,12 @@ class Series:
 
 def thinned(series: Series) -> Series:
     """Its finite points, at most MOST_POINTS of them: means of equal numbers of neighbours."""
-    if not all(map(math.isfinite, series.y)):
-        known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if math.isfinite(y)]
-        series = Series(series.name, [x for x, _ in known], [y for _, y in known])
+    known = list(map(math.isfinite, series.y))
+    series = Series(series.name, [*compress(series.x, known)], [*compress(series.y, known)])
     if len(series.x) <= MOST_POINTS:
         return series
-    parts = zip(np.array_split(series.x, MOST_POINTS), np.array_split(series.y, MOST_POINTS), strict=True)
-    means = [(float(x.mean()), float(y.mean())) for x, y in parts]
-    return Series(series.name, [x for x, _ in means], [y for _, y in means])
+    x, y = ([float(part.mean()) for part in np.array_split(values, MOST_POINTS)] for values in (series.x, series.y))
+    return Series(series.name, x, y)
 
 
 def line_chart(
@@ -81,12 +79,11 @@ def line_chart(
     scale = altair.Scale(type="log", nice=False) if log else altair.Scale(type="linear", zero=False, nice=False)
     whole = all(float(point["x"]).is_integer() for point in data)
     chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
-    tooltip = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
     base = altair.Chart(inline(data)).encode(
         x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
         y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
         color=colours("series", [line.name for line in lines]),
-        tooltip=tooltip,
+        tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")],
         opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15)),
     )
     chart = base.mark_line(point=most <= DOTS, strokeWidth=2).add_params(chosen)
@@ -218,7 +215,7 @@ def figure(title: str, chart: Any, summary: str, head: Sequence[str], numbers: S
     spec, selected = specification(chart), evenly(numbers)
     some = f", {len(selected)} of {len(numbers):,} rows" if len(selected) < len(numbers) else ""
     grid = Grid(f"{title}{some}", head, selected)
-    return fragment("_figure.html", "drawn", title, summary, draw_svg(spec), spec, grid)
+    return fragment("_grid.html", "drawn", title, summary, draw_svg(spec), spec, grid)
 
 
 def evenly(numbers: Sequence[Sequence[str]], most: int = MOST_ROWS) -> list[Sequence[str]]:

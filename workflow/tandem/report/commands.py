@@ -23,7 +23,6 @@ from tandem.report.charts import bundle
 from tandem.report.compare import compare, explore
 from tandem.report.filling import fill
 from tandem.report.graph import draw_graph, group_by_box, stage_costs
-from tandem.report.orders import orders_grid
 from tandem.report.page import aligned, latex, markdown, render
 from tandem.report.results import Table, read_table
 from tandem.report.scored import Scored, collect_lines, open_scores, read_scored
@@ -42,23 +41,21 @@ def _require_csv(_: Any, out: Path) -> None:
         raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
 
 
-def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
-    (token,) = tokens
-    try:
-        return TypeAdapter(kind).validate_json(token.value)
-    except ValidationError as error:
-        raise UserError(f"{token.keyword}: {_first(error)}") from None
-
-
 def _first(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
 
 
+def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
+    try:
+        return TypeAdapter(kind).validate_json(tokens[0].value)
+    except ValidationError as error:
+        raise UserError(f"{tokens[0].keyword}: {_first(error)}") from None
+
+
 CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # the other formats go beside it
 Files = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
-# A value that pydantic reads.
-JSON = Parameter(converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative="")
+JSON = Parameter(converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative="")  # by pydantic
 
 
 def read_plan(flag: str, path: Path, kind: type[M], expected: str) -> M:
@@ -87,12 +84,11 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     """
     planned = read_plan("plan", plan, TablePlan, "a table's plan")
     scored = read_scored([row for row in planned.rows if not row.absent])
-    absent = {row.id: row.absent for row in planned.rows if row.absent}
     _check_rows(planned, scored)
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
-    table = replace(fill(planned.layout, scored, planned.name, planned.bands, absent), notes=notes, warnings=warnings)
-    grids = [grid for grid in (formats.table_grid(table), orders_grid(table)) if grid]
+    table = replace(fill(planned, scored), notes=notes, warnings=warnings)
+    grids = [grid for grid in (formats.table_grid(table), formats.orders_grid(table)) if grid]
 
     def address(run: str) -> str:
         return os.path.relpath(Path(run) / MANIFEST, out.parent)
@@ -105,14 +101,13 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
 def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:
     """The rows with scores must be those of the layout that are not quoted."""
     needed = [row.id for row in plan.layout.rows if not row.quoted]
-    names = ", ".join(map(system_name, needed))
-    present, absent = {score.system for score in scored}, {row.id for row in plan.rows if row.absent}
-    for system in needed:
-        if system not in present and system not in absent:
-            raise UserError(f"{plan.name}: {system_name(system)} has no scores; its rows are {names}")
-    for system in present:
-        if system not in needed:
-            raise UserError(f"{plan.name}: {system_name(system)} is not a row of the layout; its rows are {names}")
+    present, absent = [score.system for score in scored], [row.id for row in plan.rows if row.absent]
+    wrong = [(system, "has no scores") for system in needed if system not in present + absent]
+    wrong += [(system, "is not a row of the layout") for system in present if system not in needed]
+    if wrong:
+        system, problem = wrong[0]
+        names = ", ".join(map(system_name, needed))
+        raise UserError(f"{plan.name}: {system_name(system)} {problem}; its rows are {names}")
 
 
 def show(table: Path, /) -> None:
@@ -129,7 +124,7 @@ def show(table: Path, /) -> None:
             raise UserError(f"{TABLES} has no table {table}{nearest(str(table), finished)}")
     filled = read_table(path)
     print(aligned(formats.table_grid(filled, terminal=True)))
-    if orders := orders_grid(filled):
+    if orders := formats.orders_grid(filled):
         print(f"\n{aligned(orders)}")
 
 

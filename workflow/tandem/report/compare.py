@@ -107,12 +107,11 @@ def explore(systems: dict[System, Artifact]) -> Json:
     scored, values = read_aligned(artifacts, measures)
     lines = dict(zip(scored, values.transpose(1, 0, 2).round(DIGITS).tolist(), strict=True))
     chosen = select_queries(scored)
-    collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams).split
-    texts, qrels = collection.queries(split), judged_by(artifacts)
+    collection, params = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams)
+    texts, qrels = collection.queries(params.split), judged_by(artifacts)
     relevant = {query: {doc: grade for doc, grade in qrels.get(query, {}).items() if grade > 0} for query in chosen}
-    ignored = artifacts[0].params_as(ScoreParams).ignore_identical_ids
     inputs = ((input_of(artifact, "run"), input_of(artifact, "dataset")) for artifact in artifacts)
-    runs = [ranks_in(run, dataset, qrels, relevant, ignored) for run, dataset in inputs]
+    runs = [ranks_in(run, dataset, qrels, relevant, params.ignore_identical_ids) for run, dataset in inputs]
     tops = [{query: [doc for doc, rank in run[query].items() if rank <= DEPTH] for query in run} for run in runs]
     docs = {
         query: dict.fromkeys([*chain(*(top.get(query, ()) for top in tops)), *islice(relevant[query], RELEVANT)])
@@ -148,11 +147,10 @@ def explore(systems: dict[System, Artifact]) -> Json:
     with_passages = set(chosen[:shown])
     others = select_queries([query for query in scored if query not in with_passages], most)
     queries += [{"id": query, "text": shortened(texts[query], WORDS), "values": lines[query]} for query in others]
-    names = [system_name(system) for system in systems]
+    named: Json = {"systems": [system_name(system) for system in systems], "measures": measures}
     deepest = max((rank for run in runs for ranks in run.values() for rank in ranks.values()), default=DEPTH)
     counts: Json = {"total": len(scored), "shown": shown, "none": 2 * deepest}
-    plot: Json = {"movement": movement(deepest)}
-    return {"systems": names, "measures": measures, **counts, "queries": queries, "passages": passages, **plot}
+    return {**named, **counts, "queries": queries, "passages": passages, "movement": movement(deepest)}
 
 
 def judged_by(artifacts: Sequence[Artifact]) -> Qrels:

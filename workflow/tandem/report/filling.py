@@ -1,45 +1,46 @@
 """A layout made into a table: means, intervals and tests of its systems, and verdicts by tolerance bands."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, System, system_name
-from tandem.evaluation.printed import Column
+from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, system_name
 from tandem.evaluation.significance import holm
-from tandem.report.bands import Place, compare_before, select_band, verdict
-from tandem.report.orders import fill_orders
 from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
-from tandem.report.scored import Block, Position, Scored, costs_of, origin, read_block, run_folder
+from tandem.report.scored import Block, Position, Scored, costs_of, fill_orders, origin, read_block, run_folder
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 
+CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "queries", "measure")  # that select a band
 MOST_DIFFERENCES = 12  # of a row from its neighbour
 
 
-def fill(
-    layout: Layout,
-    scored: Sequence[Scored],
-    table: str = "",
-    bands: Sequence[Band] = (),
-    absent: dict[System, str] | None = None,
-) -> Table:
-    """Compute a layout's numbers.
+@dataclass(frozen=True)
+class Place:
+    """What a number is of; `collection` is what its dataset is to the layout."""
+
+    row: str
+    first_stage: str
+    recipe: str
+    dataset: str
+    collection: str
+    split: str
+    measure: str
+    table: str = ""
+    queries: int = 0
+
+
+def fill(plan: TablePlan, scored: Sequence[Scored]) -> Table:
+    """Compute the numbers of a planned table from the scores of every row that has some, the hidden ones included.
 
     Each visible row is tested against its baseline (`seeded_test`), and a column's p-values are Holm-corrected over the
     table's comparisons.
-
-    Args:
-        layout: rows and columns.
-        scored: the scores of every row that is not quoted, the hidden ones included.
-        table: the name by which bands select it.
-        bands: tolerances.
-        absent: rows without scores, and why.
     """
+    layout, absent = plan.layout, {row.id: row.absent for row in plan.rows if row.absent}
     places = dict.fromkeys(score.place for score in scored)
     blocks = [read_block([score for score in scored if score.place == place], layout) for place in places]
     columns = _columns(layout, blocks)
@@ -57,9 +58,8 @@ def fill(
             queries = own_positions[row.id].block.queries if row.id in own_positions else 0
             collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
             what = row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure
-            place = Place(*what, table=table, queries=queries)
-            cells.append(_judge(cell, layout, row, row.wrong.get(column.id, ""), place, bands))
-        rows.append(_row(layout, row, cells, own, previous, (absent or {}).get(row.id, "")))
+            cells.append(_judge(cell, layout, row, column, Place(*what, plan.name, queries), plan.bands))
+        rows.append(_row(layout, row, cells, own, previous, absent.get(row.id, "")))
         previous = own[0] if own else previous
     return Table(
         title=layout.title,
@@ -99,7 +99,7 @@ def _positions(layout: Layout, column: Column, blocks: Sequence[Block]) -> dict[
 
 def _corrected(positions: dict[System, Position]) -> dict[System, float]:
     p = {row: at.block.p[row][at.measure] for row, at in positions.items() if row in at.block.p}
-    return dict(zip(p, holm(np.array(list(p.values()))).tolist(), strict=True)) if p else {}
+    return dict(zip(p, holm(np.array([*p.values()])).tolist(), strict=True))
 
 
 def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System, Position], p: float | None) -> Cell:
@@ -171,18 +171,69 @@ def _best(layout: Layout, column: Column, positions: dict[System, Position], row
     return replace(best, over=system_name(reference), gain=percent(position.mean - base.mean), p=p)
 
 
-def _judge(cell: Cell, layout: Layout, row: LayoutRow, wrong: str, place: Place, bands: Sequence[Band]) -> Cell:
+def _judge(cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Place, bands: Sequence[Band]) -> Cell:
     """A cell with its verdict on the printed number, and whether the value is what was measured here before."""
     usual = not (layout.subset or row.labels or row.variant or row.with_)
     elsewhere = cell.stands_in or not layout.printed_on
-    printed_bands = [band for band in bands if band.sd is None]
-    measured = [band for band in bands if band.sd is not None]
-    band = select_band(printed_bands, place, elsewhere, usual) if cell.value is not None else None
-    judgement = verdict(cell.value, None if cell.stands_in else cell.printed, band, wrong)
-    earlier = select_band(measured, place, elsewhere, usual)
+    band, earlier = (
+        select_band([band for band in bands if (band.sd is not None) == measured], place, elsewhere, usual)
+        for measured in (False, True)
+    )
+    band = band if cell.value is not None else None
+    judgement = verdict(cell.value, None if cell.stands_in else cell.printed, band, row.wrong.get(column.id, ""))
     before = compare_before(cell.value, earlier)
-    own_band, own_earlier = band if judgement else None, earlier if before else None
-    return replace(cell, verdict=judgement, band=own_band, before=before, earlier=own_earlier)
+    band, earlier = band if judgement else None, earlier if before else None
+    return replace(cell, verdict=judgement, band=band, before=before, earlier=earlier)
+
+
+def criteria(band: Band) -> dict[str, object]:
+    """The keys by which an entry is selected, and their values."""
+    return {key: value for key in CRITERIA if (value := getattr(band, key)) is not None}
+
+
+def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True) -> Band | None:
+    """The band of a number: of the entries that fit the one with the most criteria, the later of equals.
+
+    Where another dataset stands in, only entries that name it hold. For a number that is not the recipe's `usual` one
+    (of some queries, with other labels, with changed configuration) a band's value holds only if it names the table.
+    """
+
+    def fits(key: str, value: object) -> bool:
+        return getattr(place, key) == value or (key == "dataset" and place.collection == value)
+
+    fitting = [
+        band
+        for band in bands
+        if all(fits(key, value) for key, value in criteria(band).items())
+        and (band.dataset is not None or not stands_in)
+        and (usual or band.value is None or band.table is not None)
+    ]
+    return max(reversed(fitting), key=lambda band: len(criteria(band)), default=None)
+
+
+def verdict(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
+    """`match`, `near`, `off`, `printed number is wrong (why)`, or nothing where there is nothing to compare with.
+
+    Our `value` in percent is compared with the band's value, else with the printed one; `wrong` is why that is wrong.
+    """
+    expected = printed if band is None or band.value is None else band.value
+    if wrong and (band is None or band.value is None):
+        return f"printed number is wrong ({wrong})"
+    if value is None or expected is None or band is None:
+        return ""
+    distance = _distance(value, expected)
+    return "match" if distance <= band.width else "near" if distance <= (band.near or 0.0) else "off"
+
+
+def _distance(value: float, expected: float) -> float:
+    return round(abs(value - expected), 6)  # 0.3 away is within 0.3, whatever the last bits say
+
+
+def compare_before(value: float | None, band: Band | None) -> str:
+    """`as measured before`, `not as measured before`, or nothing where it has not been measured before."""
+    if value is None or band is None or band.value is None:
+        return ""
+    return "as measured before" if _distance(value, band.value) <= band.width else "not as measured before"
 
 
 def _row(

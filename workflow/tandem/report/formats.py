@@ -4,12 +4,11 @@ from dataclasses import asdict
 
 from tandem.config.tables import Band
 from tandem.evaluation.layouts import system_name
-from tandem.report.page import Grid
+from tandem.report.page import LEVEL, Grid, four_decimals, mark, number, p_text, probability, signed
 from tandem.report.results import Cell, Row, Table
 from tandem.report.scored import COST_HEAD, COST_NOTE, cost_cells
 from tandem.store.files import csv_text
 
-LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
 LEGEND = (
     "Values in percent, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
     "Holm-corrected over the table's comparisons per measure; without a mark no difference is shown."
@@ -28,15 +27,14 @@ VERDICTS = (
     "in."
 )
 WRONG = "printed number is wrong"  # how a verdict on such a number begins
+ORDERS = (
+    "p: two-sided, Holm-corrected over the orders of a measure, whatever the rows' baselines are; "
+    "in brackets half of the difference's 95 % interval."
+)
 CSV_HEAD = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
     *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split", "conclusion", "margin", "before"),
 ]
-
-
-def number(value: float | None, decimals: int = 2) -> str:
-    """`53.96`; a dash without a value."""
-    return "–" if value is None else f"{value:.{decimals}f}"
 
 
 def ours(cell: Cell) -> str:
@@ -44,30 +42,11 @@ def ours(cell: Cell) -> str:
     return number(cell.value) + ("" if cell.sd is None else f" ± {number(cell.sd)}")
 
 
-def signed(difference: float | None, decimals: int = 2) -> str:
-    """`+1.25`; a dash without a value."""
-    return "–" if difference is None else f"{difference:+.{decimals}f}".replace("-", "−")
-
-
 def delta(cell: Cell) -> str:
     """Ours minus printed; a dash where the printed number is of another collection."""
     if cell.stands_in or cell.printed is None or cell.value is None:
         return signed(None)
     return signed(cell.value - cell.printed)
-
-
-def probability(p: float | None) -> str:
-    """`0.012`, `<0.001`; a dash where nothing was tested."""
-    if p is None:
-        return "–"
-    return f"<{LEAST}" if p < LEAST else f"{p:.3f}"
-
-
-def mark(change: float | None, p: float | None) -> str:
-    """▲ above and ▼ below the baseline, significantly; else nothing."""
-    if change is None or p is None or p >= LEVEL:
-        return ""
-    return "▲" if change > 0 else "▼"
 
 
 def conclusion(cell: Cell) -> str:
@@ -155,11 +134,6 @@ def losses(rows: list[Row]) -> str:
     return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
-def p_text(p: float | None) -> str:
-    """`p = 0.012`, `p < 0.001`."""
-    return f"p < {LEAST}" if p is not None and p < LEAST else f"p = {probability(p)}"
-
-
 def table_notes(table: Table) -> list[str]:
     """The notes below a table: how it was made, why printed numbers are wrong, and what the stages warn of."""
     notes = [table.note.strip()] if table.note.strip() else []
@@ -168,28 +142,24 @@ def table_notes(table: Table) -> list[str]:
     for row in table.rows:
         if row.absent:
             notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")
-    if any(cell.verdict for row in table.rows for cell in row.cells):
+    entries = table.entries
+    if any(cell.verdict for _, _, cell in entries):
         notes.append(VERDICTS)
-    different = [(row, cell) for row in table.rows for cell in row.cells if cell.before.startswith("not")]
-    notes += [_earlier_note(row, cell, cell.earlier) for row, cell in different if cell.earlier]
-    notes += [
-        f"{row.system}, {label}: {cell.verdict}."
-        for row in table.rows
-        for cell, label in zip(row.cells, table.names, strict=True)
-        if cell.verdict.startswith(WRONG)
-    ]
+    earlier = [(row, cell, cell.earlier) for row, _, cell in entries if cell.before.startswith("not")]
+    notes += [_earlier_note(row, cell, band) for row, cell, band in earlier if band]
+    wrong = [(row, label, cell) for row, label, cell in entries if cell.verdict.startswith(WRONG)]
+    notes += [f"{row.system}, {label}: {cell.verdict}." for row, label, cell in wrong]
     return [*notes, *(f"{line}." for line in table.notes), *(f"Warning: {line}." for line in table.warnings)]
 
 
 def band_notes(table: Table) -> list[str]:
     """A line for each band behind a verdict, and for each value that was measured here before."""
     lines = []
-    for row in table.rows:
-        for cell in row.cells:
-            if cell.band is not None and not cell.verdict.startswith(WRONG):
-                lines.append(_band_note(row, cell, cell.band))
-            if cell.earlier is not None and not cell.before.startswith("not"):
-                lines.append(_earlier_note(row, cell, cell.earlier))
+    for row, _, cell in table.entries:
+        if cell.band is not None and not cell.verdict.startswith(WRONG):
+            lines.append(_band_note(row, cell, cell.band))
+        if cell.earlier is not None and not cell.before.startswith("not"):
+            lines.append(_earlier_note(row, cell, cell.earlier))
     return list(dict.fromkeys(lines))
 
 
@@ -206,8 +176,7 @@ def _earlier_note(row: Row, cell: Cell, band: Band) -> str:
     """`As measured before: BM25, RR@10 37.29, before 37.29 ± 0.02 (docs/results/default.md).`"""
     seeds = f", {band.seeds} seeds" if band.seeds else ""
     numbers = f"{cell.measure} {number(cell.value)}, before {number(band.value)} ± {band.width:.2f}"
-    before = cell.before[0].upper() + cell.before[1:]
-    return f"{before}: {system_name(row.id)}, {numbers} ({band.source}{seeds})."
+    return f"{cell.before.capitalize()}: {system_name(row.id)}, {numbers} ({band.source}{seeds})."
 
 
 def source_note(table: Table) -> list[str]:
@@ -220,25 +189,18 @@ def table_csv(table: Table) -> str:
     lines = []
     for row in table.rows:
         for cell, column in zip(row.cells, table.columns, strict=True):
-            printed = "" if cell.printed is None else f"{cell.printed:.{table.decimals}f}"
-            numbers = [four_decimals(value) for value in (cell.value, cell.low, cell.high, cell.change)]
-            p = "" if cell.p is None else f"{cell.p:.6f}"
-            known = [row.system, row.first_stage, cell.dataset, cell.split, cell.measure]
-            seeds = " ".join(map(four_decimals, cell.seeds)) if len(table.seeds) > 1 else ""
-            test = [p, mark(cell.change, cell.p), (cell.stages or [row.stage])[0]]
-            more = [column.name, four_decimals(cell.sd), seeds, cell.verdict]
-            more += [column.printed_dataset, column.printed_split]
-            shown = conclusion(cell).split(" (")[0]
-            lines.append([*known, printed, *numbers, *test, *more, shown, four_decimals(cell.margin), cell.before])
+            line = [row.system, row.first_stage, cell.dataset, cell.split, cell.measure]
+            line.append("" if cell.printed is None else f"{cell.printed:.{table.decimals}f}")
+            line += [four_decimals(value) for value in (cell.value, cell.low, cell.high, cell.change)]
+            line += ["" if cell.p is None else f"{cell.p:.6f}", mark(cell.change, cell.p)]
+            line += [(cell.stages or [row.stage])[0], column.name, four_decimals(cell.sd)]
+            line += [" ".join(map(four_decimals, cell.seeds)) if len(table.seeds) > 1 else "", cell.verdict]
+            line += [column.printed_dataset, column.printed_split, conclusion(cell).split(" (")[0]]
+            lines.append([*line, four_decimals(cell.margin), cell.before])
         if row.costs is not None:
             costs = asdict(row.costs).items()
             lines += [[row.system, row.first_stage, "", "", name, "", value, *[""] * 15] for name, value in costs]
     return csv_text(CSV_HEAD, lines)
-
-
-def four_decimals(value: float | None) -> str:
-    """Four decimals; nothing without a value."""
-    return "" if value is None else f"{value:.4f}"
 
 
 def table_grid(table: Table, terminal: bool = False) -> Grid:
@@ -247,49 +209,66 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
     On a terminal, intervals and differences are left out, tests are their p, and rows are named by their number.
     """
     numbers = {system_name(row.id): f"#{at}" for at, row in enumerate(table.rows, 1)} if terminal else {}
-    head = [*(["#"] if terminal else []), "System", "re-ranks"]
-    rows = [
-        [*([str(at)] if terminal else []), row.system, numbers.get(row.first_stage, row.first_stage) or "–"]
-        for at, row in enumerate(table.rows, 1)
-    ]
+    columns = [("#", [str(at) for at, _ in enumerate(table.rows, 1)])] if terminal else []
+    columns.append(("System", [row.system for row in table.rows]))
+    columns.append(("re-ranks", [numbers.get(row.first_stage, row.first_stage) or "–" for row in table.rows]))
     if any(row.family for row in table.rows):
-        head.append("family")
-        rows = [[*line, row.family or "–"] for line, row in zip(rows, table.rows, strict=True)]
-    words, best = len(head), []
-    for at, name in enumerate(table.names):
-        best += [(line, len(head)) for line, row in enumerate(table.rows) if is_best(table, row, at)]
-        cells = table.column(at)
-        more = {
-            "printed": any(cell.printed is not None for cell in cells),
-            "Δ": any(delta(cell) != signed(None) for cell in cells) and not terminal,
-            "verdict": any(cell.verdict for cell in cells),
-        }
-        head += [name, *(title for title, present in more.items() if present), "p" if terminal else "difference"]
-        for line, cell in zip(rows, cells, strict=True):
-            line += _cells(cell, table.decimals, more, terminal)
-    head += COST_HEAD if table.has_costs else []
-    for line, row in zip(rows, table.rows, strict=True):
-        line += [*(cost_cells(row.costs) if table.has_costs else []), numbers.get(row.against) or against(row)]
-    align = "r" * terminal + "l" * (words - terminal) + "r" * (len(head) - words) + "l"
+        columns.append(("family", [row.family or "–" for row in table.rows]))
+    words, best = len(columns), []
+    for at in range(len(table.columns)):
+        best += [(line, len(columns)) for line, row in enumerate(table.rows) if is_best(table, row, at)]
+        columns += _measured(table, at, terminal)
+    if table.has_costs:
+        costs = zip(*(cost_cells(row.costs) for row in table.rows), strict=True)
+        columns += zip(COST_HEAD, map(list, costs), strict=True)
+    align = "r" * terminal + "l" * (words - terminal) + "r" * (len(columns) - words) + "l"
+    columns.append(("p against", [numbers.get(row.against) or against(row) for row in table.rows]))
+    rows = [list(row) for row in zip(*(cells for _, cells in columns), strict=True)]
     notes = [LEGEND, *([] if terminal else [BRACKETS, MARGIN])]
     notes += [*table_notes(table), *band_notes(table), *source_note(table)]
-    return Grid(
-        table.heading, [*head, "p against"], rows, align=align, caption=table.caption, notes=notes, best=frozenset(best)
-    )
+    head, caption = [title for title, _ in columns], table.caption
+    return Grid(table.heading, head, rows, align=align, caption=caption, notes=notes, best=frozenset(best))
 
 
-def _cells(cell: Cell, decimals: int, more: dict[str, bool], terminal: bool) -> list[str]:
-    """The cells of one measure; `more` tells which stand between the value and the test."""
-    value = f"{ours(cell)} {mark(cell.change, cell.p)}".rstrip()
+def _measured(table: Table, at: int, terminal: bool) -> list[tuple[str, list[str]]]:
+    """Headings and cells of one measure: value, what any row has between it and its test, the test."""
+    cells = table.column(at)
+    between = {
+        "printed": [number(cell.printed, table.decimals) for cell in cells],
+        "Δ": [signed(None) if terminal else delta(cell) for cell in cells],
+        "verdict": [short_verdict(cell) for cell in cells],
+    }
+    return [
+        (table.names[at], [_value(cell, terminal) for cell in cells]),
+        *((title, texts) for title, texts in between.items() if {*texts} - {"–"}),
+        ("p", [probability(cell.p) for cell in cells]) if terminal else ("difference", list(map(comparison, cells))),
+    ]
+
+
+def _value(cell: Cell, terminal: bool) -> str:
+    """`53.96 ▲ [50.12, 57.80]`; on a terminal without the interval, so that numbers stand below one another."""
+    value = f"{ours(cell)} {mark(cell.change, cell.p)}"
     if terminal:
-        value = value if mark(cell.change, cell.p) else f"{value}  "  # so that numbers stand below one another
-    elif cell.value is not None:
-        value += f" [{number(cell.low)}, {number(cell.high)}]"
-    between = {"printed": number(cell.printed, decimals), "Δ": delta(cell), "verdict": short_verdict(cell)}
-    test = probability(cell.p) if terminal else comparison(cell)
-    return [value, *(text for title, text in between.items() if more[title]), test]
+        return value if mark(cell.change, cell.p) else f"{value} "
+    interval = "" if cell.value is None else f" [{number(cell.low)}, {number(cell.high)}]"
+    return value.rstrip() + interval
 
 
-def comparison(cell: Cell) -> str:
+def comparison(cell: Cell, above: str = "above", below: str = "below") -> str:
     """`above: +8.15, p = 0.045`, `no difference shown (±7.31): +5.72, p = 0.089`; a dash without a test."""
-    return f"{shown}: {signed(cell.change)}, {p_text(cell.p)}" if (shown := conclusion(cell)) else "–"
+    shown = conclusion(cell)
+    words = {"above": above, "below": below}.get(shown, shown)
+    return f"{words}: {signed(cell.change)}, {p_text(cell.p)}" if shown else "–"
+
+
+def orders_grid(table: Table) -> Grid | None:
+    """A line for each order: whether it holds, by measure; None for a table without any."""
+    if not table.orders:
+        return None
+    rows = [
+        [order.claim, order.higher, order.lower]
+        + [comparison(cell, above="holds", below="the other way round") for cell in order.cells]
+        for order in table.orders
+    ]
+    head = ["order", "higher", "lower", *table.names]
+    return Grid(f"{table.heading}: orders", head, rows, align="l" * len(head), notes=[ORDERS])

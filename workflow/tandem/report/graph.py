@@ -39,10 +39,9 @@ class Box:
     @property
     def cost(self) -> str:
         """`3 stages · 2 min 10 s · 4.1 MB`."""
-        count = f"{len(self.stages)} stage{'s' * (len(self.stages) > 1)}"
-        size = sum(stage.artifact.manifest.bytes for stage in self.stages)
-        seconds = sum(stage.seconds for stage in self.stages)
-        return f"{count} · {duration(seconds)} · {do_filesizeformat(size, True)}"
+        size = do_filesizeformat(sum(stage.artifact.manifest.bytes for stage in self.stages), True)
+        time = duration(sum(stage.seconds for stage in self.stages))
+        return f"{len(self.stages)} stage{'s' * (len(self.stages) > 1)} · {time} · {size}"
 
 
 def box_of(stage: Stage) -> str:
@@ -65,16 +64,16 @@ def group_by_box(stages: dict[str, Stage]) -> list[Box]:
 
 def stage_costs(stages: Iterable[Stage]) -> Grid:
     """Time, memory and bytes of each stage."""
-    listed = list(stages)
-    total = sum(stage.seconds for stage in listed) or 1.0
+    stages = list(stages)
+    total = sum(stage.seconds for stage in stages) or 1.0
     head = ["Stage", "Work", "Seconds", "% of the time", "Peak memory, MiB", "On disk, kB"]
     rows = []
-    for stage in listed:
+    for stage in stages:
         manifest = stage.artifact.manifest
         memory = f"{manifest.peak_memory_mib:,}" if manifest.peak_memory_mib else "–"
         time = [f"{stage.seconds:,.1f}", f"{100 * stage.seconds / total:.1f}"]
         rows.append([stage.key, box_of(stage), *time, memory, f"{manifest.bytes / 1000:,.1f}"])
-    links = {(row, 0): f"#stage-{stage.key}" for row, stage in enumerate(listed)}
+    links = {(row, 0): f"#stage-{stage.key}" for row, stage in enumerate(stages)}
     return Grid("Cost of each stage", head, rows, links=links)
 
 

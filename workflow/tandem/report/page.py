@@ -1,4 +1,4 @@
-"""Templates, one environment for every page and table, and `Grid`, a table of texts, with its renderings.
+"""Templates, one environment for every page and table; how numbers are written; `Grid`, a table of texts, rendered.
 
 Pages escape whatever they show and load nothing.
 """
@@ -23,6 +23,7 @@ NUMBER = re.compile(r"<?([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)([KM]?)")
 AFTER = re.compile(r"( ± \d[\d.]*)?( [▲▼])?( \[[^\]]*\])?( · [\d.]+)?( %)?")
 UNITS = {"": 1.0, "K": 1e3, "M": 1e6}
 EMPTY = ("", "–")  # cells without a value
+LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
 WIDEST_NOTES = 120
 MATH = {
     "▲": r"\bigtriangleup", "▼": r"\bigtriangledown", "†": r"^{\dagger}", "‡": r"^{\ddagger}", "Δ": r"\Delta",
@@ -49,7 +50,7 @@ def asset(name: str) -> str:
 @cache
 def environment() -> jinja2.Environment:
     """Templates of `assets/`, those of HTML autoescaped; the functions of `formats` are at hand in each."""
-    from tandem.report import formats, orders  # whose tables are rendered here
+    from tandem.report import formats  # whose tables are rendered here
 
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
@@ -61,7 +62,6 @@ def environment() -> jinja2.Environment:
     )
     env.filters["prose"] = prose
     env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration, formats=formats)
-    env.globals.update(orders_grid=orders.orders_grid)
     return env
 
 
@@ -95,6 +95,38 @@ def embedded(value: Any) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+def number(value: float | None, decimals: int = 2) -> str:
+    """`53.96`; a dash without a value."""
+    return "–" if value is None else f"{value:.{decimals}f}"
+
+
+def signed(difference: float | None, decimals: int = 2) -> str:
+    """`+1.25`; a dash without a value."""
+    return "–" if difference is None else f"{difference:+.{decimals}f}".replace("-", "−")
+
+
+def four_decimals(value: float | None) -> str:
+    """Four decimals; nothing without a value."""
+    return "" if value is None else f"{value:.4f}"
+
+
+def probability(p: float | None) -> str:
+    """`0.012`, `<0.001`; a dash where nothing was tested."""
+    return "–" if p is None else f"<{LEAST}" if p < LEAST else f"{p:.3f}"
+
+
+def p_text(p: float | None) -> str:
+    """`p = 0.012`, `p < 0.001`."""
+    return f"p < {LEAST}" if p is not None and p < LEAST else f"p = {probability(p)}"
+
+
+def mark(change: float | None, p: float | None) -> str:
+    """▲ above and ▼ below the baseline, significantly; else nothing."""
+    if change is None or p is None or p >= LEVEL:
+        return ""
+    return "▲" if change > 0 else "▼"
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,10 @@ class Lineage(Origin):
 class Cell:
     """A number; all but p in percent. `printed` is the paper's, `low` and `high` a 95 % interval over queries.
 
-    `change` is the value minus that of the row's baseline, `p` that of the test of it, Holm-corrected; both are None
-    for a row without a baseline. With several seeds `value` is the mean of `seeds`, the values of each, and `sd` their
-    standard deviation. What is only quoted, or cannot be measured where it is searched, has no value.
-
-    `margin` is half the width of the 95 % interval of `change`: a difference of that size may have been missed.
+    `change` is the value minus that of the row's baseline, `p` that of the test of it, Holm-corrected, `margin` half
+    the width of its 95 % interval: a difference of that size may have been missed; None for a row without a baseline.
+    With several seeds `value` is the mean of `seeds`, the values of each, and `sd` their standard deviation. What is
+    only quoted, or cannot be measured where it is searched, has no value.
 
     `verdict` is empty where there is nothing to compare the value with, `band` the tolerance behind it, `stages` the
     key of the run of each seed; `stands_in` tells whether `dataset` or `split` is another than the printed number's.
@@ -205,6 +204,11 @@ class Table:
     def has_costs(self) -> bool:
         """Whether any row has costs."""
         return any(row.costs for row in self.rows)
+
+    @property
+    def entries(self) -> list[tuple[Row, str, Cell]]:
+        """Every cell, with its row and the heading of its column."""
+        return [(row, *pair) for row in self.rows for pair in zip(self.names, row.cells, strict=True)]
 
     def column(self, at: int) -> list[Cell]:
         """The cells of a column."""

@@ -4,18 +4,18 @@ And what a system costs, by the manifests above its scores: what is searched, th
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Layout, PlannedRow, System, system_name
+from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, system_name
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
-from tandem.evaluation.significance import bootstrap_interval, margins, seeded_test
-from tandem.report.results import Costs, Origin
+from tandem.evaluation.significance import bootstrap_interval, holm, margins, seeded_test
+from tandem.report.results import Cell, Costs, Order, Origin, percent
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import Stage, open_upstream, walk
@@ -105,27 +105,17 @@ def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:
 
 @dataclass(frozen=True)
 class Block:
-    """What is compared query by query: the systems searched in one place, in the layout's order.
+    """What is compared query by query: the systems searched in one place, in the layout's order."""
 
-    Attributes:
-        place: column, dataset and split.
-        scored: of each system, its scores by seed.
-        measures: those that all of them have.
-        values: of each seed and query, shape (seeds, systems, queries, measures).
-        low, high: bounds of the bootstrap interval, shape (systems, measures).
-        p: of each tested system, that of the test against its baseline by measure, uncorrected.
-        margins: of each, half the width of the 95 % interval of the difference, by measure.
-    """
-
-    place: tuple[str, str, str]
+    place: tuple[str, str, str]  # column, dataset and split
     systems: list[System]
-    scored: list[list[Scored]]
-    measures: list[str]
-    values: Floats64
-    low: Floats64
+    scored: list[list[Scored]]  # of each system, its scores by seed
+    measures: list[str]  # those that all of them have
+    values: Floats64  # of each seed and query, shape (seeds, systems, queries, measures)
+    low: Floats64  # bounds of the bootstrap interval, shape (systems, measures)
     high: Floats64
-    p: dict[System, Floats64]
-    margins: dict[System, Floats64]
+    p: dict[System, Floats64]  # of each tested system, that of the test against its baseline by measure, uncorrected
+    margins: dict[System, Floats64]  # of each, half the width of the 95 % interval of the difference, by measure
 
     @property
     def queries(self) -> int:
@@ -140,13 +130,12 @@ class Block:
     def compare(self, pairs: Sequence[tuple[System, System]]) -> Floats64:
         """First minus second of each pair, p of its test, uncorrected, and half the width of its 95 % interval.
 
-        Returns:
-            Shape (3, pairs, measures).
+        The shape is (pairs, 3, measures).
         """
         differences = subtract(self.values, self.systems, pairs)
         halves = margins(differences, *bootstrap_interval(differences.mean(axis=0)))
         numbers = np.stack([differences.mean(axis=(0, 1)), seeded_test(differences), halves])
-        return numbers.reshape(3, len(pairs), len(self.measures))
+        return numbers.reshape(3, len(pairs), len(self.measures)).transpose(1, 0, 2)
 
 
 class Position(NamedTuple):
@@ -165,10 +154,7 @@ class Position(NamedTuple):
 def subtract(values: Floats64, systems: Sequence[System], pairs: Collection[tuple[System, System]]) -> Floats64:
     """Values of the first systems of pairs minus those of the second ones, shape (seeds, queries, pairs · measures).
 
-    Args:
-        values: shape (seeds, systems, queries, measures).
-        systems: those of the values' second axis.
-        pairs: a system and its base.
+    `values` have the shape (seeds, systems, queries, measures).
     """
     own, bases = ([systems.index(pair[at]) for pair in pairs] for at in (0, 1))
     differences = (values[:, own] - values[:, bases]).transpose(0, 2, 1, 3)
@@ -216,11 +202,37 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
     )
 
 
-def costs_of(scores: Artifact) -> Costs | None:
-    """The costs of the run behind scores.
+def fill_orders(
+    layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]], blocks: Sequence[Block]
+) -> list[Order]:
+    """The layout's orders with difference, p and margin by column, p corrected over those that can be tested.
 
-    None for a group of datasets, which has no run, and where something above the scores was deleted since.
+    Left out are those of rows that were not searched in one place: they have no differences query by query.
     """
+    pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
+    tests: dict[tuple[str, str, str], dict[tuple[System, System], Floats64]] = {}  # of shape (3, measures)
+    for block in blocks:
+        if present := [pair for pair in pairs if {*pair} <= {*block.systems}]:
+            tests[block.place] = dict(zip(present, block.compare(present), strict=True))
+    cells = [[Cell(column.measure, None)] * len(pairs) for column in columns]
+    for own, at in zip(cells, positions, strict=True):
+        measured: dict[int, Floats64] = {}
+        for number, (higher, lower) in enumerate(pairs):
+            if higher in at and lower in at and at[higher].block is at[lower].block:
+                place, measure = at[higher].block.place, at[higher].measure
+                measured[number] = tests[place][higher, lower][:, measure]
+        corrected = holm(np.array([p for _, p, _ in measured.values()])).tolist()
+        for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
+            own[number] = replace(own[number], change=percent(change), p=round(p, 6), margin=percent(margin))
+    orders = [
+        Order(order.claim, system_name(higher), system_name(lower), list(own))
+        for order, (higher, lower), own in zip(layout.orders, pairs, zip(*cells, strict=True), strict=True)
+    ]
+    return [order for order in orders if any(cell.p is not None for cell in order.cells)]
+
+
+def costs_of(scores: Artifact) -> Costs | None:
+    """Costs of the run behind scores; None for a group of datasets, without a run, and where a stage was deleted."""
     stages = walk([scores])
     run = stages[scores.key].upstream.get("run")
     if run is None or any(len(stage.upstream) < len(stage.artifact.upstream) for stage in stages.values()):
@@ -240,20 +252,17 @@ def _answering(stages: dict[str, Stage], key: str) -> Iterator[str]:
     Left out are what an index is made of, tuning, and vectors that are not read, as an index's codes alone decide.
     """
     stage = stages[key]
-    unread = {"tuned", "chosen"}
-    if "index" in stage.upstream and stage.artifact.params.get("rescore") is False:
-        unread.add("passages")
+    by_codes = "index" in stage.upstream and stage.artifact.params.get("rescore") is False
+    unread = {"tuned", "chosen", *(["passages"] if by_codes else [])}
     if stage.kind in KINDS and KINDS[stage.kind].box in SEARCH:
         yield key
-        if not _is_index(stage):
-            for role, above in stage.upstream.items():
-                if role not in unread:
-                    yield from _answering(stages, above)
+        for role, above in () if _is_index(stage) else stage.upstream.items():
+            if role not in unread:
+                yield from _answering(stages, above)
 
 
 def _is_index(stage: Stage) -> bool:
-    of_passages = stage.artifact.params.get("side") == "passages"
-    return of_passages or stage.kind in INDEXES
+    return stage.artifact.params.get("side") == "passages" or stage.kind in INDEXES
 
 
 def cost_cells(costs: Costs | None) -> list[str]:

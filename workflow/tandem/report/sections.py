@@ -98,14 +98,8 @@ def trained_models(stages: Iterable[Stage], additions: Sequence[TrainingCharts] 
 
 def _checkpoints(stage: Stage, stages: dict[str, Stage]) -> set[str]:
     """Keys of all checkpoints that a training went on from."""
-    keys: set[str] = set()
-    waiting = [stage]
-    while waiting:
-        inputs = waiting.pop().upstream.items()
-        new = {key for role, key in inputs if role.split(".")[0] in FOLLOWED and key in stages} - keys
-        keys |= new
-        waiting += [stages[key] for key in new]
-    return keys
+    new = {key for role, key in stage.upstream.items() if role.split(".")[0] in FOLLOWED and key in stages}
+    return new.union(*(_checkpoints(stages[key], stages) for key in new))
 
 
 def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
@@ -125,11 +119,9 @@ def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
 
 def read_log(model: Artifact) -> dict[str, Series]:
     """A training log by name, in ascending step; of a step logged twice (a resumed run) the last value counts."""
-    table = pq.read_table(model.path("log.parquet"))
     points: dict[str, dict[int, float]] = {}
-    columns = (table[name].to_pylist() for name in ("step", "name", "value"))
-    for step, name, value in zip(*columns, strict=True):
-        points.setdefault(name, {})[step] = value
+    for row in pq.read_table(model.path("log.parquet"), columns=["step", "name", "value"]).to_pylist():
+        points.setdefault(row["name"], {})[row["step"]] = row["value"]
     return {name: Series(name, *zip(*sorted(steps.items()), strict=True)) for name, steps in points.items()}
 
 
@@ -253,14 +245,11 @@ def _title(path: str) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        text = "; ".join(map(str, value)) if isinstance(value, list) else str(value if value is not None else "")
-        return text or "–"
-    return number_text(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number_text(value)
+    return ("; ".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)) or "–"
 
 
 def number_text(value: float | None) -> str:
     """`8,841,823`, `2.57`; empty without a value."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+    return "" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"

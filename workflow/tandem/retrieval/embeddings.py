@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.cluster.parts import Pieces
 from tandem.cluster.progress import Progress
+from tandem.cluster.work import Pieces
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
@@ -71,11 +71,7 @@ def kept_neighbours(vectors: Vectors, stored: Array) -> float | None:
 
     Of the first `PROBES` vectors, the `NEAREST` others of the first `SAMPLE` by the dot product, before and after: one
     number that is much larger than the rest takes the scale from all others. Sums are in one order, whatever the
-    threads.
-
-    Args:
-        vectors: shape (rows, dim).
-        stored: what `quantise` made of them, shape (rows,).
+    threads. `stored` is what `quantise` made of the vectors, shape (rows,) and (rows, dim).
     """
     if len(vectors) <= 2 * NEAREST:
         return None
@@ -87,13 +83,15 @@ def kept_neighbours(vectors: Vectors, stored: Array) -> float | None:
     return float((exact[:, :, None] == rounded[:, None]).any(axis=2).mean())
 
 
-def block_name(number: int) -> str:
+def block_name(number: int, suffix: str = ".npy") -> str:
     """The block's file, relative to the artifact."""
-    return f"blocks/{number:05d}.npy"
+    return f"blocks/{number:05d}{suffix}"
 
 
 class Blocks:
     """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer."""
+
+    suffix = ".npy"
 
     def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
         self.folder, self.rows, self.size, self.dtype = folder, rows, size, dtype
@@ -108,7 +106,7 @@ class Blocks:
 
     def name(self, number: int) -> str:
         """The block's file, relative to the artifact."""
-        return block_name(number)
+        return block_name(number, self.suffix)
 
     def path(self, number: int) -> Path:
         """The file of a block."""
@@ -140,10 +138,6 @@ class Blocks:
                 np.save(file, np.ascontiguousarray(stored))  # which `Embeddings.stored` relies on
 
         return self.pieces.write(self.name(number), save, **facts)
-
-    def summary(self, facts: Iterable[Json]) -> Json:
-        """What the manifest says of all blocks, by the facts of each."""
-        return {}
 
     def tidy(self) -> None:
         """Remove files that killed processes left half written; to be called when nobody writes."""
@@ -201,11 +195,11 @@ class Embeddings:
         for number in range(len(self)):
             yield number * self.size, self.block(number)
 
-    def take(self, start: int, stop: int) -> Vectors:
+    def take(self, start: int, stop: int) -> Any:
         """The vectors of the rows from start to stop, in memory."""
         firsts = range(start // self.size * self.size, min(stop, self.rows), self.size)
         parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
-        return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float16)
+        return self._join(parts)
 
     def query_ids(self) -> list[str]:
         """The query of each row."""
@@ -217,12 +211,14 @@ class Embeddings:
         rows = np.asarray(rows, np.int64)
         if (np.diff(rows) < 0).any():
             order = np.argsort(rows, kind="stable")
-            ascending = self.at(rows[order])
-            vectors = np.empty_like(ascending)
-            vectors[order] = ascending
-            return vectors
+            return self.at(rows[order])[np.argsort(order)]
         edges = np.flatnonzero(np.diff(rows // self.size)) + 1
         parts = [self._few(int(at[0]) // self.size, at % self.size) for at in np.split(rows, edges) if len(at)]
+        vectors: Vectors = self._join(parts)
+        return vectors
+
+    def _join(self, parts: list[Any]) -> Any:
+        """Vectors one after the other, maybe none."""
         return np.concatenate([np.empty((0, self.dimension), np.float16), *parts])
 
     def _few(self, number: int, rows: Array) -> Vectors:

@@ -1,35 +1,45 @@
-"""Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder, in blocks of a fixed size.
+"""Stages `embeddings`, `token_vectors`, `term_weights`: passages or a split's queries by a dual encoder, in blocks.
 
-Shards compute whole blocks, the stage those still missing. Memory is that of three blocks: read, computed, written.
+A vector a text; a vector of each token, by late interaction; a weight of each term, by a sparse encoder. A row of a
+block is a text, but of `token_vectors` a token: `offsets.npy` says where each text's rows are, by the token ids alone,
+so that a block knows its texts before any is computed. Shards compute whole blocks, the stage those still missing.
+Memory is that of three blocks: read, computed, written.
 """
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from scipy.sparse import csr_array
 
-from tandem.cluster.background import ahead, behind
-from tandem.cluster.parts import origin
 from tandem.cluster.progress import Progress, say, warn
+from tandem.cluster.work import ahead, behind, origin
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
+from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, kernels, resolve_precision, use_workers
-from tandem.models.dual import STEP, DualEncoder, encode_all
+from tandem.models.dual import STEP, DualEncoder, encode_all, encode_batches, load_dual
 from tandem.models.hub import check_length
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, ends
+from tandem.models.sparse import LOGITS, sparse_rows
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks
+from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, Vectors
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
+from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 TOWERS = {"passages": "passage", "queries": "query"}
+TEXTS = 1 << 16  # whose tokens are counted together
 
 
 class Encoder:
@@ -42,7 +52,8 @@ class Encoder:
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
         use_workers(job.execution.workers)
-        self.tokens, folder = job.inputs["tokens"], require_part(job.inputs["model"], "dual")
+        folder = require_part(job.inputs["model"], "dual")
+        self.job, self.tokens = job, job.inputs["tokens"]
         self.model = self.load(folder).to(device()).eval()
         self.tower = TOWERS[job.params.side]
         require_tokenizer(folder / ("shared" if self.model.shared else self.tower), self.tokens)
@@ -64,12 +75,8 @@ class Encoder:
 
     def encode(self, texts: Ragged, progress: Progress) -> Any:
         """What `blocks` store: vectors of texts, shape (texts, dimension), fp16, or float32 for fp32 and int8."""
-
-        def count(lengths: Ids) -> None:
-            progress.add(len(lengths), tokens=int(lengths.sum()))
-
         options = self.template, self.mode, self.budget, self.dtype
-        return np.asarray(encode_all(self.model, self.tower, texts, *options, count))
+        return np.asarray(encode_all(self.model, self.tower, texts, *options, counting(progress)))
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
@@ -81,69 +88,130 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
     return rows, query_rows(collection).ids(rows)
 
 
-def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range, kind: type[Blocks] = Blocks) -> Blocks:
-    """The blocks that `rows` are encoded in; their origin covers the parameters and the very files that are read."""
-    files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
-    files["model"] = part_files(job.inputs["model"], "dual")
-    return kind(job.out, len(rows), job.params.block, origin(job, files), job.params.dtype)
+def counting(progress: Progress) -> Callable[[Ids], None]:
+    """Adds a batch of texts to the progress, by their numbers of tokens."""
+    return lambda lengths: progress.add(len(lengths), tokens=int(lengths.sum()))
 
 
-def encode_blocks(
-    job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range, kind: type[Encoder] = Encoder
-) -> dict[int, Json]:
-    """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
-    facts = blocks.finished(numbers, job.key, job.execution.workers or 1)
-    missing = [number for number in numbers if number not in facts]
-    if missing:
-        encoder = kind(job)
-        computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
-        texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
-
-        def write(number: int, vectors: Any) -> None:
-            facts[number] = blocks.write(number, vectors, computed)
-
-        done = sum(block["rows"] for block in facts.values())
-        total = done + sum(len(rows[blocks.span(number)]) for number in missing)
-        with (
-            Progress(f"encode {job.key}", total, kind.unit or job.params.side, done=done) as progress,
-            behind(write) as put,
-            ahead(texts) as batches,
-        ):
-            for number, batch in batches:
-                put(number, encoder.encode(batch, progress))
-    return {number: facts[number] for number in numbers}
+def token_offsets(job: Job[EmbeddingsParams]) -> Ids:
+    """Where each text's rows begin and end, shape (texts + 1,); a `UserError` if the model has one vector a text."""
+    folder = require_part(job.inputs["model"], "dual")
+    tokens, side = Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
+    model: Any = load_dual(folder)
+    if len(model.shape(side, 1)) != 2:
+        raise UserError(f"{folder}: has one vector a text; expected representation: multi or coil")
+    rows, texts = select(job)[0], tokens.queries if side == "query" else tokens.passages
+    parts = (texts.take(np.asarray(rows[first : first + TEXTS])) for first in range(0, len(rows), TEXTS))
+    return ends(np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]))
 
 
-def run_shard(
-    job: Job[EmbeddingsParams], kind: type[Encoder] = Encoder, rows: Rows | range | None = None
-) -> dict[str, object]:
-    """Compute every n-th block, beginning with this shard's number; facts by block. Arguments are those of `run`."""
-    rows = select(job)[0] if rows is None else rows
-    blocks = open_blocks(job, rows, kind.blocks)
-    numbers = range(job.execution.shard or 0, len(blocks), job.execution.shards)
-    facts = encode_blocks(job, rows, blocks, numbers, kind)
-    return {blocks.name(number): block for number, block in facts.items()}
+@dataclass(frozen=True)
+class Piece(Ragged):
+    """Texts, how many of their tokens have vectors, and which of these the rows of a block are."""
+
+    tokens: int
+    rows: slice
 
 
-def run(
-    job: Job[EmbeddingsParams],
-    kind: type[Encoder] = Encoder,
-    rows: Rows | range | None = None,
-    offsets: Ids | None = None,
-) -> None:
-    """Compute the blocks that no shard has computed, check every block, and write the manifest.
+class TokenEncoder(Encoder):
+    """Late interaction's tower with the token ids it reads; its rows are tokens that have vectors."""
 
-    Args:
-        kind: the class that computes them.
-        rows: what the encoder reads, a row of a block each; None: the texts that `select` names.
-        offsets: where each text's rows begin and end, shape (texts + 1,), to be written beside the blocks; None: a text
-            is a row.
+    load = staticmethod(load_dual)
+    unit = "tokens"
+
+    @cached_property
+    def texts(self) -> tuple[Rows | range, Ids]:
+        """The rows of the texts to encode, in order, and where each one's vectors begin and end."""
+        return select(self.job)[0], token_offsets(self.job)
+
+    def read(self, rows: range) -> Piece:  # type: ignore[override]
+        """The texts that rows of tokens belong to."""
+        every, offsets = self.texts
+        first = int(np.searchsorted(offsets, rows.start, "right")) - 1
+        last = int(np.searchsorted(offsets, rows.stop, "left"))
+        texts, (begin, end) = super().read(np.asarray(every[first:last])), offsets[[first, last]].tolist()
+        return Piece(texts.ids, texts.offsets, end - begin, slice(rows.start - begin, rows.stop - begin))
+
+    def encode(self, texts: Ragged, progress: Progress) -> Vectors:
+        """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""
+        vectors = super().encode(texts, progress)
+        flat: Vectors = vectors[vectors.any(axis=2)]
+        if isinstance(texts, Piece) and len(flat) != texts.tokens:
+            raise UserError(f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged")
+        progress.add(len(flat) - len(vectors))  # which counts tokens
+        return flat[texts.rows] if isinstance(texts, Piece) else flat
+
+
+class TermEncoder(Encoder):
+    """A sparse encoder's tower with the token ids it reads."""
+
+    load = staticmethod(load_dual)
+    blocks = SparseBlocks
+
+    def encode(self, texts: Ragged, progress: Progress) -> csr_array:
+        """Weights of texts, shape (texts, vocabulary), rounded to what is stored."""
+        budget = max(1, min(self.budget, LOGITS // self.model.dimension))
+        options = self.template, self.mode, budget, counting(progress)
+        return sparse_rows(encode_batches(self.model, self.tower, texts, *options), self.model.dimension, self.dtype)
+
+
+# By the kind of stage.
+ENCODERS = {"embeddings": Encoder, "token_vectors": TokenEncoder, "term_weights": TermEncoder}
+
+
+class Encoding:
+    """What a job encodes: the rows of its blocks, and `offsets`, where each text's rows are if they are tokens.
+
+    The blocks' origin covers the parameters and the very files that are read.
     """
-    require_dataset(job, "tokens")
-    texts, ids = select(job)
-    rows = texts if rows is None else rows
-    blocks = open_blocks(job, rows, kind.blocks)
-    facts = encode_blocks(job, rows, blocks, range(len(blocks)), kind)
+
+    def __init__(self, job: Job[EmbeddingsParams]) -> None:
+        require_dataset(job, "tokens")
+        self.job, self.encoder = job, ENCODERS[job.kind]
+        self.texts, self.ids = select(job)
+        self.offsets = token_offsets(job) if self.encoder is TokenEncoder else None
+        self.rows = self.texts if self.offsets is None else range(int(self.offsets[-1]))
+        files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
+        files["model"] = part_files(job.inputs["model"], "dual")
+        options = job.params.block, origin(job, files), job.params.dtype
+        self.blocks = self.encoder.blocks(job.out, len(self.rows), *options)
+
+    def complete(self, numbers: range) -> dict[int, Json]:
+        """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
+        job, rows, blocks = self.job, self.rows, self.blocks
+        facts = blocks.finished(numbers, job.key, job.execution.workers or 1)
+        missing = [number for number in numbers if number not in facts]
+        if missing:
+            encoder = self.encoder(job)
+            computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
+            texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
+
+            def write(number: int, vectors: Any) -> None:
+                facts[number] = blocks.write(number, vectors, computed)
+
+            done = sum(block["rows"] for block in facts.values())
+            total = done + sum(len(rows[blocks.span(number)]) for number in missing)
+            with (
+                Progress(f"encode {job.key}", total, encoder.unit or job.params.side, done=done) as progress,
+                behind(write) as put,
+                ahead(texts) as batches,
+            ):
+                for number, batch in batches:
+                    put(number, encoder.encode(batch, progress))
+        return {number: facts[number] for number in numbers}
+
+
+def run_shard(job: Job[EmbeddingsParams]) -> Json:
+    """Compute every n-th block, beginning with this shard's number; facts by block."""
+    encoding = Encoding(job)
+    numbers = range(job.execution.shard or 0, len(encoding.blocks), job.execution.shards)
+    return {encoding.blocks.name(number): block for number, block in encoding.complete(numbers).items()}
+
+
+def run(job: Job[EmbeddingsParams]) -> None:
+    """Compute the blocks that no shard has computed, check every block, and write the manifest."""
+    encoding = Encoding(job)
+    blocks, facts = encoding.blocks, encoding.complete(range(len(encoding.blocks)))
     blocks.tidy()
     computed = {key: sorted({block[key] for block in facts.values()}) for key in ("precision", "device")}
     for key, values in computed.items():
@@ -151,20 +219,29 @@ def run(
             say(f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ")
     model = job.inputs["model"]
     dual = json.loads((require_part(model, "dual") / "dual.json").read_text())
-    meta = {"rows": len(rows), "block": blocks.size, "dtype": blocks.dtype, "side": job.params.side, "model": model.key}
+    meta = {
+        "rows": blocks.rows,
+        "block": blocks.size,
+        "dtype": blocks.dtype,
+        "side": job.params.side,
+        "model": model.key,
+    }
     meta |= {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}
     with writing(job) as draft:
         for number, block in facts.items():
             draft.add(blocks.name(number), blocks.path(number).stat().st_size, block["sha256"])
         write_json(draft.path("meta.json"), meta)
-        if offsets is not None:
-            np.save(draft.path("offsets.npy"), offsets)
-        if ids is not None:
-            pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))
-        counts = {job.params.side: len(texts), "blocks": len(blocks)}
-        draft.facts |= {**counts, **computed, **blocks.summary(facts.values())}
-        if kept := [block["kept"] for block in facts.values() if block.get("kept") is not None]:
-            draft.facts["kept_by_int8"] = share = round(float(np.mean(kept)), 4)
+        if encoding.offsets is not None:
+            np.save(draft.path("offsets.npy"), encoding.offsets)
+        if encoding.ids is not None:
+            pq.write_table(pa.table({"query_id": pa.array(encoding.ids, pa.string())}), draft.path("ids.parquet"))
+        counts = {job.params.side: len(encoding.texts), "blocks": len(blocks)}
+        draft.facts |= {**counts, **computed}
+        if isinstance(blocks, SparseBlocks):
+            weights = sum(block["weights"] for block in facts.values())
+            draft.facts["active_terms"] = round(weights / max(1, blocks.rows), 2)  # of the mean text
+        if shares := [block["kept"] for block in facts.values() if block.get("kept") is not None]:
+            draft.facts["kept_by_int8"] = share = round(float(np.mean(shares)), 4)
             if share < LEAST_KEPT:
                 loss = f"int8 keeps {share:.0%} of the {NEAREST} nearest of a sample of passages"
                 warn(job, draft, f"{loss}: some numbers are much larger than the rest; encode.dtype: fp16 loses none")

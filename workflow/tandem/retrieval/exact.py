@@ -6,7 +6,8 @@ that counts is a function of the pair alone: float64 products summed in one fixe
 
 import statistics
 import timeit
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 EXTRA = 32  # passages requested of an engine beyond the depth; more are where ties or near-ties go on further
 STRETCH = 1 << 28  # bytes of vectors that are searched at once beside an index: each search costs every query some time
+ALONE = 100  # queries that are searched for one at a time, to take the time
 CHUNK = 128  # pairs whose vectors stay in the processor's cache
 ROUNDING, FINE = 2.0**-24, 2.0**-53  # unit round-offs of float32 and float64
 SLACK = 8  # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
@@ -23,8 +25,7 @@ SLACK = 8  # terms added to a sum's length: the rounding of norms, of scores and
 def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
     """s(q, p) = q · p / temperature of fp16 or float32 vectors, both (pairs, dim); float32, shape (pairs,)."""
     products = np.multiply(queries, passages, dtype=np.float64)
-    scores: Array = (products.sum(axis=1) / temperature).astype(np.float32)
-    return scores
+    return np.asarray((products.sum(axis=1) / temperature).astype(np.float32))
 
 
 def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
@@ -104,6 +105,12 @@ class Best:
         return [self.ranked(query)[0] for query in range(len(self.keys))]
 
 
+def spaced(rows: int, most: int) -> Array:
+    """`most` of so many rows, or all, evenly spaced."""
+    count = min(rows, most)
+    return np.arange(count) * rows // count
+
+
 def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
     """Mean share of the exact top k that is among the first k retrieved; queries without any do not count."""
     pairs = [(ours[:k], best[:k]) for ours, best in zip(retrieved, relevant, strict=True) if len(best)]
@@ -114,7 +121,7 @@ def measured(
     retrieved: Sequence[Array],
     exact: Sequence[Array],
     ks: Sequence[int],
-    alone: Iterable[Callable[[], object]],
+    alone: Callable[[int], object],
     together: Callable[[], object],
     repeats: int,
 ) -> dict[str, float]:
@@ -122,10 +129,10 @@ def measured(
 
     Args:
         retrieved, exact: each query's passages, best first.
-        alone, together: calls that search for one query each, and for all.
+        alone, together: search for one query, by its number, and for all.
         repeats: how often each call is timed.
     """
-    single = [median_seconds(work, repeats) for work in alone]
+    single = [median_seconds(partial(alone, query), repeats) for query in range(min(ALONE, len(exact)))]
     return {
         **{f"recall@{k}": round(recall(retrieved, exact, k), 4) for k in ks},
         "ms_per_query": round(1000 * statistics.median(single), 4),

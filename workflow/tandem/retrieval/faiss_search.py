@@ -1,12 +1,10 @@
 """Exact search by FAISS: it proposes in float32, `exact.py` decides. No torch: their OpenMPs share no process well."""
 
-from collections.abc import Iterator
-
 import faiss
 import numpy as np
 
-from tandem.cluster.background import ahead
 from tandem.cluster.progress import Progress
+from tandem.cluster.work import ahead
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, STRETCH, Array, Best, pack, query_scores
 from tandem.retrieval.indexes.threads import Threads, alone
@@ -30,8 +28,7 @@ class BlockSearch:
         def add(at: slice) -> None:
             best.add(at, self.candidates(queries[at], best.depth, best.floors(at)))
 
-        for _ in threads.map(add, (slice(first, first + batch) for first in range(0, len(queries), batch))):
-            pass
+        list(threads.map(add, (slice(first, first + batch) for first in range(0, len(queries), batch))))
 
     def candidates(self, queries: Vectors, depth: int, floors: Array) -> Array:
         """Packed candidates, (queries, any), 0 for none: all of the stretch's best `depth` that reach the floor.
@@ -77,14 +74,9 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     Returns:
         Packed, shape (queries, depth), in no order; 0 for none.
     """
-    rows = memory * 2 // 3 // (8 * passages.dimension + 16)
-    best = Best(len(queries), depth)
-
-    def stretches() -> Iterator[BlockSearch]:
-        for pieces, ranks in passages.read(rows):
-            yield BlockSearch(passages.join(pieces), ranks, passages.temperature)
-
-    with alone(workers) as threads, ahead(stretches()) as coming:
+    best, read = Best(len(queries), depth), passages.read(memory * 2 // 3 // (8 * passages.dimension + 16))
+    stretches = (BlockSearch(passages.join(pieces), ranks, passages.temperature) for pieces, ranks in read)
+    with alone(workers) as threads, ahead(stretches) as coming:
         # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
         proposals = 80 * (depth + EXTRA) + 16 * queries.shape[1]
         batch = min(BATCH, max(1, memory // 3 // threads.workers // proposals))

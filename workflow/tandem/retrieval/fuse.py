@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-import ir_measures
 import numpy as np
 
 from tandem.cluster.progress import Progress
@@ -17,9 +16,9 @@ from tandem.data.collection import Collection
 from tandem.data.columns import Floats, Names
 from tandem.data.runs import iter_rows, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import Qrels, evaluate, parse_measures
+from tandem.evaluation.measures import evaluate, parse_measures
 from tandem.evaluation.scores import relevance
-from tandem.retrieval.fusion import Floats64, Pool, Setting, best, pool
+from tandem.retrieval.fusion import Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 from tandem.store.artifact import Artifact
@@ -49,9 +48,8 @@ class RunFile:
         self.file.seek(first)
         rows, scores = np.fromfile(self.file, np.uint32, lines), np.fromfile(self.file, np.float32, lines)
         if not np.isfinite(scores).all():
-            raise UserError(
-                f"{self.run.folder}: query {query} has an infinite score, which cannot be added; only numbers can"
-            )
+            problem = f"query {query} has an infinite score, which cannot be added"
+            raise UserError(f"{self.run.folder}: {problem}; only numbers can")
         return self.names.of(rows.astype(np.int64)), scores
 
 
@@ -72,9 +70,8 @@ def pools(
         for file in files:
             for query in file.places:
                 if query not in known:
-                    raise UserError(
-                        f"{file.run.folder}: holds query {query}, which the split lacks; fuse runs of one split"
-                    )
+                    problem = f"holds query {query}, which the split lacks"
+                    raise UserError(f"{file.run.folder}: {problem}; fuse runs of one split")
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
@@ -93,10 +90,8 @@ def tuned_settings(job: Job[FuseParams]) -> Setting:
     tuned, expected = job.inputs["tuned"], (job.params.method, len(job.many("run")))
     method = tuned.params_as(TuneFusionParams).method, sum(role.startswith("run.") for role in tuned.upstream)
     if method != expected:
-        raise UserError(
-            f"{tuned.folder}: was tuned for {method[0]} of {method[1]} runs, but this is {expected[0]} of "
-            f"{expected[1]}; tune it for these"
-        )
+        problem = f"was tuned for {method[0]} of {method[1]} runs, but this is {expected[0]} of {expected[1]}"
+        raise UserError(f"{tuned.folder}: {problem}; tune it for these")
     setting: Setting = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
     return setting
 
@@ -141,7 +136,9 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
     queries, runs = open_runs(job)
     relevant = relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
     grid = fusion_grid[params.method](len(runs), params)
-    base = FuseParams(method=params.method, normalize=params.normalize, depth=params.depth, split=params.split)
+    # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
+    depth = min(measure.params.get("cutoff", params.depth) + params.ignore_identical_ids, params.depth)
+    base = FuseParams(method=params.method, normalize=params.normalize, depth=depth, split=params.split)
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))
     with writing(job) as draft, Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress:
@@ -150,8 +147,9 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
         while group := list(islice(source, CHUNK)):
             at = [rows[query] for query, _ in group]
             for number, setting in enumerate(grid):
-                tried = base.model_copy(update=setting)
-                values[number, at] = measured(tried, group, relevant.qrels, measure, params.ignore_identical_ids)
+                ranked = fused(group, base.model_copy(update=setting))
+                options = [query for query, _ in group], params.ignore_identical_ids
+                values[number, at] = evaluate([measure], relevant.qrels, ranked, *options).values[:, 0]
             progress.add(len(group))
         means = [fsum(row) / len(rows) for row in values]
         first = means.index(max(means))
@@ -159,20 +157,6 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
         write_text(draft.path(GRID), csv_text([*flat(grid[0]), params.measure], table))
         write_json(draft.path(CHOSEN), grid[first])
         draft.facts |= {"settings": len(grid), "chosen": grid[first], "value": means[first], "queries": len(rows)}
-
-
-def measured(
-    params: FuseParams,
-    group: list[tuple[str, Pool]],
-    qrels: Qrels,
-    measure: ir_measures.Measure,
-    ignore_identical_ids: bool,
-) -> Floats64:
-    """A measure's value of each query of a group, fused by one setting; shape (queries,)."""
-    # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
-    deepest = min(measure.params.get("cutoff", params.depth) + ignore_identical_ids, params.depth)
-    ranked = fused(group, params.model_copy(update={"depth": deepest}))
-    return evaluate([measure], qrels, ranked, [query for query, _ in group], ignore_identical_ids).values[:, 0]
 
 
 def flat(setting: Setting) -> dict[str, float]:

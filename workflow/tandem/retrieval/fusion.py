@@ -56,8 +56,7 @@ def total(terms: Floats64) -> Floats64:
 
     Documents with the same ranks or scores tie exactly, whichever run has which.
     """
-    summed: Floats64 = np.sort(terms, axis=1).sum(axis=1)
-    return summed
+    return np.asarray(np.sort(terms, axis=1).sum(axis=1))
 
 
 def best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], Floats]:

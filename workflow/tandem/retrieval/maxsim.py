@@ -8,7 +8,6 @@ no bit. Scores of other vectors are sums in float64, rounded to float32: the ord
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ from tandem.cluster.progress import Progress
 from tandem.data.columns import RankedRows
 from tandem.data.rows import Order
 from tandem.data.runs import write_rows
-from tandem.errors import UserError
 from tandem.models.ragged import Ids, ranges, token_ids
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import Array, Best, pack
-from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import MaxSimParams
 from tandem.store.artifact import Artifact
@@ -32,13 +29,9 @@ TOKENS, PRODUCTS = 1 << 14, 1 << 24  # passages' tokens that are read, and produ
 
 
 class Texts(Embeddings):
-    """Vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,).
+    """Vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,)."""
 
-    Attributes:
-        decode: gives vectors of rows instead of the stored ones, from an index's codes.
-    """
-
-    decode: Callable[[Ids], Vectors] | None = None
+    decode: Callable[[Ids], Vectors] | None = None  # gives vectors of rows by an index's codes, not the stored ones
 
     def __init__(self, artifact: Artifact, side: str) -> None:
         super().__init__(artifact, side)
@@ -48,9 +41,8 @@ class Texts(Embeddings):
         """Vectors of ascending texts' tokens, end to end, float64, shape (tokens, dim)."""
         starts = np.asarray(self.offsets[texts])
         rows = ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
-        if self.decode is not None:
-            return self.decode(rows).astype(np.float16).astype(np.float64)
-        return self.at(rows).astype(np.float64)
+        vectors = self.at(rows) if self.decode is None else self.decode(rows).astype(np.float16)
+        return vectors.astype(np.float64)
 
 
 class OneQuery:
@@ -82,16 +74,11 @@ def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, sam
         nearest[np.isneginf(nearest)] = 0.0
     else:
         nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
-    sums: Array = np.add.reduceat(nearest, of_query.cumsum() - of_query, axis=0)
-    return sums
+    return np.asarray(np.add.reduceat(nearest, of_query.cumsum() - of_query, axis=0))
 
 
 class Search:
-    """Exact search of all passages; queries are named by their numbers.
-
-    Attributes:
-        step: queries whose products with passages are in memory at once.
-    """
+    """Exact search of all passages; queries are named by their numbers."""
 
     def __init__(self, passages: Texts, queries: Texts | OneQuery, order: Order, same_token: bool = False) -> None:
         self.passages, self.order, self.same_token = passages, order, same_token
@@ -102,6 +89,7 @@ class Search:
     def set_queries(self, queries: Texts | OneQuery) -> None:
         """Search for these from now on."""
         self.queries, self.counts = queries, np.diff(queries.offsets)
+        # Queries whose products with passages are in memory at once.
         self.step = max(1, PRODUCTS // TOKENS // int(self.counts.max(initial=1)))
 
     def best(self, queries: Ids, depth: int) -> Best:
@@ -176,13 +164,7 @@ class Searcher:
 
 def open_search(job: Job[Any], same_token: bool = False) -> Search:
     """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
-    require_dataset(job, "passages", "queries")
-    open_embeddings(job, job.params.split)
-    passages, queries = Texts(job.inputs["passages"], "passages"), Texts(job.inputs["queries"], "queries")
-    for index in [*job.many("index"), *([job.inputs["index"]] if "index" in job.inputs else [])]:
-        if (source := Path(index.upstream["passages"]).name) != passages.artifact.key:
-            raise UserError(f"{index.folder}: was made from {source}; expected {passages.artifact.key}")
-    return Search(passages, queries, Order(job.inputs["dataset"]), same_token)
+    return Search(*open_embeddings(job, Texts), Order(job.inputs["dataset"]), same_token)
 
 
 @contextmanager

@@ -6,19 +6,21 @@ ids by the same model share them, and a killed stage continues where it was.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.config.execution import Execution
 from tandem.config.representations import REPRESENTATIONS
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import STEP, CrossEncoder
 from tandem.models.device import device, kernels, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder, load_dual, read_shape
+from tandem.models.dual import DualEncoder, load_dual
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import part_files, require_part, require_prompts, require_tokenizer
@@ -38,10 +40,8 @@ class PairScores:
     """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once; `computed` counts them.
 
     A dual encoder whose representation scores pairs takes a cross-encoder's place. Other shapes of batches, by
-    `batch_tokens`, may change a score's last bits.
-
-    Raises:
-        UserError: the model has no encoder that scores pairs, or another tokenizer.
+    `batch_tokens`, may change a score's last bits. A `UserError` where the model has no encoder that scores pairs, or
+    another tokenizer.
     """
 
     def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
@@ -50,11 +50,7 @@ class PairScores:
         require_tokenizer(tokenizer_folder(self.folder), tokens)
         self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
         self.lengths: tuple[int, int] = (tokens.params["query_length"], tokens.params["passage_length"])
-        self.store = PairStore(self._place(model, tokens))
         self.computed = 0
-        self._model: CrossEncoder | DualEncoder | None = None
-
-    def _place(self, model: Artifact, tokens: Artifact) -> Path:
         identity = {
             "model": part_files(model, self.part),
             "tokens": tokens.manifest.checksums,
@@ -65,7 +61,7 @@ class PairScores:
         folder = tokens.folder.parent.parent / "pairs" / store_name(model.key, identity)
         if not (folder / "store.json").exists():
             write_json(folder / "store.json", {"model": model.key, "tokens": tokens.key, "made_from": identity})
-        return folder
+        self.store = PairStore(folder)
 
     def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
         """Logits of pairs, float32, shape (pairs,); those that are not stored yet are computed and stored.
@@ -79,12 +75,11 @@ class PairScores:
             progress.add(len(queries) - len(missing))
         if len(missing):
             scores[missing] = self._compute(keys[missing], progress)
-        result: Array = scores[inverse]
-        return result
+        return np.asarray(scores[inverse])
 
     def _compute(self, keys: Array, progress: Progress | None) -> Array:
         """Scores of pairs by the model, those of like length together, stored as they come."""
-        model, template = self._load(), self.tokens.template
+        model, template = self.model, self.tokens.template
         queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         lengths = template.pair_lengths(self.tokens.queries.lengths(queries), self.tokens.passages.lengths(passages))
         order = np.argsort(-(-lengths // STEP), kind="stable")
@@ -105,22 +100,22 @@ class PairScores:
                 progress.add(len(at), tokens=int(lengths[at].sum()))
         return scores
 
-    def _load(self) -> CrossEncoder | DualEncoder:
-        if self._model is None:
-            model = load_scorer(self.folder)
-            if isinstance(model, DualEncoder):
-                require_prompts(model.prompts, self.source)
-            model.check_lengths(*self.lengths, self.tokens.template, str(self.folder))
-            accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
-            self._model = model
-        return self._model
+    @cached_property
+    def model(self) -> CrossEncoder | DualEncoder:
+        """What scores pairs, loaded when the first is missing; a `UserError` if it is not for these token ids."""
+        model = load_scorer(self.folder)
+        if isinstance(model, DualEncoder):
+            require_prompts(model.prompts, self.source)
+        model.check_lengths(*self.lengths, self.tokens.template, str(self.folder))
+        accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
+        return model
 
 
 def scoring_part(model: Artifact) -> str:
     """The part of a model that scores pairs: its cross-encoder, else a dual encoder whose representation does."""
     dual = model.folder / "dual"
     is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
-    return "dual" if is_dual and REPRESENTATIONS[read_shape(dual).type].scores_pairs else "cross"
+    return "dual" if is_dual and REPRESENTATIONS[DualShape.read(dual).type].scores_pairs else "cross"
 
 
 def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
@@ -143,8 +138,7 @@ def open_judges(job: Job[Any]) -> list[PairScores]:
 
 def probability(logits: Array) -> Array:
     """σ(x) = 1 / (1 + e^-x), float64, without overflow."""
-    result: Array = np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64)))
-    return result
+    return np.asarray(np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64))))
 
 
 def mean_probability(
@@ -164,8 +158,7 @@ def mean_logit(
 def _mean(values: Sequence[Array]) -> Array:
     """The mean of arrays of one shape, taken in float64, as float32."""
     total: Any = sum(values)
-    mean: Array = (total / len(values)).astype(np.float32)
-    return mean
+    return np.asarray((total / len(values)).astype(np.float32))
 
 
 Requests = Iterator[tuple[PairScores, Array, Array]]  # a cross-encoder, and the query and passage rows of its pairs

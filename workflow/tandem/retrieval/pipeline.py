@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, say
-from tandem.data.columns import Floats, Names
+from tandem.data.columns import Names
 from tandem.data.runs import followed, iter_run, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Ranked, evaluate, parse_measures
@@ -134,11 +134,10 @@ def rankings(system: System, names: Names) -> Iterator[Sequence[Ranked]]:
         if query != again:
             raise UserError(f"{system.run.folder}: query {again} stands where its first stage has {query}")
         own = dict(zip(reranked, values.tolist(), strict=True))
-        tops = (np.array([own[doc] for doc in ranked[:depth]], np.float32) for depth in system.depths)
-        yield [by_score(query, ranked, top) for top in tops]
-
-
-def by_score(query: str, ranked: list[str], top: Floats) -> Ranked:
-    """A list whose first documents have scores of their own, best first; the others follow as they stood."""
-    order = np.argsort(-top, kind="stable").tolist()
-    return query, [*(ranked[at] for at in order), *ranked[len(top) :]], followed(top[order], len(ranked))
+        lists = []
+        for depth in system.depths:  # the first documents by their scores, the others as they stood
+            top = np.array([own[doc] for doc in ranked[:depth]], np.float32)
+            order = np.argsort(-top, kind="stable").tolist()
+            docs = [*(ranked[at] for at in order), *ranked[len(top) :]]
+            lists.append((query, docs, followed(top[order], len(ranked))))
+        yield lists

@@ -4,6 +4,7 @@ In `rerank_windows` the windows of the top documents are scored, and a document 
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -64,9 +65,8 @@ def scores_of_texts(job: Job[RerankParams], group: list[Ranked], names: Names, t
     for query, top in tops:
         own = np.asarray(score(texts[query], [contents(*passages[doc]) for doc in top], **params.options), np.float32)
         if own.shape != (len(top),) or not np.isfinite(own).all():
-            raise UserError(
-                f"{job.kind}: {params.scorer} must give a number for each of {len(top)} passages of {query}"
-            )
+            problem = f"must give a number for each of {len(top)} passages of {query}"
+            raise UserError(f"{job.kind}: {params.scorer} {problem}")
         parts.append(own)
     return np.concatenate(parts)
 
@@ -112,9 +112,8 @@ def requests(job: Job[RerankParams]) -> Requests:
             yield judge, queries, passages
 
 
-def run_shard(job: Job[RerankParams]) -> dict[str, object]:
-    """Score a share of the pairs."""
-    return score_shard(job, requests)
+run_shard = partial(score_shard, requests=requests)
+"""Score a share of the pairs."""
 
 
 def run(job: Job[RerankParams]) -> None:

@@ -1,6 +1,9 @@
 """Stage `retrieve`: the best passages of each query by exact inner product, ties by document id.
 
 Shards search a range of blocks each, the stage the others: split, engine and memory change no byte.
+
+Stage `average_rank`: where the relevant passage of each query stands among all passages of a small collection. DPR
+validates its checkpoints so, with ranks from 0 (facebookresearch/DPR, `validate_average_rank`); here from 1.
 """
 
 import os
@@ -12,45 +15,51 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tandem.cluster.leases import offered
-from tandem.cluster.parts import WORK, Pieces, origin
 from tandem.cluster.progress import Progress
+from tandem.cluster.scheduler import offered
+from tandem.cluster.work import WORK, Pieces, origin
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import RankedRows
 from tandem.data.rows import Order, Rows, query_rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.evaluation.measures import Evaluation
+from tandem.evaluation.scores import write_scores
 from tandem.retrieval.embeddings import FP32, Embeddings, Stretches, Vectors, block_name
-from tandem.retrieval.exact import Array, Best
+from tandem.retrieval.exact import Array, Best, pack, pair_scores, rounding_width, settled
 from tandem.retrieval.inputs import require_dataset
+from tandem.stages.evaluation import AverageRankParams
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Job, writing
 
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
+BATCH = 256  # queries multiplied with a block at once
 E = TypeVar("E", bound=Embeddings)
 Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
 
 
-def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
-    """The inputs `passages` and `queries`; a `UserError` unless one model made both, and from this split."""
-    return open_as(Embeddings, job, split)
+def open_embeddings(job: Job[Any], kind: type[E]) -> tuple[E, E]:
+    """The inputs `passages` and `queries`, of a kind.
 
-
-def open_as(kind: type[E], job: Job[Any], split: str) -> tuple[E, E]:
-    """`open_embeddings` of another kind."""
+    Raises:
+        UserError: two models made them, the queries are of another split, or an index is of other passages.
+    """
     require_dataset(job, "passages", "queries")
     passages, queries = job.inputs["passages"], job.inputs["queries"]
     for role in ("model", "tokens"):
         left, right = (Path(artifact.upstream[role]).name for artifact in (passages, queries))
         if left != right:
             raise UserError(f"retrieve: passages were embedded with the {role} {left}, queries with {right}")
-    if queries.params["split"] != split:
-        raise UserError(f"{queries.folder}: holds queries of the split {queries.params['split']}; expected {split}")
+    if (split := queries.params["split"]) != job.params.split:
+        raise UserError(f"{queries.folder}: holds queries of the split {split}; expected {job.params.split}")
     opened = kind(passages, "passages"), kind(queries, "queries")
     dtypes = [vectors.dtype for vectors in opened]
     if FP32 in dtypes and len(set(dtypes)) > 1:
         raise UserError(f"retrieve: passages are {dtypes[0]} and queries {dtypes[1]}; fp32 is needed of both or none")
+    for index in job.inputs.values():
+        if (source := Path(index.upstream.get("passages", passages.key)).name) != passages.key:
+            raise UserError(f"{index.folder}: was made from {source}; expected {passages.key}")
     return opened
 
 
@@ -83,14 +92,13 @@ class Retrieval:
     """A search of some blocks for all queries, in memory that `execution.search_memory` bounds.
 
     A quarter of it holds running results of a group of queries, half is the engine's; merging takes a quarter again.
-    A `UserError` where passages and queries do not fit together.
     """
 
     vectors: ClassVar[type[Embeddings]] = Embeddings  # what is searched
 
     def __init__(self, job: Job[RetrieveParams]) -> None:
         self.job = job
-        self.passages, self.queries = open_as(self.vectors, job, job.params.split)
+        self.passages, self.queries = open_embeddings(job, self.vectors)
         self.order = Order(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
         self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
@@ -178,3 +186,62 @@ def run(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> None:
         lines = write_rows(job, draft, retrieval.ranked(partials), retrieval.order)
         draft.facts |= {"queries": retrieval.queries.rows, "lines": lines, "shards": len(partials)}
     shutil.rmtree(retrieval.pieces.folder, ignore_errors=True)
+
+
+def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temperature: float) -> Array:
+    """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
+
+    `gold` is the relevant passage's score and rank, packed, shape (queries,).
+    """
+    exact, block = queries.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True) * np.linalg.norm(block, axis=1).max()
+    scores, close = settled(exact @ block.T, rounding_width(exact.shape[1], lengths), temperature)
+    query, passage = np.nonzero(close)
+    scores[close] = pair_scores(queries[query], vectors[passage], temperature)
+    return np.asarray((pack(scores, ranks) > gold[:, None]).sum(axis=1))
+
+
+def relevant_ranks(
+    queries: Embeddings, passages: Embeddings, docs: Order, relevant: list[list[str]]
+) -> Iterator[Array]:
+    """Ranks from 1 of each query's first relevant passage, a batch at a time; 0 where the corpus has none of them."""
+    ranks, temperature = docs.ranks, passages.temperature
+    with Progress("average rank", queries.rows, "queries") as progress:
+        for first in range(0, queries.rows, BATCH):
+            batch = queries.take(first, first + BATCH)
+            gold, positions = np.zeros(len(batch), np.uint64), np.zeros(len(batch), np.int64)
+            for at, ids in enumerate(relevant[first : first + BATCH]):
+                rows = docs.rows(ids, missing_ok=True)
+                rows = rows[rows >= 0]
+                if len(rows):
+                    scores = pair_scores(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
+                    gold[at] = pack(scores, ranks[rows]).max()
+            known = np.flatnonzero(gold)
+            positions[known] = 1
+            for start, vectors in passages.blocks():
+                part = ranks[start : start + len(vectors)]
+                positions[known] += better(batch[known], gold[known], vectors, part, temperature)
+            progress.add(len(batch))
+            yield positions
+
+
+def run_average_rank(job: Job[AverageRankParams]) -> None:
+    """Write scores.parquet (query_id, measure, value) and statistics.json as the stage `score` does.
+
+    Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
+    the corpus lacks do not count; they are `missing` in statistics.json.
+    """
+    passages, queries = open_embeddings(job, Embeddings)
+    collection = Collection(job.inputs["dataset"])
+    judged = collection.qrels(job.params.split)
+    ids = queries.query_ids()
+    relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
+    ranks = np.concatenate(list(relevant_ranks(queries, passages, Order(job.inputs["dataset"]), relevant)))
+    counted = np.flatnonzero(ranks)
+    if not len(counted):
+        raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")
+    missing = sum(map(bool, relevant)) - len(counted)
+    result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), missing)
+    with writing(job) as draft:
+        write_scores(draft, result, ["average rank"])
+        draft.facts.update(queries=len(counted), passages=passages.rows)

@@ -1,31 +1,37 @@
-"""Weights of terms on disk: blocks of rows, as those of vectors, of the weights that are not 0 alone. No torch here."""
+"""Weights of terms: on disk, in blocks of rows of those that are not 0, and stage `retrieve_sparse`. No torch here.
 
-from collections.abc import Iterable, Mapping
+The stage finds the best passages of each query by the exact dot product. A passage without any of a query's terms is no
+result. The score is a float64 sum in the order of the vocabulary, rounded to float32: a function of the pair alone,
+whatever blocks, threads and shards share the work.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
+from tandem.cluster.progress import Progress
 from tandem.config.indexes import ExactTermIndex, FrequencyIndex, PrunedIndex
-from tandem.errors import UserError
 from tandem.models.ragged import Ids
-from tandem.retrieval.embeddings import FP16, Blocks, Embeddings
+from tandem.retrieval import retrieve
+from tandem.retrieval.embeddings import FP16, Blocks, Embeddings, block_name
+from tandem.retrieval.exact import Array, Best, pack
 from tandem.stages.base import Json
+from tandem.stages.retrieval import RetrieveParams, RetrieveTermsParams
 from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
-
-def block_name(number: int) -> str:
-    """The block's file, relative to the artifact."""
-    return f"blocks/{number:05d}.npz"
+QUERIES = 32  # that are multiplied at once
 
 
 class SparseBlocks(Blocks):
     """Blocks of rows of weights, each a file with three arrays: `starts` of rows, `terms` and `weights`."""
 
-    def name(self, number: int) -> str:
-        """The block's file, relative to the artifact."""
-        return block_name(number)
+    suffix = ".npz"
 
     def write(self, number: int, vectors: Any, computed: dict[str, str]) -> Json:
         """Write a block of weights, a `csr_array` of shape (rows, vocabulary), with facts."""
@@ -38,12 +44,6 @@ class SparseBlocks(Blocks):
                 np.savez(file, starts=starts, terms=terms, weights=weights)
 
         return self.pieces.write(self.name(number), save, **facts, **computed)
-
-    def summary(self, facts: Iterable[Json]) -> Json:
-        """The mean number of a text's terms with a weight."""
-        blocks = list(facts)
-        weights, rows = (sum(block[key] for block in blocks) for key in ("weights", "rows"))
-        return {"active_terms": round(weights / max(1, rows), 2)}
 
 
 class TermWeights(Embeddings):
@@ -59,14 +59,9 @@ class TermWeights(Embeddings):
         """What the mean row takes in memory: number and float64 of each term."""
         return int(12 * self.active) + 8
 
-    def require_index(self, index: Artifact) -> None:
-        """Refuse an index of other weights."""
-        if (source := Path(index.upstream["passages"]).name) != self.artifact.key:
-            raise UserError(f"{index.folder}: was made from {source}; expected {self.artifact.key}")
-
     def stored(self, number: int) -> Any:
         """A block's weights, float32, in memory."""
-        with np.load(self.artifact.path(block_name(number)), allow_pickle=False) as arrays:
+        with np.load(self.artifact.path(block_name(number, SparseBlocks.suffix)), allow_pickle=False) as arrays:
             weights, terms, starts = (arrays[name] for name in ("weights", "terms", "starts"))
         return csr_array((weights.astype(np.float32), terms, starts), shape=(len(starts) - 1, self.dimension))
 
@@ -74,10 +69,7 @@ class TermWeights(Embeddings):
         """The weights of a block, or of some of its rows, in float64, which holds every product of two exactly."""
         return self.stored(number)[rows].astype(np.float64)
 
-    def take(self, start: int, stop: int) -> Any:
-        """The weights of the rows from start to stop, in float64."""
-        firsts = range(start // self.size * self.size, min(stop, self.rows), self.size)
-        parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
+    def _join(self, parts: list[Any]) -> Any:
         return vstack([csr_array((0, self.dimension)), *parts], format="csr")
 
 
@@ -140,3 +132,73 @@ def open_passages(artifact: Artifact, index: ExactTermIndex | None) -> TermWeigh
     if isinstance(index, FrequencyIndex):
         return Frequencies(artifact, index)
     return Pruned(artifact, index) if index else TermWeights(artifact, "passages")
+
+
+def best_of(queries: Any, inverted: Any, ranks: Array, depth: int, temperature: float) -> Array:
+    """The best passages of some queries, packed, 0 for none.
+
+    Args:
+        queries: weights, a `csr_array` of float64, shape (queries, vocabulary), in the order of the vocabulary.
+        inverted: weights of passages by term, the same, shape (vocabulary, passages).
+        ranks: alphabetical ranks of the passages' ids, shape (passages,).
+    Returns:
+        Shape (queries, depth).
+    """
+    scores = queries @ inverted  # scipy adds a row's products in the order of its terms
+    keys = np.zeros((queries.shape[0], depth), np.uint64)
+    for row in range(len(keys)):
+        at = slice(scores.indptr[row], scores.indptr[row + 1])
+        packed = pack(scores.data[at] / temperature, ranks[scores.indices[at]])
+        if len(packed) > depth:
+            packed = np.partition(packed, len(packed) - depth)[-depth:]
+        keys[row, : len(packed)] = packed
+    return keys
+
+
+class SparseRetrieval(retrieve.Retrieval):
+    """`Retrieval` over weights of terms, of which an inverted index of a part of a block is in memory."""
+
+    vectors = TermWeights
+    passages: TermWeights
+
+    def __init__(self, job: Job[RetrieveParams]) -> None:
+        super().__init__(job)
+        if isinstance(job.params, RetrieveTermsParams) and job.params.index:
+            self.passages = open_passages(job.inputs["passages"], job.params.index)
+
+    def search(self, numbers: Sequence[int]) -> Iterator[Array]:
+        """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""
+        workers, size = self.job.execution.workers or 1, self.passages.size
+        # Of a passage: its weights as stored, in float64 and by term, and a score for each query that is multiplied.
+        per_passage = 4 * self.passages.row_bytes + 12 * QUERIES * workers
+        step = max(1, self.memory // 2 // per_passage)
+        total = len(self.groups) * self.passages.rows * len(numbers) // max(1, len(self.passages))
+        with (
+            Progress(f"retrieve {self.job.key}", total, "passages", quiet=not numbers) as progress,
+            ThreadPoolExecutor(workers) as threads,
+        ):
+            for first in self.groups:
+                queries = self.queries.take(first, first + self.group)
+                spans = [slice(at, min(at + QUERIES, queries.shape[0])) for at in range(0, queries.shape[0], QUERIES)]
+                parts, best = [queries[at] for at in spans], Best(queries.shape[0], self.depth)
+                for number in numbers:
+                    rows = self.passages.stored(number)
+                    for start in range(0, rows.shape[0], step):
+                        inverted = rows[start : start + step].astype(np.float64).T.tocsr()
+                        options = {
+                            "inverted": inverted,
+                            "ranks": self.order.ranks[number * size + start :][: inverted.shape[1]],
+                            "depth": self.depth,
+                            "temperature": self.passages.temperature,
+                        }
+                        for at, keys in zip(spans, threads.map(partial(best_of, **options), parts), strict=True):
+                            best.add(at, keys)
+                        progress.add(inverted.shape[1])
+                yield best.keys
+
+
+run_shard = partial(retrieve.run_shard, kind=SparseRetrieval)
+"""Search this shard's range of blocks."""
+
+run = partial(retrieve.run, kind=SparseRetrieval)
+"""Search the blocks that no shard has searched, merge, and write the run."""

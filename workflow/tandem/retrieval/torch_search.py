@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.cluster.background import ahead
+from tandem.cluster.work import ahead
 from tandem.models.device import device, use_workers
 from tandem.retrieval.embeddings import FP16, FP32, INT8, Rows, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, query_scores, rounding_width

@@ -15,6 +15,7 @@ from tandem.data.columns import Floats
 from tandem.data.rows import IdRows, Rows, doc_rows
 from tandem.data.runs import iter_run, ranked_order, scored_depth, write_run
 from tandem.data.text import document_of, window_id
+from tandem.models.ragged import ranges
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_windows
 from tandem.stages.retrieval import AggregateParams, aggregation
@@ -80,8 +81,7 @@ class Spans:
         """Rows of the documents' windows (of each its first `most`), and the number of each document's among them."""
         sizes = self.sizes(documents)
         sizes = sizes if most is None else np.minimum(sizes, most)
-        before = np.cumsum(sizes) - sizes
-        return np.repeat(self.bounds[documents] - before, sizes) + np.arange(sizes.sum()), sizes
+        return ranges(self.bounds[documents], sizes), sizes
 
 
 def documents(
@@ -102,25 +102,21 @@ def documents(
     return [name for name, _ in ranked], np.array([score for _, score in ranked], np.float32)
 
 
-def aggregated(
-    job: Job[AggregateParams], docs: IdRows, progress: Progress, facts: dict[str, int]
-) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores) of each query; `facts` counts queries and lists that are shorter than `depth`."""
-    run = job.inputs["run"]
-    spans, scored = Spans(Collection(job.inputs["windows"])), scored_depth(run)
-    reachable = min(job.params.depth, len(docs))
-    for query, windows, scores in iter_run(run, job.inputs["windows"]):
-        names, values = documents(job.params, windows[:scored], scores[:scored], docs, spans)
-        facts["queries"] += 1
-        facts["shorter"] += len(names) < reachable
-        progress.add(1)
-        yield query, names, values
-
-
 def run(job: Job[AggregateParams]) -> None:
     """Write a run over the documents of `dataset` from `run`, which is over `windows`."""
     require_windows(job, "run")
-    facts, docs = {"queries": 0, "shorter": 0}, doc_rows(Collection(job.inputs["dataset"]))
+    source, docs = job.inputs["run"], doc_rows(Collection(job.inputs["dataset"]))
+    spans, scored = Spans(Collection(job.inputs["windows"])), scored_depth(source)
+    facts = {"queries": 0, "shorter": 0}  # lists that are shorter than `depth`
+
+    def aggregated(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
+        for query, windows, scores in iter_run(source, job.inputs["windows"]):
+            names, values = documents(job.params, windows[:scored], scores[:scored], docs, spans)
+            facts["queries"] += 1
+            facts["shorter"] += len(names) < min(job.params.depth, len(docs))
+            progress.add(1)
+            yield query, names, values
+
     with writing(job) as draft, Progress(f"aggregate {job.key}", 0, "queries") as progress:
-        lines = write_run(job, draft, aggregated(job, docs, progress, facts), docs)
+        lines = write_run(job, draft, aggregated(progress), docs)
         draft.facts |= {"lines": lines, **facts}

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from tandem.config.datasets import Dataset, sources
-from tandem.config.retrieval import Ties, is_by_id
+from tandem.config.retrieval import Ties
 from tandem.stages.base import Kind, Params, Part, Planned
 
 
@@ -47,7 +47,7 @@ class ImportedParams(Params):
     """Parameters of a released run."""
 
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the file")
-    ties: Ties = Field("doc_id", exclude_if=is_by_id, description="which of tied passages is first")
+    ties: Ties = Field("doc_id", description="which of tied passages is first")
     split: str = Field("test", description="whose queries")
     depth: int = Field(1000, ge=1, description="passages kept of a query")
     fingerprint: str | None = Field(None, description="of the file")
@@ -60,7 +60,7 @@ def _is_read_by_several(stage: Planned) -> bool:
 
 # A shard of `dataset` that fails does so of a line in a file, mostly, and would again.
 KINDS = (
-    Kind("dataset", "data.dataset:run", DatasetParams, threads="all", shard="data.corpus:run_shard",
+    Kind("dataset", "data.dataset:run", DatasetParams, threads="all", shard="data.dataset:run_shard",
         shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection"),
     Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
     Kind("imported", "data.imported:run_imported", ImportedParams, version=2, box="Collection"),

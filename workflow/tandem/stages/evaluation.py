@@ -108,14 +108,15 @@ class HardnessParams(Inference, Params):
 
 KINDS = (
     Kind("score", "evaluation.scores:run", ScoreParams, box="Scores"),
-    Kind("average_rank", "retrieval.average_rank:run", AverageRankParams, env="search", threads="all", box="Scores"),
+    Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, env="search", threads="all",
+        box="Scores"),
     Kind("match", "evaluation.matching:run", MatchParams, threads="all", box="Scores"),
     Kind("noise", "extras.audits.noise:run", NoiseParams, threads="all", box="Audits"),
     Kind("similar_queries", "extras.audits.similar_queries:run", SimilarQueriesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),
     Kind("false_negatives", "extras.audits.false_negatives:run", FalseNegativesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),
-    Kind("relabel", "extras.audits.relabel:run", RelabelParams, box="Audits"),
+    Kind("relabel", "extras.audits.sheets:run", RelabelParams, box="Audits"),
     Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=2, env="models", threads="all",
         gpu=("pool",), box="Audits"),
     Kind("errors", "extras.analysis.errors:run", ErrorsParams, version=2, box="Scores"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.config.candidates import Below, Denoising, Draw
+from tandem.config.models import Below, Denoising, Draw
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import Normalization, ScoringParams
@@ -56,5 +56,6 @@ KINDS = (
         gpu=("judge",), shard="negatives.candidates:run_shard", part=Part(1024, "queries"), box="Training lists"),
     Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
         shard="negatives.teacher:run_shard", shard_for=("judge",), box="Training lists"),
-    Kind("topics", "retrieval.topics:run", TopicsParams, env="search", threads="all", box="Training lists"),
+    Kind("topics", "retrieval.indexes.threads:run_topics", TopicsParams, env="search", threads="all",
+        box="Training lists"),
 )  # fmt: skip

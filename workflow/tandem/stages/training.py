@@ -7,12 +7,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tandem.config.base import Model, Names, PairPooling, problem
-from tandem.config.candidates import Topics
 from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
 from tandem.config.losses import Distil, InBatchTeaching
-from tandem.config.optimisation import Lora
 from tandem.config.representations import ChosenRepresentation, Single, is_single
-from tandem.config.training import CrossTrain, DualTrain, JointTrain
+from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, Topics
 from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params, Part
 
@@ -136,7 +134,7 @@ class ModelParams(Learning):
 
 
 KINDS = (
-    Kind("encoder", "models.hub:run", EncoderParams, env="models", box="Encoder"),
+    Kind("encoder", "models.published:run", EncoderParams, env="models", box="Encoder"),
     Kind("vocabulary", "extras.pretraining.stage:vocabulary", VocabularyParams, env="models", threads="all",
         box="Encoder"),
     Kind("tokens", "models.tokenisation:run", TokensParams, env="models", threads="all",

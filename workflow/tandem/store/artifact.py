@@ -192,22 +192,14 @@ def _check_changed(artifact: Artifact) -> None:
     with suppress(OSError, ValueError):
         known = json.loads(path.read_text(encoding="utf-8"))
     known = known if isinstance(known, dict) else {}
-    states: dict[str, list[Any]] = {}
+    states: dict[str, list[Any]] = {}  # of those that are there
     for name, file in files.items():
-        if state := _state(artifact.folder / name):
-            states[name] = [file.sha256, *state]
+        with suppress(OSError):
+            stat = os.stat(artifact.folder / name)
+            states[name] = [file.sha256, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
     check_files(artifact, [name for name in files if name not in states or known.get(name) != states[name]])
     latest = time.time_ns() - SETTLED
     settled = {name: state for name, state in states.items() if max(state[2:4]) < latest}
     if settled and settled != known:
         with suppress(OSError), replacing(path) as partial:
             partial.write_text(json.dumps(settled), encoding="utf-8")
-
-
-def _state(path: Path) -> list[int] | None:
-    """Size, time of the contents' change, of the inode's, and inode; None where the file is missing."""
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return None
-    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]

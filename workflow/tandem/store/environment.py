@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tandem
 from tandem.stages import KINDS
@@ -28,19 +28,14 @@ QUERY = re.compile(
 TOKEN = re.compile(r"\b(?:hf_|gh[opsur]_|github_pat_|glpat-)[A-Za-z0-9_-]{16,}")  # of the hubs that data comes from
 
 
-class Provenance(NamedTuple):
-    """What a process computes with; commit and dirty are None outside a git checkout."""
+def provenance() -> tuple[dict[str, str], str | None, bool | None]:
+    """Versions of the libraries that this process imported, the checkout's commit, and whether files differ from it.
 
-    libraries: dict[str, str]
-    commit: str | None
-    dirty: bool | None
-
-
-def provenance() -> Provenance:
-    """Versions of the libraries that this process imported, the checkout's commit, and whether files differ from it."""
+    The last two are None outside a git checkout.
+    """
     status = _git("status", "--porcelain", "--untracked-files=no")
     libraries = {name: _version(name) for name in LIBRARIES if name in sys.modules}
-    return Provenance(libraries, _git("rev-parse", "HEAD"), None if status is None else bool(status))
+    return libraries, _git("rev-parse", "HEAD"), None if status is None else bool(status)
 
 
 def _version(module: str) -> str:

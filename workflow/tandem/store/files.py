@@ -67,6 +67,14 @@ def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return file.getvalue()
 
 
+def link(path: Path, to: Path) -> None:
+    """Give a file a second name, or a copy where the file system has no hard links."""
+    try:
+        os.link(path, to)
+    except OSError:
+        shutil.copyfile(path, to)
+
+
 def try_lock(path: Path) -> FileLock | None:
     """Lock a file for this process, until it is released or the process ends; None where another holds it."""
     lock = FileLock(path)
@@ -110,16 +118,10 @@ def _sha256_of(path: Path, size: int, changed: int) -> str:
 
 
 def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
-    """10 hex digits over names, sizes, first and last 64 KiB of a file or of all in a folder, wherever it lies.
-
-    Args:
-        files: those in the folder that count; None: all.
-    """
-    files = (
-        [path] if path.is_file() else sorted(p for p in (path.rglob("*") if files is None else files) if p.is_file())
-    )
+    """10 hex digits over names, sizes, first and last 64 KiB of a file, or of a folder's `files` (None: all)."""
+    candidates = [path] if path.is_file() else path.rglob("*") if files is None else files
     digest = hashlib.sha256()
-    for file_path in files:
+    for file_path in sorted(file for file in candidates if file.is_file()):
         size = file_path.stat().st_size
         digest.update(f"{os.path.relpath(file_path, path) if path.is_dir() else ''}:{size}\n".encode())
         with open(file_path, "rb") as file:

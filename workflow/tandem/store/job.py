@@ -1,9 +1,11 @@
 """Jobs: what a stage's function gets, and how it writes its artifact."""
 
+import gc
 import importlib
 import os
 import platform
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from typing import Any, Generic
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.registry import load_plugins
@@ -117,7 +119,15 @@ def load(entry: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(entry, str):
         return entry
     module, name = entry.split(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(f"tandem.{module}"), name)
+    module = f"tandem.{module}"
+    if module not in sys.modules:  # looking for garbage among what libraries define takes a seventh of their import
+        gc.disable()
+        try:
+            importlib.import_module(module)
+        finally:
+            gc.freeze()
+            gc.enable()
+    function: Callable[..., Any] = getattr(sys.modules[module], name)
     return function
 
 

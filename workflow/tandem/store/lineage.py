@@ -140,10 +140,8 @@ def causes(
     if artifact.key == other.key or (artifact.key, other.key) in visited:
         return
     visited.add((artifact.key, other.key))
-    now, before = artifact.manifest.version, other.manifest.version
-    if now != before:
-        yield Cause(artifact, other, f"the version of {artifact.kind}", str(now), str(before))
-    params, other_params = flatten(artifact.params), flatten(other.params)
+    version = f"the version of {artifact.kind}"
+    params, other_params = ({version: a.manifest.version, **flatten(a.params)} for a in (artifact, other))
     for path in differing_paths(params, other_params):
         yield Cause(artifact, other, path, _format(params, path), _format(other_params, path))
     inputs, other_inputs = open_upstream(artifact), open_upstream(other)
@@ -158,9 +156,8 @@ def causes(
             yield from causes(ours, theirs, renamed, visited)
             if ours.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:  # else only their names differ
                 continue
-        yield Cause(
-            artifact, other, f"its input {role}", _input(keys, inputs, role), _input(other_keys, other_inputs, role)
-        )
+        now, before = _input(keys, inputs, role), _input(other_keys, other_inputs, role)
+        yield Cause(artifact, other, f"its input {role}", now, before)
 
 
 def differing_paths(params: Json, other: Json) -> list[str]:

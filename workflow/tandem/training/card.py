@@ -4,7 +4,7 @@ Neither a time nor a machine's name stands in it: the same training writes the s
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from tandem.config.losses import TERM_RECALL
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_pooling
-from tandem.models.dual import read_shape
 from tandem.models.heads import saved_score
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.models.usage import Lengths, cross_usage, folders, front_matter
+from tandem.stages.base import Json, flatten
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.environment import provenance
@@ -35,9 +36,12 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     part = folder.name
     encoder = origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
-    lengths = _lengths(tokens)
+    params, template = tokens.params_as(TokensParams), Tokens.open(tokens).template
+    lengths = Lengths(
+        params.query_length, params.passage_length, *template.extra, template.longest_pair, template.titled
+    )
     if part == "dual":
-        shape = read_shape(folder)
+        shape = DualShape.read(folder)
         usage = representation[shape.type].usage(shape, lengths)
     else:
         usage = cross_usage(read_pooling(folder), lengths, saved_score(folder))
@@ -46,7 +50,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
         f"{front_matter(part, base, licence)}\n# {job.key}: {NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
         f"## How to load\n\n{usage}",
-        f"## Recipe\n\n{_losses(job)}\n\n{_table('parameter', 'value', _flat(plain(job.params)))}",
+        f"## Recipe\n\n{_losses(job)}\n\n{_table('parameter', 'value', _sorted(plain(job.params)))}",
         f"## Data\n\n{_data(job, tokens, lists)}",
         f"## Numbers\n\n{_numbers(job, state)}",
         f"## Lineage\n\n{_lineage(job, encoder)}",
@@ -66,13 +70,6 @@ def origin(job: Job[ModelParams], part: str) -> Artifact:
     if artifact is None:
         raise ValueError(f"{job.key} starts from nothing")
     return artifact
-
-
-def _lengths(tokens: Artifact) -> Lengths:
-    """The longest inputs of the token ids."""
-    params, template = tokens.params_as(TokensParams), Tokens.open(tokens).template
-    lengths = (params.query_length, params.passage_length, *template.extra)
-    return Lengths(*lengths, longest_pair=template.longest_pair, titled=template.titled)
 
 
 def _losses(job: Job[ModelParams]) -> str:
@@ -104,7 +101,7 @@ def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
         ("passages", tokens.manifest.facts["passages"]),
         ("training lists", lists),
         ("negatives from", Path(candidates.upstream.get("run", candidates.folder)).name),
-        *((f"negatives: {name}", value) for name, value in _flat(candidates.params)),
+        *((f"negatives: {name}", value) for name, value in _sorted(candidates.params)),
     ]
     rows += [(role, Path(at).name) for role, at in sorted(candidates.upstream.items()) if role.startswith("judge.")]
     for role, what in (("teacher", "scores to learn from"), ("in_batch_teacher", "teacher in batch")):
@@ -127,23 +124,19 @@ def _numbers(job: Job[ModelParams], state: State) -> str:
 
 def _lineage(job: Job[ModelParams], encoder: Artifact) -> str:
     """The stage's inputs, the commit, and the libraries."""
-    origins = provenance()
+    libraries, commit, dirty = provenance()
     rows: list[tuple[str, Any]] = [(role, artifact.key) for role, artifact in sorted(job.inputs.items())]
     rows.append(("encoder", encoder.key))
     if weights := encoder.manifest.facts.get("weights_sha256"):
         rows.append(("its weights' sha256", weights))
-    rows.append(("commit", f"{origins.commit}{' with changes' if origins.dirty else ''}"))
-    rows += [(f"library {name}", version) for name, version in origins.libraries.items()]
+    rows.append(("commit", f"{commit}{' with changes' if dirty else ''}"))
+    rows += [(f"library {name}", version) for name, version in libraries.items()]
     return _table("from", "key", rows)
 
 
-def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path and value of every parameter, in order."""
-    for name, value in sorted(params.items()):
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", json.dumps(value)
+def _sorted(params: Json) -> list[tuple[str, str]]:
+    """Dotted path and value of every parameter."""
+    return [(path, json.dumps(value)) for path, value in sorted(flatten(params).items())]
 
 
 def _table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:

@@ -68,9 +68,9 @@ class World:
         if self.size == 1:
             yield self
             return
-        if device().type == "cuda":
-            torch.cuda.set_device(device())
         backend = "nccl" if device().type == "cuda" else "gloo"
+        if backend == "nccl":
+            torch.cuda.set_device(device())
         dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=PATIENCE)
         try:
             yield self
@@ -85,8 +85,7 @@ class World:
 
     def share(self, batch: Batch) -> Batch:
         """This process' queries of a batch, with their lists; there may be none."""
-        own = self.slice(len(batch.queries))
-        return batch.part(own.start, own.stop)
+        return batch.taken(self.slice(len(batch.queries)))
 
     def gather(self, rows: Tensor) -> Tensor:
         """Rows of all processes in order, with gradient.

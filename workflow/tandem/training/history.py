@@ -1,8 +1,9 @@
-"""Validations within a training, as its log has them: which of them decides, and whether the training helped.
+"""Validations of a training, within it or of its checkpoints: which of them decides, and whether the training helped.
 
 Of one that did not help, its log, its manifest, the tables and the report say so.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,9 +11,15 @@ from statistics import fmean
 import numpy as np
 import torch
 
+from tandem.cluster.progress import warn
 from tandem.config.losses import TERM_RECALL
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Train
+from tandem.errors import UserError
 from tandem.stages.base import Json
+from tandem.stages.training import ModelParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import link, write_json
+from tandem.store.job import Job, writing
 from tandem.training.checkpoints import LogRow
 from tandem.training.lists import Lists, visit_sizes
 from tandem.training.losses import Supervision, supervision_loss
@@ -20,6 +27,8 @@ from tandem.training.validation import MEASURE, Validation
 
 DEV = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
+LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
+FACTS = ("lists", "steps", "precision", "device")
 CONSTANTS = torch.linspace(-10, 10, 401)  # scores that tell no passage from another
 
 
@@ -143,12 +152,9 @@ def chance_warning(train: DualTrain | CrossTrain | JointTrain, log: Sequence[Log
 
 
 def chance(loss: Supervision, sizes: Sequence[int]) -> float:
-    """The least mean loss of scores that are the same for every passage: ln n for `listwise` and lists of n.
+    """The least mean loss of lists of these sizes if all scores are the same: ln n for `listwise` and lists of n.
 
     For `pointwise` that is the entropy of one positive among n, which a bias alone attains.
-
-    Args:
-        sizes: passages of each list.
     """
     lengths, counts = np.unique(sizes, return_counts=True)
     least = []
@@ -170,3 +176,49 @@ def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list
     each = (positives + negatives).mean() if isinstance(train, DualTrain) else 1.0
     sizes: list[int] = np.rint(1 + negatives + others * each).astype(int).tolist()
     return sizes
+
+
+def validated(validation: Artifact) -> tuple[str, float]:
+    """The measure of a validation and its mean over queries."""
+    means = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
+    ((measure, value),) = means.items()
+    return str(measure), float(value)
+
+
+def worth(validation: Artifact) -> float:
+    """A validation's value, turned so that higher is better."""
+    value = validated(validation)[1]
+    return -value if validation.manifest.kind in LOWER else value
+
+
+def best(worths: Sequence[float]) -> int:
+    """Index of the highest value, the first of equal ones."""
+    return max(range(len(worths)), key=worths.__getitem__)
+
+
+def take_over(job: Job[ModelParams]) -> None:
+    """Turn one of the inputs `checkpoint.<n>` into the model: the last, or by `validation.<n>` the best.
+
+    Its files are hard links to the checkpoint's where the file system has them; the log is that of the whole training.
+    """
+    checkpoints, validations = job.many("checkpoint"), job.many("validation")
+    if validations and len(validations) != len(checkpoints):
+        counts = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
+        raise UserError(f"model: {counts}; one each is needed")
+    steps = [int(checkpoint.manifest.facts["steps"]) for checkpoint in checkpoints]
+    worths = [worth(validation) for validation in validations]
+    history = [Point(step, {"": value}) for step, value in zip(steps, worths, strict=False)]
+    at = best(worths) if worths else len(checkpoints) - 1
+    selected, last = checkpoints[at], checkpoints[-1]
+    with writing(job) as draft:
+        for name in selected.manifest.files:
+            link(selected.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
+        model = json.loads(selected.path("model.json").read_text(encoding="utf-8"))
+        measure, value = validated(validations[at]) if validations else ("", 0.0)
+        draft.path("model.json").unlink()
+        chosen = [value, steps[at]] if validations else None
+        write_json(draft.path("model.json"), model | {"best": chosen, "checkpoint": selected.key})
+        draft.facts |= {name: selected.manifest.facts[name] for name in FACTS} | {"checkpoint": selected.key}
+        draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
+        if line := no_gain(history, "dev", f"dev {measure}"):
+            warn(job, draft, line)

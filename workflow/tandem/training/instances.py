@@ -6,6 +6,7 @@ shards change nothing.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Literal, Self
 
@@ -19,6 +20,7 @@ from tandem.training.lists import Batch, Lists
 Kind = Literal["query", "positive", "row"]
 
 
+@dataclass(eq=False)
 class Instances:
     """The instances of some lists, numbered list after list.
 
@@ -26,7 +28,7 @@ class Instances:
     - `positive`: a positive with `size` - 1 of its list's negatives.
     - `row`: a positive with a single one of these negatives; with `pairs`, of cross-encoders, either of them alone.
 
-    Args:
+    Attributes:
         size: passages of a positive and its negatives.
         bins: draw a list's negatives evenly from so many ranges of the teacher's margins (`balanced`), of `query`
             alone; None: from all alike.
@@ -36,22 +38,20 @@ class Instances:
             in a shuffled order, and again from the first where they do not go round.
     """
 
-    def __init__(
-        self,
-        lists: Lists,
-        size: int,
-        kind: Kind = "query",
-        most: int = 1,
-        resample: bool = True,
-        pairs: bool = False,
-        bins: int | None = None,
-        topics: Ids | None = None,
-        groups: Sequence[RankGroup] = (),
-    ) -> None:
-        self.lists, self.size, self.kind, self.most, self.bins = lists, size, kind, most, bins
-        self.resample, self.pairs, self.topics, self.groups = resample, pairs, topics, groups
-        self.negatives = np.minimum(size - 1, np.diff(lists.offsets) - lists.positives)  # of a positive
-        self.rows = self.negatives + pairs if kind == "row" else np.ones(len(lists), np.int64)  # of a positive
+    lists: Lists
+    size: int
+    kind: Kind = "query"
+    most: int = 1
+    resample: bool = True
+    pairs: bool = False
+    bins: int | None = None
+    topics: Ids | None = None
+    groups: Sequence[RankGroup] = ()
+
+    def __post_init__(self) -> None:
+        lists, kind = self.lists, self.kind
+        self.negatives = np.minimum(self.size - 1, np.diff(lists.offsets) - lists.positives)  # of a positive
+        self.rows = self.negatives + self.pairs if kind == "row" else np.ones(len(lists), np.int64)  # of a positive
         self.bounds = np.arange(len(lists) + 1) if kind == "query" else ends(lists.positives * self.rows)
 
     @classmethod
@@ -68,7 +68,7 @@ class Instances:
 
     def order(self, per_batch: int, seed: int, epoch: int) -> Ids:
         """The instances in the order in which an epoch visits them."""
-        drawn = order(len(self), seed, epoch)
+        drawn = np.random.default_rng([seed, 0, epoch]).permutation(len(self))
         if self.topics is None:
             return drawn
         topics = self.topics[self.lists.queries[np.searchsorted(self.bounds, drawn, side="right") - 1]]
@@ -193,11 +193,6 @@ def visits_in(instances: int, per_batch: int, epochs: float, steps: int | None, 
     return steps * per_batch if steps is not None else max(1, int(np.ceil(epochs * instances)))
 
 
-def order(instances: int, seed: int, epoch: int) -> Ids:
-    """The permutation of the instances in an epoch."""
-    return np.random.default_rng([seed, 0, epoch]).permutation(instances)
-
-
 def by_topic(order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random.Generator) -> Ids:
     """An epoch's order in which each batch is of one topic: topic-aware sampling (Hofstätter et al. 2021).
 
@@ -224,8 +219,7 @@ def by_topic(order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random
 def batches(instances: Instances, per_batch: int, seed: int, visits: int, first: int = 0) -> Iterator[Batch]:
     """The batches from step `first` on: epochs are permutations of the instances, laid end to end.
 
-    Args:
-        visits: instances visited in the whole training; the last batch may be smaller.
+    Of all `visits` of the whole training the last batch may be smaller.
     """
     lists, count, most = instances.lists, len(instances), instances.most
     ordered = lru_cache(maxsize=2)(partial(instances.order, per_batch, seed))

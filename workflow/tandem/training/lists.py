@@ -99,12 +99,11 @@ def joined(parts: Sequence[Lists]) -> Lists:
     """Several sets of lists as one, in their order; none of them has a teacher's scores."""
     if len(parts) == 1:
         return parts[0]
-    ends = np.cumsum([0, *(len(part.passages) for part in parts)])
-    offsets = [part.offsets[:-1] + start for part, start in zip(parts, ends, strict=False)]
-    queries, positives, passages = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("queries", "positives", "passages")
+    columns = zip(
+        *((part.queries, np.diff(part.offsets), part.positives, part.passages) for part in parts), strict=True
     )
-    return Lists(queries, np.append(np.concatenate(offsets), ends[-1]), positives, passages)
+    queries, sizes, positives, passages = map(np.concatenate, columns)
+    return Lists(queries, ends(sizes), positives, passages)
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,6 @@ class Batch:
         """True where a passage stands, shape (queries, list)."""
         return self.passages >= 0
 
-    def part(self, start: int, stop: int) -> "Batch":
-        """The lists from start to stop."""
-        return self.taken(slice(start, stop))
-
     def taken(self, which: Ids | slice) -> "Batch":
         """Some of the lists, in this order."""
         stored, counts = (None if rows is None else rows[which] for rows in (self.teacher, self.positives))
@@ -146,12 +141,9 @@ def visit_sizes(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
 
 
 def steps_within(minutes: float, operations: float, instances: int, per_batch: int) -> int:
-    """The steps that fit into a budget at a constant rate, at most `MOST_EPOCHS` over the instances; at least one.
+    """The steps, of so many operations each, that a budget pays for: at most `MOST_EPOCHS`, at least one.
 
     No clock is read and no machine asked, so that a training is the same wherever it runs.
-
-    Args:
-        operations: of one step.
     """
     affordable, useful = minutes * 60 * RATE / max(operations, 1), MOST_EPOCHS * instances / per_batch
     return max(1, int(min(affordable, useful)))
@@ -160,11 +152,8 @@ def steps_within(minutes: float, operations: float, instances: int, per_batch: i
 def validations_within(minutes: float, operations: float) -> tuple[int, float]:
     """How often a training validates after its start, and the minutes of its budget that are left for steps.
 
-    A third of the budget decides: as often as it pays for, at least at the end, at most `VALIDATIONS` times. What it
-    does not pay for may take half of the budget and then comes on top.
-
-    Args:
-        operations: of one validation.
+    A third of the budget decides: as often as it pays for (`operations` each), at least at the end, at most
+    `VALIDATIONS` times. What it does not pay for may take half of the budget and then comes on top.
     """
     each = operations / 60 / RATE
     count = int(min(max(minutes * SHARE / each - 1, 1), VALIDATIONS)) if each else VALIDATIONS

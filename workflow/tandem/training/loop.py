@@ -10,22 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from tandem.cluster.background import ahead
 from tandem.cluster.progress import Progress, say
+from tandem.cluster.work import ahead
 from tandem.config.training import Train
 from tandem.errors import UserError
 from tandem.models.device import be_deterministic, keep_memory
 from tandem.models.ragged import Ids
 from tandem.store.job import Job
-from tandem.training.budget import operations_per_step
-from tandem.training.checkpoints import Checkpoints, Segment, State, stopping
+from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, load_weights, state_folder
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Seeds
 from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
 from tandem.training.instances import Instances, batches, visits_in
 from tandem.training.lists import VALIDATIONS, Batch, Lists, steps_within
 from tandem.training.objectives import Objective
-from tandem.training.optimizer import make_optimizer, rate, set_rate
+from tandem.training.optimizer import make_optimizer, operations_per_step, rate, set_rate
 from tandem.training.validation import MEASURE
 
 
@@ -37,7 +36,7 @@ class Training:
         validate: measures the models on dev, by part; None: nothing to validate on.
         world: the processes that train together; the first one writes and reports.
         topics: topic of each query row (`Instances`); None: batches are of any.
-        until: the part of the training that this job does; None: all of it.
+        until: up to the end of which of how many parts of equal length, up to rounding, this job trains; None: all.
         validations: how many there are after that of the start, where `train.validate_every` does not say.
     """
 
@@ -64,8 +63,11 @@ class Training:
             steps = steps_within(train.budget_minutes, operations, count, per_batch)
         self.visits = visits_in(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
-        self.segment = Segment(self.job, self.until)
-        self.last = self.segment.last(self.steps)
+        part, parts = self.until or (1, 1)
+        if self.steps < parts:
+            only = f"train.checkpoints is {parts}, but there are only {self.steps} steps"
+            raise UserError(f"train {self.job.key}: {only}")
+        self.last = -(-self.steps * part // parts)
         usual = math.ceil(self.steps / self.validations) if train.choose == "dev" else None
         self.validate_every = train.validate_every or usual
         self.optimizer = make_optimizer(self.objective.models, train)
@@ -88,7 +90,7 @@ class Training:
         with (
             Progress(label, self.last, "steps", done=state.step, quiet=quiet) as progress,
             ahead(self.drawn(state.step)) as drawn,
-            stopping(self.job.execution.stop_seconds, self.world) as stop,
+            Stop(self.job.execution.stop_seconds, self.world) as stop,
         ):
             for batch, tokens in drawn:
                 began = time.monotonic()
@@ -108,11 +110,13 @@ class Training:
                 if stopped:
                     stop.stop(f"train {self.job.key} at step {state.step:,}/{self.steps:,}")
         if self.world.first:
-            if self.segment.until is not None:
+            if self.until is not None:
                 self.check_weights(state)
-            self.segment.leave(state, self.objective.models, self.optimizer)
+                left = Checkpoints(self.job.out / STATE)
+                left.remove()
+                left.save(state, self.objective.models, self.optimizer)
             if chosen := chosen_of(self.train, self.history):
-                self.checkpoints.load_best(self.objective.models, chosen.step)
+                load_weights(self.objective.models, self.checkpoints.best(chosen.step))
             self.check_weights(state)
         return state
 
@@ -128,8 +132,10 @@ class Training:
         return next((name for name, weight in named if not torch.isfinite(weight).all()), "")
 
     def resumed(self) -> State:
-        """The state to continue from; every process reads the same files."""
-        state = self.segment.load(self.checkpoints, self.objective.models, self.optimizer)
+        """This job's newest checkpoint, else the state of the job before, else the start; the same in all processes."""
+        state, before = self.checkpoints.load(self.objective.models, self.optimizer), self.job.inputs.get("after")
+        if not state.step and before is not None:
+            state = Checkpoints(state_folder(before)).load(self.objective.models, self.optimizer)
         if state.step and self.world.first:
             say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
         return state
@@ -158,7 +164,7 @@ class Training:
         for name in ("loss", "gradient_norm"):
             if not math.isfinite(values[name]):
                 earlier = self.overflowed()
-                if self.world.first and not (earlier and self.checkpoints.exist()):  # sound weights are worth more
+                if self.world.first and not (earlier and self.checkpoints.complete()):  # sound weights are worth more
                     self.checkpoints.save(state, models, self.optimizer)
                 problem = f"{name} is {values[name]} at step {state.step + 1}"
                 queries = f"(queries {', '.join(self.names(batch.queries[:8]))} …)"

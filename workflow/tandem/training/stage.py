@@ -13,11 +13,9 @@ from torch import nn
 
 from tandem.cluster.progress import say, warn
 from tandem.config.losses import TERM_RECALL
-from tandem.config.optimisation import Lora
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
-from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
@@ -25,27 +23,26 @@ from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
-from tandem.models.ragged import Ids, Ragged
-from tandem.models.spade import Spade
+from tandem.models.ragged import Ids
+from tandem.models.token_weights import Spade
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json, Params
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.training.budget import data_sizes, operations_per_validation
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
-from tandem.training.history import chosen_of, outcome, points
+from tandem.training.history import chosen_of, outcome, points, take_over
 from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_lists, validations_within
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import CoTraining, TermRecall
-from tandem.training.selection import take_over
-from tandem.training.validation import Validation, read_validation, set_apart, validate
+from tandem.training.optimizer import data_sizes, operations_per_validation
+from tandem.training.validation import Numbered, Validation, read_validation, set_apart, validate
 
 ModelJob = Job[ModelParams]
 
@@ -76,12 +73,10 @@ def train_in(job: ModelJob, world: World) -> None:
     """One process' part of `run`."""
     train = job.params.train
     use_workers(job.execution.workers)
-    collection = Collection(job.inputs["dataset"])
-    rows, queries = doc_rows(collection), query_rows(collection)
+    data, drawn = Numbered.of(job.inputs["dataset"]), training_lists(job)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
-    drawn = training_lists(job)
-    positives = known_positives(collection, rows, queries, drawn, Tokens.open(job.inputs["tokens"]).passages)
-    lists, learned, validation = split_lists(job, drawn, positives, collection, rows, queries)
+    positives = data.positives(drawn, Tokens.open(job.inputs["tokens"]).passages)
+    lists, learned, validation = split_lists(job, drawn, positives, data)
     objective = build(job, learned, budget, world)
     if world.first:
         say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
@@ -93,9 +88,8 @@ def train_in(job: ModelJob, world: World) -> None:
         train = train.model_copy(update={"budget_minutes": minutes})
     if train.sizes == "data":
         train = data_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
-    topics = topics_of(job, queries)
-    part = job.params.until
-    training = Training(job, train, objective, lists, measure, world, part, queries.ids, topics, validations)
+    topics, part = topics_of(job, data.queries), job.params.until
+    training = Training(job, train, objective, lists, measure, world, part, data.queries.ids, topics, validations)
     if world.first and train.sizes == "data":
         say(f"train {job.key} · sizes from the data: " + ", ".join(f"{k} {v:g}" for k, v in sizes(training).items()))
     state = training.run()
@@ -106,7 +100,7 @@ def train_in(job: ModelJob, world: World) -> None:
 
 
 def split_lists(
-    job: ModelJob, lists: Lists, positives: Positives, collection: Collection, rows: IdRows, queries: IdRows
+    job: ModelJob, lists: Lists, positives: Positives, data: Numbered
 ) -> tuple[Lists, Positives, Validation | None]:
     """Divide what is trained on from what is validated on: dev queries, else training queries that are set apart.
 
@@ -117,11 +111,10 @@ def split_lists(
     """
     train, validation = job.params.train, None
     if "validation" in job.inputs:
-        size = train.validation_queries, train.validation_depth
-        validation = read_validation(collection, job.inputs["validation"], rows, queries, *size)
+        run = job.inputs["validation"]
+        validation = read_validation(data, run, train.validation_queries, train.validation_depth)
     if validation is None and train.choose == "dev":
-        most, seed = train.validation_queries, train.seed or 0
-        lists, validation = set_apart(lists, positives, collection, rows, queries, most, seed)
+        lists, validation = set_apart(lists, positives, data, train.validation_queries, train.seed or 0)
         if validation is None:
             problem = "there is no dev query with a relevant passage and only one training query; set it to last"
             raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
@@ -156,7 +149,9 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
             set_dropout(model, train.part(part).dropout)
     if train.freeze_layers:
         freeze_layers(objective.models, train.freeze_layers)
-    prepare(objective.models, None, params.lora)  # adapters have a dropout of their own
+    if params.lora:
+        add_lora(objective.models, params.lora)  # adapters have a dropout of their own
+    objective.models.to(device())
     accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
     return objective
 
@@ -164,10 +159,15 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
 def check_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
     """Refuse texts that are longer, padded as later in encoding and re-ranking, than a part has positions for."""
     for part, model in models.items():
-        tokens = inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
+        tokens = tokens_of(inputs, part)
         if isinstance(model, CrossEncoder | DualEncoder):
             query, passage = (tokens.params[f"{side}_length"] for side in SIDES)
             model.check_lengths(query, passage, Tokens.open(tokens).template, str(tokens.folder))
+
+
+def tokens_of(inputs: Mapping[str, Artifact], part: str) -> Artifact:
+    """The token ids that a part reads."""
+    return inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
 
 
 def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
@@ -208,14 +208,6 @@ def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:
     return CrossEncoder.start(artifact.folder / "dual" / tower, pooling)
 
 
-def prepare(models: nn.Module, dropout: float | None, lora: Lora | None = None) -> None:
-    """Make models ready to be trained: their dropout, adapters, and the device."""
-    set_dropout(models, dropout)
-    if lora:
-        add_lora(models, lora)
-    models.to(device())
-
-
 def training_lists(job: ModelJob) -> Lists:
     """The training lists, joined, with a teacher's scores if there is one; a `UserError` if it has scored others."""
     candidates, teacher = job.inputs["candidates"], job.inputs.get("teacher")
@@ -236,21 +228,6 @@ def topics_of(job: ModelJob, queries: IdRows) -> Ids | None:
     return topics
 
 
-def known_positives(
-    collection: Collection, rows: IdRows, queries: IdRows, lists: Lists, texts: Ragged | None = None
-) -> Positives:
-    """The relevant pairs of the train split and the lists' positives, which a judge or answers may have labelled.
-
-    What the corpus lacks is left out; `texts` are the token ids of its passages.
-    """
-    qrels = collection.qrels("train")
-    pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
-    docs = rows.rows([d for _, d in pairs], missing_ok=True)
-    at = queries.rows([q for q, _ in pairs])
-    own = lists.relevant()
-    return Positives(np.concatenate([at[docs >= 0], own[0]]), np.concatenate([docs[docs >= 0], own[1]]), texts)
-
-
 def sizes(training: Training) -> dict[str, float]:
     """The sizes of a training that follow from the data."""
     train = training.train
@@ -259,18 +236,14 @@ def sizes(training: Training) -> dict[str, float]:
 
 
 def write(job: ModelJob, training: Training, state: State, effect: Json, warnings: Sequence[str]) -> None:
-    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`.
-
-    Args:
-        effect, warnings: of `outcome`.
-    """
-    parts = {"dual": "tokens", "cross": "cross_tokens" if "cross_tokens" in job.inputs else "tokens"}
+    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; `effect`, `warnings`: `outcome`'s."""
     params, objective, lists = job.params, training.objective, training.lists
     with writing(job) as draft:
         for part, model in objective.models.items():
-            encoder = open_artifact(Path(job.inputs[parts[part]].upstream["encoder"]), verify=False)
+            tokens = tokens_of(job.inputs, part)
+            encoder = open_artifact(Path(tokens.upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
-            write_card(draft.folder / part, job, job.inputs[parts[part]], state, len(lists))
+            write_card(draft.folder / part, job, tokens, state, len(lists))
         chosen = chosen_of(params.train, points(state.log))
         best = [chosen.mean, chosen.step] if chosen else None
         description = {"objective": params.objective, "parts": sorted(objective.models), "steps": state.step}

@@ -5,15 +5,18 @@ lists and their relevant ones; a cross-encoder re-ranks each query's own list. T
 and belong in no table.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
+from typing import Self
 
 import numpy as np
 
 from tandem.data.collection import Collection
-from tandem.data.rows import IdRows
+from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_rows
-from tandem.models.ragged import Ids, ranges
+from tandem.models.ragged import Ids, Ragged
 from tandem.store.artifact import Artifact
 from tandem.training.distributed import ALONE, World
 from tandem.training.lists import Batch, Lists, Positives
@@ -24,6 +27,39 @@ MEASURE = f"nDCG@{CUT}"
 SHARE = 10  # one of so many training queries is set apart where there are no dev queries
 
 Grades = dict[int, int]  # row of a relevant passage → its grade
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A collection, and in which rows its passages and queries stand."""
+
+    collection: Collection
+    passages: IdRows
+    queries: IdRows
+
+    @classmethod
+    def of(cls, dataset: Artifact) -> Self:
+        """That of a dataset."""
+        collection = Collection(dataset)
+        return cls(collection, doc_rows(collection), query_rows(collection))
+
+    def graded(self, judged: dict[str, int]) -> Grades:
+        """The relevant passages of a query that the corpus has, by row."""
+        relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
+        at = self.passages.rows(list(relevant), missing_ok=True)
+        return {int(row): grade for row, grade in zip(at, relevant.values(), strict=True) if row >= 0}
+
+    def positives(self, lists: Lists, texts: Ragged | None = None) -> Positives:
+        """The relevant pairs of the train split and the lists' positives, which a judge or answers may have labelled.
+
+        What the corpus lacks is left out; `texts` are the token ids of its passages.
+        """
+        qrels = self.collection.qrels("train")
+        pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
+        docs = self.passages.rows([d for _, d in pairs], missing_ok=True)
+        at = self.queries.rows([q for q, _ in pairs])
+        own = lists.relevant()
+        return Positives(np.concatenate([at[docs >= 0], own[0]]), np.concatenate([docs[docs >= 0], own[1]]), texts)
 
 
 @dataclass(frozen=True)
@@ -54,16 +90,14 @@ class Validation:
         return ndcg(self.batch.passages[:, :CUT], self.grades) / len(self.grades) if self.ordered else None
 
 
-def read_validation(
-    collection: Collection, run: Artifact, rows: IdRows, queries: IdRows, count: int, depth: int
-) -> Validation | None:
+def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> Validation | None:
     """The first `count` dev queries of a run with its top `depth` passages; None if none has a relevant passage."""
-    qrels = collection.qrels("dev")
-    names, chosen = queries.all.to_pylist(), list[tuple[int, Ids, Grades]]()
-    for query, docs, _ in iter_rows(run, collection.artifact):
+    qrels = data.collection.qrels("dev")
+    names, chosen = data.queries.all.to_pylist(), list[tuple[int, Ids, Grades]]()
+    for query, docs, _ in iter_rows(run, data.collection.artifact):
         if len(chosen) == count:
             break
-        if grades := graded(qrels.get(names[query], {}), rows):
+        if grades := data.graded(qrels.get(names[query], {})):
             chosen.append((query, docs[:depth], grades))
     if not chosen:
         return None
@@ -73,13 +107,7 @@ def read_validation(
 
 
 def set_apart(
-    lists: Lists,
-    positives: Positives,
-    collection: Collection,
-    rows: IdRows,
-    queries: IdRows,
-    most: int,
-    seed: int,
+    lists: Lists, positives: Positives, data: Numbered, most: int, seed: int
 ) -> tuple[Lists, Validation | None]:
     """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
 
@@ -96,30 +124,20 @@ def set_apart(
     apart = np.sort(np.random.default_rng([seed, 2]).permutation(known)[:count])
     _, first = np.unique(lists.queries, return_index=True)
     held = lists.taken(first[np.searchsorted(known, apart)])
-    qrels, tops, grades_of = collection.qrels("train"), [], []
+    qrels, tops, grades_of = data.collection.qrels("train"), [], []
     owner, relevant = positives.of(apart)
-    for i, query in enumerate(queries.ids(apart)):
+    for i, query in enumerate(data.queries.ids(apart)):
         tops.append(held.passages[held.offsets[i] : held.offsets[i + 1]].astype(np.int64))
-        grades_of.append(dict.fromkeys(relevant[owner == i].tolist(), 1) | graded(qrels.get(query, {}), rows))
+        grades_of.append(dict.fromkeys(relevant[owner == i].tolist(), 1) | data.graded(qrels.get(query, {})))
     origin = f"{count:,} of {len(known):,} training queries, which are set apart"
     validation = Validation(Batch(apart, padded(tops)), grades_of, origin, ordered=False)
     return lists.taken(np.flatnonzero(~np.isin(lists.queries, apart))), validation
 
 
-def graded(judged: dict[str, int], rows: IdRows) -> Grades:
-    """The relevant passages of a query that the corpus has, by row."""
-    relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
-    at = rows.rows(list(relevant), missing_ok=True)
-    return {int(row): grade for row, grade in zip(at, relevant.values(), strict=True) if row >= 0}
-
-
-def padded(lists: tuple[Ids, ...] | list[Ids]) -> Ids:
+def padded(lists: Sequence[Ids]) -> Ids:
     """Lists of rows side by side, filled up with -1: shape (lists, longest)."""
-    lengths = np.array([len(rows) for rows in lists])
-    grid = np.full((len(lists), max(1, int(lengths.max()))), -1, np.int64)
-    places = ranges(np.zeros(len(lists), np.int64), lengths)
-    grid[np.repeat(np.arange(len(lists)), lengths), places] = np.concatenate(lists)
-    return grid
+    columns = list(zip_longest(*lists, fillvalue=-1)) or [(-1,) * len(lists)]
+    return np.array(columns, np.int64).T
 
 
 def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> dict[str, float]:
@@ -127,7 +145,7 @@ def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> di
     ranker.models.eval()
     count = len(validation.grades)
     own = world.slice(count)
-    batch, grades, pool = validation.batch.part(own.start, own.stop), validation.grades[own], validation.pool
+    batch, grades, pool = validation.batch.taken(own), validation.grades[own], validation.pool
     values = {}
     for part, scores in ranker.scores(batch, pool).items():
         passages = np.broadcast_to(pool, scores.shape) if part == "dual" else batch.passages
@@ -152,8 +170,7 @@ def best(scores: Ids, passages: Ids) -> Ids:
 def ndcg(ranked: Ids, grades: list[Grades]) -> float:
     """Σ over queries of DCG@10 / ideal DCG@10, with DCG = Σ_i grade_i / log2(i + 1) (trec_eval's gains).
 
-    Args:
-        ranked: rows of the best passages, shape (queries, at most 10); -1 where none stands.
+    `ranked` are rows of the best passages, shape (queries, at most 10); -1 where none stands.
     """
     discounts = 1 / np.log2(np.arange(CUT) + 2)
     total = 0.0

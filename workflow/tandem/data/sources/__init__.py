@@ -7,14 +7,18 @@ the model of the format's entries. The models of the formats here stand in `tand
 imports none of these modules.
 """
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from tandem.config import datasets
 from tandem.config.validation import read
-from tandem.data.listing import Listing
+from tandem.data.reading import PACKING_ERRORS, open_bytes
 from tandem.errors import UserError
 from tandem.registry import Registry
 from tandem.stages.base import Json
@@ -27,6 +31,58 @@ Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
 Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
 DatasetJob = Job[DatasetParams]
+DEEPEST = 3  # folders of a listing below the one that is named
+MOST = 10_000  # files that are looked at
+HEAD = 1 << 16  # bytes of a file's beginning
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files below a folder: their paths relative to it, without the `.gz` that every reader adds."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> Self:
+        """The files of one folder, or some files by their names.
+
+        Raises:
+            UserError: nothing is there, or several folders are named.
+        """
+        for path in paths:
+            if not path.exists():
+                raise UserError(f"--data {path}: no such file or folder")
+            if path.is_dir() and len(paths) > 1:
+                raise UserError(f"--data {path}: a folder beside other data; one folder, or only files, are allowed")
+        folder, files = paths[0], list(paths)
+        if folder.is_dir():
+            patterns = ("*/" * depth + "*" for depth in range(DEEPEST))
+            below = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+            files = list(islice(below, MOST))
+        else:
+            if any(path.is_absolute() for path in files):
+                files = [path.absolute() for path in files]
+            folder = Path(os.path.commonpath([path.parent for path in files]))
+        names = (path.relative_to(folder).as_posix().removesuffix(".gz") for path in files)
+        return cls(folder, tuple(sorted(set(names))))
+
+    def matching(self, *patterns: str) -> list[str]:
+        """The names that fit a pattern; `*` does not cross `/`."""
+        return [
+            name
+            for name in self.names
+            if any(name.count("/") == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns)
+        ]
+
+    def head(self, name: str) -> bytes:
+        """The beginning of a file, unpacked; empty where it cannot be read."""
+        path = self.folder / name
+        try:
+            with open_bytes(path if path.is_file() else path.with_name(f"{path.name}.gz")) as file:
+                return file.read(HEAD)
+        except (OSError, *PACKING_ERRORS, UserError):
+            return b""
 
 
 class Source(ABC):

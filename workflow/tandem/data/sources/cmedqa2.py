@@ -17,9 +17,8 @@ from pathlib import Path
 
 from tandem.config import datasets
 from tandem.data.files import Files
-from tandem.data.listing import Listing
 from tandem.data.reading import lines, parse_label
-from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.base import Json
 

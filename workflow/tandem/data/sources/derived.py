@@ -2,7 +2,7 @@
 
 import heapq
 from abc import abstractmethod
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import COLUMNS, iter_run, require_split
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
-from tandem.data.sources.beir import BeirQueries
+from tandem.data.sources.own_files import BeirQueries
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
 from tandem.data.tables import stream
 from tandem.data.text import count_windows, cut, units_of, window_id
@@ -138,12 +138,10 @@ class Windows(Derived):
 
     def __init__(self, job: DatasetJob, entry: datasets.Windows) -> None:
         super().__init__(job, entry)
-        self._entry, self._unit = entry, entry.unit or "words"
-        self._all = entry.label == "all"
+        self._entry, self._unit, self._all = entry, entry.unit or "words", entry.label == "all"
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
-        """The documents' windows, in order; counts the documents, and those of several windows."""
         entry = self._entry
         for doc, title, text in super().corpus():
             windows = cut(text, entry.length, entry.stride, self._unit, entry.most)
@@ -153,7 +151,6 @@ class Windows(Derived):
                 yield window_id(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
     def qrels(self) -> Iterator[Judgement]:
-        """Judgements of documents as those of their windows: of all, or of the first; see the class."""
         for query, doc, relevance, split in super().qrels():
             yield query, window_id(doc, 0), relevance, split
             barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
@@ -220,16 +217,15 @@ class Unlabelled(Derived):
             raise UserError(f"dataset {job.key}: queries come from one of {choices}")
 
     def queries(self) -> Iterator[Query]:
-        """The dataset's queries, some of them `unlabelled` now, and then the others."""
         texts = set()
         for query, text, split in super().queries():
             texts.add(text)
             yield query, text, UNLABELLED if query in self._losing else split
-        others: Iterator[tuple[str, str]] = iter(())
+        others: Iterable[Sequence[str]] = ()
         if self._other:
             others = ((query, text) for query, text, split in self._other.queries() if split == "train")
         elif self._file:
-            others = ((query, text) for _, (query, text) in fields(self._file, "query id, text", 2))
+            others = (columns for _, columns in fields(self._file, "query id, text", 2))
         self.facts["asked_already"] = 0
         for query, text in others:
             if text in texts:
@@ -238,7 +234,6 @@ class Unlabelled(Derived):
                 yield f"unlabelled-{query}", text, UNLABELLED
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Rows of the dataset, without labels of queries that lose them."""
         return (row for row in super().rows(part) if part in ("corpus", "queries") or row[0] not in self._losing)
 
     @cached_property
@@ -261,15 +256,17 @@ class Reduced(Derived):
         super().__init__(job, entry)
         self._texts = Collection(self.base).queries(VALIDATED)
         self._selected = subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
-        self._top = {query: docs for query, docs in _top(job, self.base, entry.depth) if query in self._selected}
+        run = input_artifact(job, "run", "run")
+        require_split(run, VALIDATED)
+        ranked = iter_run(run, self.base)
+        self._top = {query: docs[: entry.depth] for query, docs, _ in ranked if query in self._selected}
         judged = [row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED]
         needed = {doc for docs in self._top.values() for doc in docs} | {row[1] for row in judged if row[2] > 0}
         self._docs = needed | _drawn(self.base, needed, entry.others * len(self._selected))
         self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
-        self.facts |= {"run": job.inputs["run"].key, "found": len(needed)}
+        self.facts |= {"run": run.key, "found": len(needed)}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """What stays of a part: the lists are the reference run's top passages, in its order."""
         match part:
             case "queries":
                 return ((query, self._texts[query], VALIDATED) for query in self._selected)
@@ -279,14 +276,6 @@ class Reduced(Derived):
                 return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
         selected: Container[str] = self._docs if part == "corpus" else self._selected
         return (row for row in super().rows(part) if row[0] in selected)
-
-
-def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:
-    """(query, the first `depth` documents of the reference run); a `UserError` if it does not fit."""
-    run = input_artifact(job, "run", "run")
-    require_split(run, VALIDATED)
-    for query, docs, _ in iter_run(run, base):
-        yield query, docs[:depth]
 
 
 def _drawn(dataset: Artifact, present: set[str], count: int) -> set[str]:

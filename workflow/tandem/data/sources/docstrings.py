@@ -6,23 +6,15 @@ import re
 import warnings
 from collections.abc import Iterator
 from itertools import dropwhile, groupby
-from typing import NamedTuple
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch document what is written in C
 
 
-class Documented(NamedTuple):
-    """The last part of an object's name, and its docstring without the indentation of the source."""
+def docstrings(source: str) -> list[tuple[str, str]]:
+    """(last part of its name, docstring without the source's indentation) of each documented object of a module.
 
-    name: str
-    docstring: str
-
-
-def docstrings(source: str) -> list[Documented]:
-    """Documented objects of a module's source, in order; none if this Python cannot parse it.
-
-    Functions within functions are left out: nobody can call them.
+    In order; none if this Python cannot parse it. Functions within functions are left out: nobody can call them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old escapes in other people's strings
@@ -33,12 +25,12 @@ def docstrings(source: str) -> list[Documented]:
     return list(_documented(tree))
 
 
-def _documented(node: ast.AST) -> Iterator[Documented]:
+def _documented(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Documented objects below a node, conditional definitions included."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, DEFINITIONS):
             if text := ast.get_docstring(child):
-                yield Documented(child.name, text)
+                yield child.name, text
             if isinstance(child, ast.ClassDef):
                 yield from _documented(child)
         elif isinstance(child, ast.If | ast.Try | ast.With):
@@ -47,7 +39,7 @@ def _documented(node: ast.AST) -> Iterator[Documented]:
             yield from _attached(child.value)
 
 
-def _attached(call: ast.Call) -> Iterator[Documented]:
+def _attached(call: ast.Call) -> Iterator[tuple[str, str]]:
     """The docstring in `add_newdoc(module, object, text | (method, text))` or `add_docstr(object, text)`."""
     function = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
     if function not in ATTACHING or not call.args:
@@ -57,7 +49,7 @@ def _attached(call: ast.Call) -> Iterator[Documented]:
     if function == "add_docstr":
         names = [ast.unparse(call.args[0])]
     if docs := [text for text in texts if isinstance(text, str) and "\n" in text]:
-        yield Documented(names[-1].split(".")[-1] if names else "", inspect.cleandoc("".join(docs)))
+        yield names[-1].split(".")[-1] if names else "", inspect.cleandoc("".join(docs))
 
 
 SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
@@ -101,20 +93,20 @@ def summary_and_body(docstring: str) -> tuple[str, str] | None:
 
     The summary has no final full stop. The rest of its paragraph begins the body.
     """
-    paragraphs = _without_signatures(_paragraphs(docstring))
+    lines = groupby(docstring.expandtabs().split("\n"), key=lambda line: bool(line.strip()))
+    paragraphs = _without_signatures([list(paragraph) for is_text, paragraph in lines if is_text])
     if not paragraphs:
         return None
     first, after = _until_section(paragraphs[0])
     if not first:
         return None
-    summary, rest = _first_sentence(plain(" ".join(line.strip() for line in first)))
+    text, rest = plain(" ".join(line.strip() for line in first)), ""
+    if end := SENTENCE_END.search(text):
+        text, rest = text[: end.start()], text[end.end() :].strip()
+    else:
+        text = text.rstrip(" .:")
     following = [line for paragraph in [after, *paragraphs[1:]] for line in [*paragraph, ""]]
-    return summary, plain(" ".join([rest, *_prose(following)]))
-
-
-def _paragraphs(docstring: str) -> list[list[str]]:
-    lines = groupby(docstring.expandtabs().split("\n"), key=lambda line: bool(line.strip()))
-    return [list(paragraph) for is_text, paragraph in lines if is_text]
+    return text, plain(" ".join([rest, *_prose(following)]))
 
 
 def _without_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
@@ -133,13 +125,6 @@ def _until_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
         if HEAD.match(line) or FIELD.match(line):
             return paragraph[:at], paragraph[at:]
     return paragraph, []
-
-
-def _first_sentence(text: str) -> tuple[str, str]:
-    """(first sentence without its full stop, rest) of plain text."""
-    if end := SENTENCE_END.search(text):
-        return text[: end.start()], text[end.end() :].strip()
-    return text.rstrip(" .:"), ""
 
 
 def _prose(lines: list[str]) -> Iterator[str]:

@@ -10,11 +10,8 @@ so does this. But a record is one line: a quote left open is a mistake, where cs
 
 import ast
 import csv
-import gzip
 import re
 import warnings
-import zipfile
-import zlib
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
@@ -26,10 +23,19 @@ import ijson
 
 from tandem.config import datasets
 from tandem.data.files import Files
-from tandem.data.listing import Listing, one_by_split
-from tandem.data.reading import BOM, JsonObject, count_lines, lines, objects_of, open_bytes, text_of, texts_of
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
-from tandem.data.splits import order, require_splits
+from tandem.data.reading import (
+    BOM,
+    PACKING_ERRORS,
+    JsonObject,
+    count_lines,
+    lines,
+    objects_of,
+    open_bytes,
+    text_of,
+    texts_of,
+)
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
+from tandem.data.splits import one_by_split, order, require_splits
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -74,7 +80,7 @@ class WikipediaQuestions(Source):
         """All questions, read once."""
 
     def corpus(self) -> Iterator[Passage]:
-        return passages(self._corpus)
+        return self.corpus_from(0)
 
     def count(self) -> int:
         return count_lines(self._corpus) - _has_header(self._corpus)
@@ -107,13 +113,11 @@ class Dpr(WikipediaQuestions):
         return {"questions": one_by_split(names)} if names and listing.matching(PASSAGES) else None
 
     def qrels(self) -> Iterator[Judgement]:
-        """(id, passage id, 2 for gold or 1, split) of every positive of the pools."""
-        for question in self.questions:
-            for doc, grade in question.positives:
-                yield question.id, doc, grade, question.split
+        """The positives of the pools: 2 for gold or 1."""
+        return ((each.id, doc, grade, each.split) for each in self.questions for doc, grade in each.positives)
 
     def lists(self) -> Iterator[Listed]:
-        """(id, passage id, 1 or 0, BM25's score) of the pools; a passage listed twice counts where it stands first."""
+        """The pools, with BM25's scores; a passage listed twice counts where it stands first."""
         self.facts["contexts_without_id"] = 0
         for split, path in self._paths.items():
             for number, question in enumerate(read_questions(path)):
@@ -181,14 +185,14 @@ def _contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, 
     for context in objects_of(question.where, key, question.record.get(key) or []):
         ids = (context[id_key] for id_key in ("passage_id", "psg_id") if context.get(id_key) not in (None, ""))
         name = next(ids, None)
-        if name is not None and not isinstance(name, str | int):
+        if not isinstance(name, str | int | None):
             raise UserError(f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed")
         score = context.get("score")
         try:
             value = None if score in (None, "") else float(score)  # some files write it as text
         except (TypeError, ValueError):
-            error = f"{question.where}: a score of {key} is {str(score)[:40]!r}; a number is needed"
-            raise UserError(error) from None
+            where = f"{question.where}: a score of {key}"
+            raise UserError(f"{where} is {str(score)[:40]!r}; a number is needed") from None
         yield None if name is None else str(name), value
 
 
@@ -251,7 +255,7 @@ def items(path: Path) -> Iterator[tuple[str, JsonObject]]:
             detail = error.args[0]  # bytes where the file's own are quoted
             why = (detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)).partition("\n")[0]
             raise UserError(f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        except PACKING_ERRORS as error:
             why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
             raise UserError(f"{path}: packed file is {why} after item {number}; fetch it again") from None
 
@@ -259,7 +263,7 @@ def items(path: Path) -> Iterator[tuple[str, JsonObject]]:
 class _Shallow:
     """A file that is read until more brackets stand open than an item has; `open` is set to 0 after each item.
 
-    Brackets inside texts count too, which is why the limit is far from what an item needs.
+    Brackets inside texts count too: the limit is far from what an item needs.
     """
 
     def __init__(self, path: Path, file: BufferedIOBase) -> None:

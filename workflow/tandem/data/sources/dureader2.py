@@ -7,27 +7,26 @@ another question may retrieve them. Equal passages are one, named by its md5.
 
 import hashlib
 from array import array
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from itertools import tee
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress
+from tandem.cluster.work import ordered_map
 from tandem.config.datasets import DuReader2 as Entry
 from tandem.data.files import Files
-from tandem.data.listing import Listing, by_split
 from tandem.data.reading import JsonObject, objects_of, records, text_of, texts_of
-from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
-from tandem.data.splits import order, require_splits
-from tandem.data.text import best_span, segmenter
-from tandem.data.validate import first_occurrences
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.splits import by_split, order, require_splits
+from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -35,7 +34,7 @@ from tandem.stages.base import Json
 class Question(NamedTuple):
     """A question, its answers by people (none where they are secret), and the documents that a search engine returned.
 
-    Documents are lists of stripped, non-blank paragraphs; titles are left out, as the paper does.
+    Documents are lists of stripped, non-blank paragraphs, without titles.
     """
 
     id: str
@@ -71,7 +70,7 @@ class Dureader2(Source):
 
     def corpus(self) -> Iterator[Passage]:
         """Passages put together from the paragraphs of every document; equal ones once."""
-        first = iter(self._labels.first_of_equal())
+        first = iter(~pd.Index(np.frombuffer(self._labels.hashes, np.uint64)).duplicated())
         passages = characters = 0
         for _, _, question in self._questions():
             for paragraphs in passages_of(question, self._entry):
@@ -83,8 +82,7 @@ class Dureader2(Source):
         self.facts |= {"passages": passages, "mean_characters": characters / max(1, passages)}
 
     def queries(self) -> Iterator[Query]:
-        for query, (text, split) in self._labels.queries.items():
-            yield query, text, split
+        return ((query, text, split) for query, (text, split) in self._labels.queries.items())
 
     def qrels(self) -> Iterator[Judgement]:
         """(question id, md5 of the passage, 1, split) of each positive passage of each question."""
@@ -107,7 +105,8 @@ class Dureader2(Source):
         """The labels of all questions: this is the long work."""
         labels = Labels()
         located, again = tee(self._questions())  # as far apart as the processes are ahead
-        results = ordered_map(partial(label, entry=self._entry), map(itemgetter(2), again), self._workers)
+        questions = (question for _, _, question in again)
+        results = ordered_map(partial(label, entry=self._entry), questions, self._workers)
         with Progress("dureader2", 0, "questions") as progress:
             for (split, where, question), passages in zip(located, results, strict=True):
                 labels.add(where, split, question, passages)
@@ -193,27 +192,29 @@ def digest(text: str) -> bytes:
 
 
 class Labels:
-    """Questions with positives, and 8 bytes of the digest of every passage to recognise repeated ones.
+    """Questions with positives, and a hash of every passage to recognise repeated ones.
 
     Attributes:
         queries: question id → (text, split), of questions with a positive passage.
         positives: question id → digests of its positive passages, each once, in order.
         without: questions without a positive passage, by split.
+        hashes: 64 bits of each passage's digest, in order (ten million different passages coincide with odds of 1 to
+            400,000).
     """
 
     def __init__(self) -> None:
         self.queries: dict[str, tuple[str, str]] = {}
         self.positives: dict[str, list[bytes]] = {}
         self.without: Counter[str] = Counter()
+        self.hashes = array("Q")
         self._places: dict[str, str] = {}
-        self._hashes = array("Q")
 
     def add(self, where: str, split: str, question: Question, passages: list[tuple[bytes, bool]]) -> None:
         """Add a question and the (digest, whether positive) of its passages; a `UserError` on a repeated id."""
         first = self._places.setdefault(question.id, where)
         if first is not where:
             raise UserError(f"{where}: question_id {question.id} again, first at {first}; every id must be unique")
-        self._hashes.extend(int.from_bytes(digest[:8], "little") for digest, _ in passages)
+        self.hashes.extend(int.from_bytes(digest[:8], "little") for digest, _ in passages)
         positives = list(dict.fromkeys(digest for digest, positive in passages if positive))
         if positives:
             self.queries[question.id] = question.text, split
@@ -221,13 +222,73 @@ class Labels:
         else:
             self.without[split] += 1
 
-    def first_of_equal(self) -> NDArray[np.bool_]:
-        """For each passage in order whether no earlier one is the same, by 64 bits of its digest (ten million different
-        passages coincide with odds of 1 to 400,000)."""
-        return first_occurrences(np.frombuffer(self._hashes, np.uint64))
-
     def positives_per_query(self) -> dict[str, float]:
-        counts: dict[str, list[int]] = {}
+        """Split → their mean number."""
+        counts: defaultdict[str, list[int]] = defaultdict(list)
         for query, (_, split) in self.queries.items():
-            counts.setdefault(split, []).append(len(self.positives[query]))
+            counts[split].append(len(self.positives[query]))
         return {split: sum(of_queries) / len(of_queries) for split, of_queries in counts.items()}
+
+
+CELLS = 1 << 18  # spans that are weighed at once: some MiB
+FAR = 1 << 40  # a place no paragraph reaches
+Places = NDArray[np.int64]
+
+
+class Span(NamedTuple):
+    """Tokens `start` to `end` (exclusive) of a paragraph and their F1 against an answer."""
+
+    start: int
+    end: int
+    f1: float
+
+
+def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float) -> Span | None:
+    """The span of a paragraph's tokens with the highest F1 against an answer's; of equal ones the first, then the
+    shortest; None if none reaches the threshold, which is above 0.
+
+    DuReader-retrieval, Algorithm 1, whose label is whether there is such a span. F1 of a span of length L against an
+    answer of length n that share o tokens, counted as multisets, is 2 o / (L + n). The best span starts and ends with a
+    token of the answer, since anything else at its ends only makes it longer. The token at place j counts in a span
+    [i, j] unless the c-th token of its kind before it, c being its count in the answer, also lies in the span: o(i, j)
+    is the number of places k in [i, j] with spent(k) < i. This gives every F1 by one cumulative sum a start.
+    """
+    places, spent = _places(paragraph, answer)
+    shared = int((spent < 0).sum())
+    # No span shares more than the paragraph does, nor is shorter than what it shares.
+    if shared == 0 or 2 * shared / (shared + len(answer)) < threshold:
+        return None
+    longest = int(2 * shared / threshold) - len(answer) + 1  # from F1 ≥ threshold; 1 more for the rounding of floats
+    width = int((np.searchsorted(places, places + longest) - np.arange(len(places))).max())
+    best = Span(0, 0, 0.0)
+    rows = max(1, CELLS // width)
+    for row in range(0, len(places), rows):
+        span = _best_of(places, spent, row, rows, width, len(answer))
+        best = max(best, span, key=lambda candidate: candidate.f1)
+    return best if best.f1 >= threshold else None
+
+
+def _places(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Places, Places]:
+    """Where the answer's tokens stand in a paragraph, and `spent` of each; -1 where no token has to lie before."""
+    counts = Counter(answer)
+    before: dict[str, list[int]] = defaultdict(list)
+    places, spent = [], []
+    for place, token in enumerate(paragraph):
+        if count := counts.get(token):
+            same = before[token]
+            places.append(place)
+            spent.append(same[-count] if len(same) >= count else -1)
+            same.append(place)
+    return np.array(places, np.int64), np.array(spent, np.int64)
+
+
+def _best_of(places: Places, spent: Places, row: int, rows: int, width: int, length: int) -> Span:
+    """The best of the spans that start at one of `rows` places from `row` on and hold at most `width` of them."""
+    starts = places[row : row + rows, None]
+    part = slice(row, row + len(starts) + width - 1)
+    short = len(starts) + width - 1 - len(places[part])
+    ends = sliding_window_view(np.pad(places[part], (0, short), constant_values=FAR), width)
+    limits = sliding_window_view(np.pad(spent[part], (0, short), constant_values=FAR), width)
+    f1 = 2 * np.cumsum(limits < starts, axis=1) / (ends - starts + 1 + length)
+    at, end = divmod(int(f1.argmax()), width)
+    return Span(int(starts[at, 0]), int(ends[at, end]) + 1, float(f1[at, end]))

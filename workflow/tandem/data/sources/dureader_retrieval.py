@@ -9,8 +9,7 @@
 """
 
 import hashlib
-import zipfile
-import zlib
+from array import array
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -24,10 +23,9 @@ import pyarrow as pa
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
 from tandem.data.files import Files
-from tandem.data.listing import Listing
-from tandem.data.reading import BOM, clean, fields, open_bytes, parse_whole, records, text_of
-from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
-from tandem.data.sources.rocketqa import Integers, Mentions, Pairs, read_mentions, title_of
+from tandem.data.reading import BOM, PACKING_ERRORS, clean, fields, open_bytes, parse_whole, records, text_of
+from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources.rocketqa import Integers, Mentions, Pairs, title_of
 from tandem.data.validate import Hashes
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -48,8 +46,8 @@ class Release(NamedTuple):
 class DureaderRetrieval(Source):
     """The folder named by `path`, as the package unpacks; training files may be missing, both or one.
 
-    A training passage is known by its text and looked up in the collection by it; missing ones are counted and left
-    out. Training queries are named by a hash of their text.
+    A training passage is looked up in the collection by its text; missing ones are counted and left out. Training
+    queries are named by a hash of their text.
     """
 
     def __init__(self, job: DatasetJob, entry: datasets.DuReaderRetrieval) -> None:
@@ -72,19 +70,19 @@ class DureaderRetrieval(Source):
             yield doc_id, title, text
 
     def queries(self) -> Iterator[Query]:
-        """(query id, text, split): dev queries, then training queries, which stay if one has a known positive."""
+        """Dev queries, then training queries, which stay if one has a known positive."""
         for where, record in records(self._dev):
             yield text_of(where, record, "question_id", number=True), text_of(where, record, "question"), "dev"
         for query in self._release.queries:
             yield training_id(query), query, ""
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, passage id, 1, split): the labelled passages of dev, and the positives of both training files."""
+        """The labelled passages of dev, and the positives of both training files."""
         yield from ((query, doc, 1, "dev") for query, doc, _ in self._labelled())
         yield from ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label)
 
     def lists(self) -> Iterator[Listed]:
-        """(query id, passage id, label, None) of both training files, each pair once."""
+        """The pairs of both training files, each once."""
         ids, queries, pairs = self._release
         names = [training_id(query) for query in queries]
         docs = ids.take(pa.array(pairs.rows)).to_pylist()
@@ -111,8 +109,7 @@ class DureaderRetrieval(Source):
     @cached_property
     def _release(self) -> Release:
         passages = Hashes()
-        mentions = read_mentions(self._dual, self._cross)
-        training = Mentions(mentions, lambda _, text: passages.add([normalised(text)]))
+        training = Mentions(self._dual, self._cross, lambda _, text: passages.add([normalised(text)]))
         ids = read_ids(self._map)
         labelled = [(doc, text) for _, doc, text in self._labelled() if text]
         collection = word_hashes(self._counted(len(ids)))
@@ -130,13 +127,11 @@ class DureaderRetrieval(Source):
 
     def _counted(self, passages: int) -> Iterator[str]:
         """All texts; a `UserError` if they are not as many as the ids."""
-        lines = 0
         with Progress("dureader_retrieval", passages, "passages") as progress:
             for _, text in self._lines():
-                lines += 1
                 progress.add(1)
                 yield text
-        if lines != passages:
+        if (lines := progress.done) != passages:
             error = f"{self._map}: names {passages:,} lines, but the {len(self._parts)} parts beside it have {lines:,}"
             raise UserError(f"{error}; fetch what is missing")
 
@@ -162,9 +157,7 @@ def normalised(text: str) -> str:
 
 def word_hashes(texts: Iterable[str]) -> Hashes:
     """Hashes of texts, equal for those that differ only in white space."""
-    hashes = Hashes()
-    hashes.add(map(normalised, texts))
-    return hashes
+    return Hashes(map(normalised, texts))
 
 
 def read_ids(path: Path) -> pa.ChunkedArray:
@@ -173,14 +166,12 @@ def read_ids(path: Path) -> pa.ChunkedArray:
     Raises:
         UserError: not such a JSON object, or its keys are not the numbers from 0, each once.
     """
-    numbers: list[Integers] = []
-    chunks: list[pa.Array] = []
-    stream = _members(path)
-    while pairs := list(islice(stream, CHUNK)):
-        numbers.append(np.array([number for number, _ in pairs], np.int64))
+    numbers, chunks, members = array("q"), list[pa.Array](), _members(path)
+    while pairs := list(islice(members, CHUNK)):
+        numbers.extend(number for number, _ in pairs)
         chunks.append(pa.array([name for _, name in pairs], pa.string()))
     ids = pa.chunked_array(chunks, pa.string())
-    lines = np.concatenate([np.empty(0, np.int64), *numbers])
+    lines = np.frombuffer(numbers, np.int64)
     if np.array_equal(lines, np.arange(len(lines))):
         return ids
     order = np.argsort(lines, kind="stable")
@@ -189,10 +180,8 @@ def read_ids(path: Path) -> pa.ChunkedArray:
         at, ordered = int(wrong[0]), lines[order]
         error = "twice" if at and ordered[at] == ordered[at - 1] else f"but not line {at}"
         raise UserError(f"{path}: names line {ordered[at]} {error}; all lines from 0, each once, are needed")
-    return pa.chunked_array(
-        [ids.take(pa.array(order[start : start + CHUNK])).combine_chunks() for start in range(0, len(order), CHUNK)],
-        pa.string(),
-    )
+    parts = (ids.take(pa.array(order[start : start + CHUNK])) for start in range(0, len(order), CHUNK))
+    return pa.chunked_array([part.combine_chunks() for part in parts], pa.string())
 
 
 def _members(path: Path) -> Iterator[tuple[int, str]]:
@@ -208,6 +197,6 @@ def _members(path: Path) -> Iterator[tuple[int, str]]:
                 if not isinstance(value, str):
                     raise UserError(f"{path}: the id of line {key} is {value!r}; a text is needed")
                 yield number, clean(str(path), f"the id of line {key}", value)
-        except (ijson.JSONError, EOFError, zlib.error, zipfile.BadZipFile, OSError) as error:
+        except (ijson.JSONError, *PACKING_ERRORS, OSError) as error:
             why = " ".join(str(error).split())[:80]
             raise UserError(f"{path}: broken or truncated ({why}); fetch it again") from None

@@ -1,20 +1,29 @@
 """Any collection of the ir_datasets catalogue: documents by one id, queries and qrels of each split by another.
 
 ir_datasets downloads missing files into `IR_DATASETS_HOME` (by default `~/.ir_datasets`). Files that were put there by
-hand are used as they are, so that a machine without network can read them too.
+hand are used as they are, so that a machine without network can read them too. Importing ir_datasets creates folders
+below its home: it is imported where a collection is read, and to list its downloads by a process with an empty home.
 """
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import ir_datasets
 import requests
 
+from tandem import ROOT
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import USUAL, require_splits
 from tandem.errors import UserError, shortened
 
+Part = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
 TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
 # already. Cranfield grades from 1, a complete answer, to 4, of minimum interest; -1 is of no interest.
@@ -84,15 +93,16 @@ def _fetched(records: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from records
     except (requests.RequestException, RuntimeError) as error:  # of one source, and of several
-        home = ir_datasets.util.home_path()
-        hint = f"`tandem prefetch` fetches them on a machine with a network, into {home} (IR_DATASETS_HOME)"
+        hint = f"`tandem prefetch` fetches them on a machine with a network, into {home()} (IR_DATASETS_HOME)"
         raise UserError(f"ir_datasets cannot download the files: {shortened(str(error))}; {hint}") from None
 
 
 def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
+    import ir_datasets
+
     known = ir_datasets.registry
-    ids = {split: f"{name}/{split}" for split in USUAL}
-    splits: dict[str, tuple[str, ...]] = {split: (part,) for split, part in ids.items() if part in known}
+    ids = {split: (f"{name}/{split}",) for split in USUAL}
+    splits: dict[str, tuple[str, ...]] = {split: part for split, part in ids.items() if part[0] in known}
     if splits or name not in known:
         return splits
     whole = ir_datasets.load(name)
@@ -101,6 +111,7 @@ def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
 
 def _load(key: str, name: str, part: str) -> Any:
     """A collection of the catalogue that has `part` (docs, queries or qrels); nothing is downloaded yet."""
+    import ir_datasets
 
     try:
         dataset = ir_datasets.load(name)
@@ -109,3 +120,79 @@ def _load(key: str, name: str, part: str) -> Any:
     if not getattr(dataset, f"has_{part}")():
         raise UserError(f"{key}: {name} of ir_datasets has no {part}; name one that has")
     return dataset
+
+
+class Need(NamedTuple):
+    """One download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
+
+    They are the download itself, where it may be put by hand, and what is unpacked from it. `on_request` has no URL.
+    """
+
+    paths: tuple[str, ...]
+    size: int | None
+    on_request: bool
+
+
+def home() -> Path:
+    """ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
+    return Path(os.environ.get("IR_DATASETS_HOME") or "~/.ir_datasets").expanduser().absolute()
+
+
+@lru_cache(maxsize=8)
+def needs(parts: tuple[Part, ...]) -> dict[Part, tuple[Need, ...]]:
+    """The downloads of each id's part, in a second or two for all; none for what ir_datasets does not know."""
+    if not parts:
+        return {}
+    with tempfile.TemporaryDirectory() as empty:
+        script = (
+            f"import sys; sys.path.insert(0, {str(ROOT / 'workflow')!r}); import {__name__} as irds; irds.print_needs()"
+        )
+        command, environment = [sys.executable, "-P", "-c", script], {**os.environ, "IR_DATASETS_HOME": empty}
+        done = subprocess.run(
+            command, input=json.dumps(parts), env=environment, capture_output=True, text=True, check=True
+        )
+    lists = json.loads(done.stdout)
+    downloads = [tuple(Need(tuple(paths), size, on_request) for paths, size, on_request in needs) for needs in lists]
+    return dict(zip(parts, downloads, strict=True))
+
+
+def print_needs() -> None:
+    """Read parts from standard input, write their needs to standard output, both as JSON."""
+    import ir_datasets
+
+    lists = []
+    for name, part in json.load(sys.stdin):
+        try:
+            dataset = ir_datasets.load(name)
+            exists = getattr(dataset, f"has_{part}")()
+        except KeyError:
+            exists = False
+        lists.append(list(_downloads(getattr(dataset, f"{part}_handler")(), (), set()).values()) if exists else [])
+    json.dump(lists, sys.stdout)
+
+
+def _downloads(thing: Any, unpacked: tuple[str, ...], seen: set[int]) -> dict[str, tuple[list[str], int | None, bool]]:
+    """Every download below an object of ir_datasets, by path; `unpacked` is where the objects above unpack them."""
+    kind = type(thing).__name__
+    if isinstance(thing, list | tuple | dict):
+        parts = list(thing.values()) if isinstance(thing, dict) else list(thing)
+    elif not type(thing).__module__.startswith("ir_datasets") or id(thing) in seen:
+        return {}
+    elif kind == "Download":
+        by_hand = [getattr(mirror, "_path", None) for mirror in thing.mirrors]
+        paths = [_relative(path) for path in (thing._cache_path, *by_hand) if path]
+        on_request = all(type(mirror).__name__ == "LocalDownload" for mirror in thing.mirrors)
+        return {str(paths): ([*dict.fromkeys([*paths, *unpacked])], thing._size_hint, on_request)}
+    else:
+        own = {"Cache": "_path", "TarExtractAll": "_extract_path", "ZipExtractCache": "extract_path"}.get(kind)
+        unpacked = (*unpacked, _relative(getattr(thing, own))) if own else unpacked
+        parts = list(vars(thing).values())
+    seen = seen | {id(thing)}
+    downloads: dict[str, tuple[list[str], int | None, bool]] = {}
+    for part in parts:
+        downloads |= _downloads(part, unpacked, seen)
+    return downloads
+
+
+def _relative(path: Any) -> str:
+    return os.path.relpath(path, os.environ["IR_DATASETS_HOME"])

@@ -1,16 +1,29 @@
-"""Files of one's own: a corpus, queries and qrels by split, perhaps answers, each read by the end of its name."""
+"""Files of one's own: in BEIR's layout, or named by their role and each read by the end of its name."""
 
+import re
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from tandem.config import datasets
+from tandem.config.datasets import QRELS_FILES, Dataset
 from tandem.data.files import Files, files_by_split
-from tandem.data.listing import Listing, by_role
-from tandem.data.reading import JsonObject, parse_whole, text_of, texts_of
+from tandem.data.reading import JsonObject, count_lines, parse_whole, records, text_of, texts_of
 from tandem.data.roles import ANSWERS, PASSAGES, QRELS, QUERIES, Role, count_records, header, reader, suffix_of
-from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.splits import one_by_split, qrels_files, words_of
 from tandem.errors import UserError
 from tandem.stages.base import Json
+
+# BEIR's: a header decides the order of the columns, and need not be there.
+JUDGEMENTS = Role(QRELS.fields, {3: QRELS.columns[3]}, "query-id, corpus-id and a whole number, by tabs")
+ROLES = {  # the first that has a word of a name decides
+    "qrels": {"qrels", "qrel", "judgements", "judgments", "labels"},
+    "answers": {"answers"},
+    "queries": {"queries", "query", "questions", "topics"},
+    "corpus": {"corpus", "collection", "passages", "documents", "docs"},
+}
+TEXTS = (".tsv", ".txt", ".jsonl", ".parquet", ".trec", ".xml")
 
 
 class JudgedFiles(Source):
@@ -32,6 +45,57 @@ class JudgedFiles(Source):
                 yield where, (query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split)
 
 
+class BeirQueries(JudgedFiles):
+    """A folder in BEIR's layout without a corpus: queries.jsonl with answers.jsonl, qrels/<split>.tsv, or both."""
+
+    judged = JUDGEMENTS
+
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
+        super().__init__(job, entry)
+        files = Files(job)
+        self._queries, self._answers = files.find("queries.jsonl"), files.find_optional("answers.jsonl")
+        self._qrels = qrels_files(files.glob(QRELS_FILES, required=False))
+        if not self._qrels and not self._answers:
+            raise UserError(f"{files.place}: holds no qrels/<split>.tsv (or .tsv.gz); put it there")
+        self.places = {"queries": str(self._queries)}
+
+    def corpus(self) -> Iterator[Passage]:
+        yield from ()
+
+    def queries(self) -> Iterator[Query]:
+        """(query id, text, "") of each line of queries.jsonl: the split is that of the qrels naming the query."""
+        for where, record in records(self._queries):
+            yield text_of(where, record, "_id", number=True), text_of(where, record, "text"), ""
+
+    def answers(self) -> Iterator[Answers]:
+        for where, record in records(self._answers) if self._answers else ():
+            yield _answers(where, record, "_id")
+
+
+@dataset_format("beir")
+class Beir(BeirQueries):
+    """The folder named by `path`, with corpus.jsonl; any file may be gzipped."""
+
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
+        self._corpus = Files(job).find("corpus.jsonl")
+        super().__init__(job, entry)
+        self.places["corpus"] = str(self._corpus)
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        parts = ("corpus.jsonl", "queries.jsonl"), ("qrels/*", "answers.jsonl")
+        return {} if len(listing.matching(*parts[0])) == 2 and listing.matching(*parts[1]) else None
+
+    def corpus(self) -> Iterator[Passage]:
+        return self.corpus_from(0)
+
+    def count(self) -> int:
+        return count_lines(self._corpus)
+
+    def corpus_from(self, row: int) -> Iterator[Passage]:
+        return (_passage(where, record, "_id") for where, record in records(self._corpus, row))
+
+
 @dataset_format("files")
 class OwnFiles(JudgedFiles):
     """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
@@ -42,7 +106,7 @@ class OwnFiles(JudgedFiles):
         if entry.corpus is None:
             raise UserError("corpus: None; the file with the passages is needed")
         self._corpus = files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
-        self._counts: dict[Path, int | None] = {}
+        self._count = cache(partial(count_records, role=PASSAGES))  # None where that takes reading the file
         self._by_split = files_by_split("queries", entry.queries, files)
         self._qrels = files_by_split("qrels", entry.qrels, files)
         self._answers = [files.find(entry.answers)] if entry.answers else []
@@ -57,7 +121,23 @@ class OwnFiles(JudgedFiles):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        return by_role(listing)
+        """The keys by words in the files' names; None without passages or queries."""
+        roles: dict[str, list[str]] = {role: [] for role in ROLES}
+        for name in listing.names:
+            words = set(words_of(name))
+            role = next((role for role, own in ROLES.items() if own & words), "")
+            if role == "qrels" or (role and name.endswith(TEXTS)):
+                roles[role].append(name)
+        corpus, queries, qrels = roles["corpus"], one_by_split(roles["queries"]), one_by_split(roles["qrels"])
+        if not corpus or not queries:
+            return None
+        if list(queries) == ["test"]:  # one file of queries, which belong to the splits that judge them
+            queries = dict.fromkeys(qrels or queries, queries["test"])
+        elif list(qrels) == ["test"]:
+            qrels = dict.fromkeys(queries, qrels["test"])
+        keys: Json = {"corpus": corpus[0] if len(corpus) == 1 else _pattern(listing, corpus), "queries": queries}
+        keys |= {"qrels": qrels} if qrels else {}
+        return keys | ({"answers": roles["answers"][0]} if roles["answers"] else {})
 
     def corpus(self) -> Iterator[Passage]:
         return self.corpus_from(0)
@@ -73,15 +153,8 @@ class OwnFiles(JudgedFiles):
                 row -= count
                 continue
             for where, record in reader(path, PASSAGES)(path, PASSAGES, row):
-                title = text_of(where, record, "title") if record.get("title") else ""
-                yield text_of(where, record, "id", number=True), title, text_of(where, record, "text")
+                yield _passage(where, record, "id")
             row = 0
-
-    def _count(self, path: Path) -> int | None:
-        """The number of a file's passages, counted once; None where that takes reading them."""
-        if path not in self._counts:
-            self._counts[path] = count_records(path, PASSAGES)
-        return self._counts[path]
 
     def queries(self) -> Iterator[Query]:
         """(query id, text, split) of every record; a file named for several splits leaves the split to the qrels."""
@@ -94,8 +167,18 @@ class OwnFiles(JudgedFiles):
     def answers(self) -> Iterator[Answers]:
         for path in self._answers:
             for where, record in _records(path, ANSWERS):
-                answers = texts_of(where, "answers", record["answers"])
-                yield text_of(where, record, "id", number=True), answers
+                yield _answers(where, record, "id")
+
+
+def _passage(where: str, record: JsonObject, key: str) -> Passage:
+    """A record as a passage, its id under `key`; `where` is its place, for errors."""
+    title = text_of(where, record, "title") if record.get("title") else ""
+    return text_of(where, record, key, number=True), title, text_of(where, record, "text")
+
+
+def _answers(where: str, record: JsonObject, key: str) -> Answers:
+    answers = texts_of(where, "answers", record.get("answers"))
+    return text_of(where, record, key, number=True), answers
 
 
 def _records(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
@@ -115,3 +198,13 @@ def _place(paths: list[Path], role: Role) -> str:
     separated = suffix_of(first) in (".tsv", ".txt")
     by_line = suffix_of(first) == ".jsonl" or (separated and header(first, role) is None)
     return str(first) if by_line else f"{first} record"
+
+
+def _pattern(listing: Listing, names: list[str]) -> str:
+    """A pattern that several files fit, and no others."""
+    packed = ".gz" if not (listing.folder / names[0]).is_file() else ""
+    pattern = re.sub(r"\d+", "*", names[0])
+    if listing.matching(pattern) != names:
+        what = f"--data: {names[0]} and {names[1]} are both taken for the passages"
+        raise UserError(f"{what}; put parts of one corpus into a folder of their own, or name one file")
+    return pattern + packed

@@ -14,12 +14,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress
+from tandem.cluster.work import ordered_map
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
-from tandem.data.sources.docstrings import SPACE, Documented, docstrings, summary_and_body
+from tandem.data.sources.docstrings import SPACE, docstrings, summary_and_body
 from tandem.errors import UserError
+
+Module = tuple[str, Path]  # dotted name, file
+Pair = tuple[str, str]  # a query, the passage that answers it
 
 PASSAGE_WORDS = 250  # longest passage, unless the entry sets another or null for no limit
 QUERY_WORDS = range(3, 31)
@@ -38,20 +41,6 @@ SKIPPED = frozenset(
     {"tests", "test", "testing", "benchmarks", "externals", "site-packages", "__pycache__"}
     | {"_vendor", "_vendored", "vendor", "_dist_ver"}
 )
-
-
-class Module(NamedTuple):
-    """A module's dotted name and its file."""
-
-    name: str
-    path: Path
-
-
-class Pair(NamedTuple):
-    """A query and the passage that answers it."""
-
-    query: str
-    passage: str
 
 
 @dataset_format("pydocs")
@@ -90,12 +79,12 @@ class PyDocs(Source):
         pairs, count = Pairs({}, {}, set()), 0
         results = ordered_map(partial(module_pairs, longest=self._longest), self._modules, self._workers)
         with Progress("pydocs", len(self._modules), "files") as progress:
-            for module, extracted in zip(self._modules, results, strict=True):
+            for (module, _), extracted in zip(self._modules, results, strict=True):
                 for query, passage in extracted:
                     normal = normalised(query)
                     query_id, doc_id = f"q{short_hash(normal)}", short_hash(normalised(passage))
                     pairs.queries.setdefault(query_id, (normal, query))
-                    pairs.passages.setdefault(doc_id, (module.name, passage))
+                    pairs.passages.setdefault(doc_id, (module, passage))
                     pairs.answers.add((query_id, doc_id))
                 count += len(extracted)
                 progress.add(1)
@@ -104,17 +93,11 @@ class PyDocs(Source):
 
 
 class Pairs(NamedTuple):
-    """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text.
+    """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text."""
 
-    Attributes:
-        passages: id → (module, text).
-        queries: id → (normalised text, text); of equal ones the first counts.
-        answers: (query id, passage id).
-    """
-
-    passages: dict[str, tuple[str, str]]
-    queries: dict[str, tuple[str, str]]
-    answers: set[tuple[str, str]]
+    passages: dict[str, tuple[str, str]]  # id → (module, text)
+    queries: dict[str, tuple[str, str]]  # id → (normalised text, text); of equal ones the first counts
+    answers: set[tuple[str, str]]  # (query id, passage id)
 
 
 def heading(module: str) -> str:
@@ -149,41 +132,41 @@ def _modules_of(package: str) -> list[Module]:
     if spec.submodule_search_locations is None:
         if not spec.origin or not spec.origin.endswith(".py"):
             raise UserError(f"packages: {package!r} is not written in Python; leave it out")
-        return [Module(package, Path(spec.origin))]
+        return [(package, Path(spec.origin))]
     modules = []
     files = ((root, path) for root in spec.submodule_search_locations for path in Path(root).rglob("*.py"))
     for location, path in files:
         *folders, name = path.relative_to(location).with_suffix("").parts
         if SKIPPED.isdisjoint(folders) and not name.startswith("test_") and name != "conftest":
-            modules.append(Module(".".join((package, *folders, *([] if name == "__init__" else [name]))), path))
+            modules.append((".".join((package, *folders, *([] if name == "__init__" else [name]))), path))
     return modules
 
 
 def module_pairs(module: Module, longest: int | None) -> list[Pair]:
     """Pairs of one module; none of a file that is not UTF-8."""
     try:
-        source = module.path.read_text(encoding="utf-8")
+        source = module[1].read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return []
-    return [pair for documented in docstrings(source) if (pair := pair_of(documented, longest))]
+    return [pair for name, docstring in docstrings(source) if (pair := pair_of(name, docstring, longest))]
 
 
-def pair_of(documented: Documented, longest: int | None) -> Pair | None:
-    """The pair of a documented object, or None where a filter drops it.
+def pair_of(name: str, docstring: str, longest: int | None) -> Pair | None:
+    """The pair of an object, or None where a filter drops it.
 
     The passage must answer without naming the object itself, or any lexical match would retrieve it. Of a passage of
     more than `longest` words the rest is cut off.
     """
-    parts = summary_and_body(documented.docstring)
+    parts = summary_and_body(docstring)
     if parts is None or not is_query(parts[0]):
         return None
     query, body = parts
     if not body or sum(map(str.isascii, body)) < ASCII_SHARE * len(body):
         return None
-    body = SPACE.sub(" ", masked(body, documented.name)).replace(query, " ").strip()
+    body = SPACE.sub(" ", masked(body, name)).replace(query, " ").strip()
     if len(WORD.findall(body)) < LEAST_WORDS:
         return None
-    return Pair(query, " ".join(body.split()[:longest]))
+    return query, " ".join(body.split()[:longest])
 
 
 def is_query(summary: str) -> bool:

@@ -11,23 +11,23 @@ of one collision among 8.8 million passages: 1 to 500,000).
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from hashlib import blake2b
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
-from tandem.data.listing import Listing
 from tandem.data.reading import fields, lines, parse_label, parse_whole
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT, order
-from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -86,7 +86,7 @@ class RocketQa(Source):
                 yield query, text, split
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, passage id, relevance, split); what only matches literally has the relevance `LITERAL_MATCH`."""
+        """What only matches literally has the relevance `LITERAL_MATCH`."""
         train: set[tuple[str, str]] = set()
         for split, path in self._qrels.items():
             for query, doc, relevance in _judgements(path):
@@ -141,9 +141,9 @@ class RocketQaTsv(Source):
 
     def corpus(self) -> Iterator[Passage]:
         _, digests = self._mentions
-        for is_first, (_, title, text, _) in zip(first_occurrences(digests), self._read(), strict=True):
-            if is_first:
-                yield f"{digest(title, text):016x}", title, text
+        mentions = read_mentions(self._dual, self._cross)
+        for _, title, text, _ in compress(mentions, ~pd.Index(digests).duplicated()):
+            yield f"{digest(title, text):016x}", title, text
 
     def queries(self) -> Iterator[Query]:
         return ((f"{digest(text):016x}", text, "train") for text in self._mentions[0].queries)
@@ -152,7 +152,7 @@ class RocketQaTsv(Source):
         return ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label > 0)
 
     def lists(self) -> Iterator[Listed]:
-        """(query id, passage id, 1 or 0, None), each pair once; a passage that is both is a positive, and counted."""
+        """Each pair once; a passage that is both positive and negative is a positive, and counted."""
         mentions, digests = self._mentions
         queries = [f"{digest(text):016x}" for text in mentions.queries]
         distinct, rows = np.unique(digests, return_inverse=True)
@@ -164,12 +164,8 @@ class RocketQaTsv(Source):
     def _mentions(self) -> "tuple[Mentions, NDArray[np.uint64]]":
         """All pairs, and the digest of each one's passage."""
         digests = array("Q")
-        mentions = Mentions(self._read(), lambda title, text: digests.append(digest(title, text)))
+        mentions = Mentions(self._dual, self._cross, lambda title, text: digests.append(digest(title, text)))
         return mentions, np.frombuffer(digests, np.uint64)
-
-    def _read(self) -> Iterator[Mention]:
-        for query, title, text, label in read_mentions(self._dual, self._cross):
-            yield query, title_of(title), text, label
 
 
 class Pairs(NamedTuple):
@@ -187,15 +183,16 @@ class Mentions:
     a passage that one of them calls positive is positive.
 
     Args:
+        dual, cross: see `read_mentions`.
         take: is called with the title and the text of each pair's passage.
     Attributes:
         queries: text → number, by first appearance.
     """
 
-    def __init__(self, mentions: Iterable[Mention], take: Callable[[str, str], None]) -> None:
+    def __init__(self, dual: Path | None, cross: Path | None, take: Callable[[str, str], None]) -> None:
         self.queries: dict[str, int] = {}
         self._query, self._label = array("q"), array("b")
-        for query, title, text, label in mentions:
+        for query, title, text, label in read_mentions(dual, cross):
             self._query.append(self.queries.setdefault(query, len(self.queries)))
             self._label.append(label)
             take(title, text)
@@ -222,18 +219,18 @@ class Mentions:
 
 
 def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[Mention]:
-    """Every labelled pair of both training files, in order; a line of `dual` is two. Titles are as they stand there.
+    """Every labelled pair of both training files, in order; a line of `dual` is two.
 
     Raises:
         UserError: another number of columns, or a label that is neither 0 nor 1.
     """
     if dual:
         for _, columns in fields(dual, "query, title, positive, title, negative, 0", 6):
-            yield columns[0], columns[1], columns[2], 1
-            yield columns[0], columns[3], columns[4], 0
+            yield columns[0], title_of(columns[1]), columns[2], 1
+            yield columns[0], title_of(columns[3]), columns[4], 0
     if cross:
         for where, (query, title, text, label) in fields(cross, "query, title, text, label", 4):
-            yield query, title, text, parse_label(where, label)
+            yield query, title_of(title), text, parse_label(where, label)
 
 
 def digest(*texts: str) -> int:

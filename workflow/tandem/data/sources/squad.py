@@ -22,9 +22,9 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, Validation
 
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
-from tandem.data.listing import Listing, one_by_split
 from tandem.data.reading import lines
-from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.splits import one_by_split
 from tandem.errors import UserError
 from tandem.stages.base import Json
 

@@ -5,19 +5,18 @@ The own types are those of an annotator's sheet, or, until one is filled in, gue
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import TypeAdapter
 
+from tandem.data.tables import stream
 from tandem.errors import UserError
-from tandem.evaluation.printed import read_printed
-from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES, Summary, read_types
+from tandem.evaluation.layouts import read_printed
+from tandem.extras.analysis.errors import PAIRS, SCHEMA, SUMMARY, TYPES, Summary, read_types
 from tandem.report.charts import bars
 from tandem.report.commands import CsvOut, write_views
 from tandem.report.page import FOLDERS, Grid, fragment, latex, markdown, render, shortened
@@ -71,7 +70,7 @@ def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None 
     if not types:
         raise UserError(f"{sheet}: no row has a type yet; fill in the column `type`")
     shares = printed_shares(printed)
-    lines = table(shares, types)
+    lines = list(table(shares, types))
     who = "annotated" if sheet else "guessed from words, not annotated: no finding, only what a sheet starts from"
     queries = f"{summary.without_positive:,} of {summary.queries:,} queries of {summary.split}"
     top = f"the top {summary.top} of {summary.run} ({artifact.key})"
@@ -102,21 +101,21 @@ def printed_shares(path: Path) -> dict[str, float]:
     return {name: shares[name] for name in TYPES}
 
 
-def table(printed: dict[str, float], types: Iterable[str]) -> list[Line]:
+def table(printed: dict[str, float], types: Iterable[str]) -> Iterator[Line]:
     """The lines: each category's types, after several of them their sum, and the sum of all."""
     counts = Counter(types)
-    lines: list[Line] = []
-    for category in dict.fromkeys(TYPES.values()):
-        names = [name for name in TYPES if TYPES[name] == category]
-        lines += [_line(category, name, [name], printed, counts) for name in names]
-        lines += [_line(category, "", names, printed, counts)] if len(names) > 1 else []
-    return [*lines, _line("", "", list(TYPES), printed, counts)]
 
+    def line(category: str, name: str, types: list[str]) -> Line:
+        percent, pairs = round(sum(printed[part] for part in types), 4), sum(counts[part] for part in types)
+        share = 100 * pairs / counts.total()
+        return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, share - percent)
 
-def _line(category: str, name: str, types: list[str], printed: dict[str, float], counts: Counter[str]) -> Line:
-    percent, pairs = round(sum(printed[part] for part in types), 4), sum(counts[part] for part in types)
-    share = 100 * pairs / counts.total()
-    return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, share - percent)
+    for category, group in groupby(TYPES, key=TYPES.__getitem__):
+        names = list(group)
+        yield from (line(category, name, [name]) for name in names)
+        if len(names) > 1:
+            yield line(category, "", names)
+    yield line("", "", list(TYPES))
 
 
 def arithmetic(printed: dict[str, float]) -> str:
@@ -127,8 +126,7 @@ def arithmetic(printed: dict[str, float]) -> str:
     return f"The printed shares add up to {total:g} %; {whole}."
 
 
-@dataclass(frozen=True)
-class ErrorAnalysis:
+class ErrorAnalysis(NamedTuple):
     """An error analysis for the page, with a chart of the guessed types and the first rows of its sheet."""
 
     stage: Stage
@@ -143,9 +141,8 @@ def error_analysis(stage: Stage) -> ErrorAnalysis:
     summary = read_summary(stage.artifact)
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
     chart = bars("Guessed types of wrong results", counts, "pairs", ".0f")
-    with pq.ParquetFile(stage.artifact.path(PAIRS)) as file:
-        first = islice((row for batch in file.iter_batches(batch_size=MOST) for row in batch.to_pylist()), MOST)
-        rows = [{k: shortened(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
+    first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream(stage.artifact.path(PAIRS)), MOST))
+    rows = [{k: shortened(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
     return ErrorAnalysis(stage, summary, Grid("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 

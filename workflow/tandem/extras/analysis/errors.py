@@ -6,28 +6,30 @@ annotation.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tandem.data import tables
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, Ranked, without_excluded
 from tandem.evaluation.scores import relevance
-from tandem.extras.sheets import CHARACTERS, filled_rows, one_line, safe, write_sheet
+from tandem.extras.audits.sheets import CHARACTERS, filled_rows, one_line, safe, write_sheet
 from tandem.extras.words import Rarity, terms
 from tandem.report.page import shortened
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
-from tandem.store.job import Draft, Job, writing
+from tandem.store.job import Job, writing
 
 ENTITY, NUMERAL, MODIFIER = "Entity mismatch", "Numeral mismatch", "Modifier mismatch"
 SYNTACTIC, TYPO, OVERLAP = "Syntactic mismatch", "Robustness on typos", "Over-sensitivity on term overlap"
@@ -47,8 +49,7 @@ OWN = ("type", "note")  # the annotator's columns
 FILLED = ("query_id", "doc_id", "type")
 
 
-@dataclass(frozen=True)
-class Wrong:
+class Wrong(NamedTuple):
     """A query without a positive among its first results."""
 
     query: str
@@ -95,10 +96,7 @@ class Summary:
 def run(job: Job[ErrorsParams]) -> None:
     """Write sheet.csv (to fill in), pairs.parquet (the same, for programs) and summary.json.
 
-    Inputs: dataset, run; match, where answers decide what is relevant.
-
-    Raises:
-        UserError: inputs that do not fit, or no query is wrong.
+    Inputs: dataset, run; match, where answers decide what is relevant. That no query is wrong is a `UserError`.
     """
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
@@ -123,7 +121,9 @@ def run(job: Job[ErrorsParams]) -> None:
         guesses={name: guesses[name] for name in TYPES},
     )
     with writing(job) as draft:
-        write_rows(draft, rows)
+        pq.write_table(pa.Table.from_pylist(list(map(asdict, rows)), SCHEMA), draft.path(PAIRS))
+        # the same with one line a row and empty columns `type` and `note`
+        write_sheet(draft.path(SHEET), [*SCHEMA.names, *OWN], map(sheet_cells, rows))
         write_json(draft.path(SUMMARY), asdict(summary))
         draft.facts |= {"queries": len(sample), "pairs": len(rows)}
 
@@ -158,30 +158,22 @@ def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, 
             yield Row(item.query, doc, rank, score, queries[item.query], *texts[doc], *positive, suggested, why)
 
 
-def write_rows(draft: Draft, rows: Sequence[Row]) -> None:
-    """Write pairs.parquet, and sheet.csv: the same with one line a row and empty columns `type` and `note`."""
-    records = [asdict(row) for row in rows]
-    pq.write_table(pa.Table.from_pylist(records, SCHEMA), draft.path(PAIRS))
-    lines = []
-    for record in records:
-        texts = {name: safe(shortened(one_line(record[name]), CHARACTERS)) for name in TEXTS}
-        cells = record | texts | {"score": f"{record['score']:.6g}"}
-        lines.append([*("" if cells[name] is None else cells[name] for name in SCHEMA.names), "", ""])
-    write_sheet(draft.path(SHEET), [*SCHEMA.names, *OWN], lines)
+def sheet_cells(row: Row) -> list[object]:
+    """A row as the sheet has it, the annotator's columns empty."""
+    cells = asdict(row) | {"score": f"{row.score:.6g}"} | dict.fromkeys(OWN, "")
+    cells |= {name: safe(shortened(one_line(cells[name]), CHARACTERS)) for name in TEXTS}
+    return ["" if cell is None else cell for cell in cells.values()]
 
 
 def read_types(path: Path, errors: Artifact) -> list[str]:
     """The annotator's types of a filled sheet, those of the answered rows.
 
-    A type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case.
-
-    Raises:
-        UserError: no such file, no CSV, another type, a pair that is not on the sheet, or one that is there twice.
+    A type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case. A `UserError` for no such
+    file, no CSV, another type, a pair that is not on the sheet, or one that is there twice.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled {SHEET}")
-    pairs = pq.read_table(errors.path(PAIRS), columns=["query_id", "doc_id"])
-    open_pairs = set(zip(pairs["query_id"].to_pylist(), pairs["doc_id"].to_pylist(), strict=True))
+    open_pairs = set(tables.stream(errors.path(PAIRS), "query_id", "doc_id"))
     known = {name.casefold(): name for name in TYPES} | SHORT
     types = []
     for number, (query, doc, value) in filled_rows(path, FILLED):

@@ -3,9 +3,7 @@ negatives of training lists are, and which of them may be positives.
 """
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,9 +43,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 def compare(retriever: Array, reranker: Array) -> tuple[float, float, float, float | None]:
     """Two models' scores of one list: the entropy of both and KL(DE ‖ CE) in nats, and Kendall's tau-b.
 
-    Args:
-        retriever: s_de(q, p), shape (list,), any real scale; log p(i) = s_i - log Σ_j exp s_j (RocketQAv2 Eqs. 2, 3).
-        reranker: s_ce(q, p), same shape.
+    s_de(q, p) and s_ce(q, p), shape (list,), any real scale; log p(i) = s_i - log Σ_j exp s_j (RocketQAv2 Eqs. 2, 3).
     """
     log_de, log_ce = log_softmax(retriever), log_softmax(reranker)
     return entropy(log_de), entropy(log_ce), divergence(log_de, log_ce), rank_correlation(retriever, reranker)
@@ -71,8 +67,7 @@ def rank_correlation(left: Array, right: Array) -> float | None:
     return None if np.isnan(tau) else tau
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Some training lists, one of each query."""
 
     ids: list[str]  # of the queries
@@ -158,10 +153,8 @@ def hardness(job: Job[HardnessParams]) -> None:
     names = Names(job.inputs["dataset"])
     with writing(job) as draft, Progress(f"hardness {job.key}", 0, "pairs") as progress:
         sources = map("{}: {}".format, params.models, params.drawn_from)
-        rows = pa.concat_tables(
-            negatives(artifact, names, source, params.queries, judges, progress)
-            for artifact, source in zip(lists, sources, strict=True)
-        )
+        parts = zip(lists, sources, strict=True)
+        rows = pa.concat_tables(negatives(*part, names, params.queries, judges, progress) for part in parts)
         pq.write_table(rows, draft.path(NEGATIVES))
         judged_by = [model.key for model in job.many("judge")]
         reports = [json.loads(artifact.path("report.json").read_text(encoding="utf-8")) for artifact in lists]
@@ -173,10 +166,19 @@ def hardness(job: Job[HardnessParams]) -> None:
 
 
 def negatives(
-    lists: Artifact, names: Names, name: str, queries: int, judges: list[PairScores], progress: Progress
+    lists: Artifact, name: str, names: Names, queries: int, judges: list[PairScores], progress: Progress
 ) -> pa.Table:
-    """The rows of one model's lists, of so many queries at most; `name` is what the source is called."""
-    rows = with_ids(_sampled(lists.path("candidates.parquet"), names, queries), names)
+    """The rows of one model's lists, of so many queries at most; `name` is what the source is called.
+
+    The file, which may not fit into memory, is read twice.
+    """
+    path = lists.path("candidates.parquet")
+    with pq.ParquetFile(path) as file:
+        batches = file.iter_batches(columns=["query_row"])
+        known = {names.queries[row]: row for batch in batches for row in batch["query_row"].unique().to_pylist()}
+    chosen = [known[query] for query in subset(dict.fromkeys(known, "train"), {"train": queries})]
+    in_sample = pc.field("query_row").isin(pa.array(chosen, pa.uint32()))
+    rows = with_ids(pq.read_table(path, columns=list(COLUMNS), filters=in_sample), names)
     source = [name if kind == "undenoised" else f"{name}, {kind}" for kind in rows["list"].to_pylist()]
     judge = pa.nulls(len(rows), pa.float32())
     if judges:
@@ -184,15 +186,6 @@ def negatives(
         judge = pa.array(mean_probability(judges, *pairs, progress), pa.float32())
     columns = {column: rows[column] for column in ("query_id", "doc_id", "label", "rank", "score")}
     return pa.table({"source": pa.array(source, pa.string()), **columns, "judge": judge})
-
-
-def _sampled(path: Path, names: Names, queries: int) -> pa.Table:
-    """The rows of so many queries at most; the file, which may not fit into memory, is read twice."""
-    with pq.ParquetFile(path) as file:
-        batches = file.iter_batches(columns=["query_row"])
-        rows = {names.queries[row]: row for batch in batches for row in batch["query_row"].unique().to_pylist()}
-    chosen = [rows[query] for query in subset(dict.fromkeys(rows, "train"), {"train": queries})]
-    return pq.read_table(path, columns=list(COLUMNS), filters=pc.field("query_row").isin(pa.array(chosen, pa.uint32())))
 
 
 def count_negatives(rows: pd.DataFrame, threshold: float | None) -> dict[str, dict[str, object]]:

@@ -1,15 +1,36 @@
-"""Tables (pandas) and plots (Altair) of the notebooks, from the artifacts of the analyses."""
+"""The command `notebook`, which executes a notebook on an artifact, and what the notebooks call: tables and plots.
 
+Tables are pandas', plots Altair's. The kernel is the interpreter that runs the command, whatever kernels and settings
+the user has.
+"""
+
+import copy
 import json
+import os
+import re
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import altair
+import nbclient
+import nbconvert
+import nbformat
 import pandas as pd
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
 
+from tandem.errors import UserError
 from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES
-from tandem.store.artifact import Artifact
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
 
-WIDTH, HEIGHT = 420, 220
+PARAMETERS = "parameters"  # the tag of the cell whose values are replaced
+SECONDS = 1800.0  # for a cell
+# What a page would load from elsewhere: formulas, diagrams and widgets, none of which our notebooks have.
+LOADED = ("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url", "mermaid_layout_elk_js_url")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+SIZE = {"width": 420, "height": 220}  # of a plot
 BINS = 20
 DYNAMICS, NEGATIVES = "dynamics.parquet", "negatives.parquet"  # of stages that import torch
 NAMES = {
@@ -18,6 +39,73 @@ NAMES = {
     "kl": "KL(DE ‖ CE)",
     "tau": "Kendall's tau-b",
 }
+
+
+def notebook(*, notebook: Path, artifact: Path, out: Path) -> None:
+    """Execute a notebook on an artifact.
+
+    Args:
+        notebook: the cell tagged `parameters` is followed by one that sets `artifact`.
+        artifact: folder of a stage.
+        out: the executed copy, .ipynb; the page goes beside it as .html.
+    """
+    if out.suffix != ".ipynb":
+        raise UserError(f"--out: is {out}; it must end in .ipynb, the page goes beside it")
+    folder = open_artifact(artifact).folder
+    executed = execute(read(notebook), {"artifact": str(folder)}, str(notebook))
+    write_text(out.with_suffix(".html"), page(executed, out.stem))
+    write_text(out, nbformat.writes(executed) + "\n")
+
+
+def read(path: Path) -> Any:
+    """A notebook; a `UserError` if the file is not one, or has no cell tagged `parameters`."""
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, nbformat.ValidationError) as error:
+        raise UserError(f"{path}: is not a notebook ({str(error).splitlines()[0]})") from None
+    if not any(map(_is_parameters, notebook.cells)):
+        raise UserError(f"{path}: no cell has the tag {PARAMETERS}; tag the one that sets `artifact`")
+    return notebook
+
+
+def _is_parameters(cell: Any) -> bool:
+    return PARAMETERS in cell.metadata.get("tags", ())
+
+
+def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
+    """A copy of a notebook with parameters set and every cell executed, in the working directory.
+
+    A cell that fails is a `UserError` with its number and the error.
+    """
+    executed = copy.deepcopy(notebook)
+    at = list(map(_is_parameters, executed.cells)).index(True)
+    source = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
+    executed.cells.insert(at + 1, nbformat.v4.new_code_cell(source, id="set", metadata={"tags": ["set"]}))
+    with tempfile.TemporaryDirectory() as folder:
+        # No kernel of the user's; `python3` is then this interpreter's. Sockets instead of ports that others can reach.
+        kernels = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
+        kernel = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=kernels, transport="ipc")
+        kernel.connection_file = str(Path(folder) / "kernel.json")
+        client = nbclient.NotebookClient(executed, km=kernel, timeout=SECONDS, record_timing=False)
+        env = os.environ | {"IPYTHONDIR": folder, "JUPYTER_PREFER_ENV_PATH": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+        try:
+            client.execute(env=env, cwd=os.getcwd(), cleanup_kc=True)
+        except nbclient.exceptions.CellExecutionError as error:
+            outputs = [[output.output_type for output in cell.get("outputs", ())] for cell in executed.cells]
+            failed = next(i for i, types in enumerate(outputs, 1) if "error" in types)
+            lines = COLOURS.sub("", str(error)).strip().splitlines()
+            raise UserError(f"{where}: cell {failed} failed: {lines[-1]}") from None
+    return executed
+
+
+def page(notebook: Any, title: str) -> str:
+    """An executed notebook as a page that loads nothing."""
+    exporter = nbconvert.HTMLExporter(embed_images=True, **dict.fromkeys(LOADED, ""))
+    body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}})
+    return str(body)
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:
@@ -32,29 +120,32 @@ def guesses(errors: Artifact) -> pd.DataFrame:
     return counts.assign(share=(100 * counts["pairs"] / counts["pairs"].sum()).round(1))
 
 
+def _colour(column: str, **legend: Any) -> Any:
+    return altair.Color(f"{column}:N", title=None, legend=altair.Legend(orient="bottom", columns=1, **legend))
+
+
 def guesses_plot(errors: Artifact) -> Any:
     """Bars of `guesses`, in the order of Table 10."""
     room = {"left": 30, "top": 5, "right": 5, "bottom": 5}  # labels are wider in a browser than they are measured
-    bars = altair.Chart(guesses(errors), width=WIDTH, height=HEIGHT, padding=room).mark_bar()
+    bars = altair.Chart(guesses(errors), **SIZE, padding=room).mark_bar()
     return bars.encode(
         x=altair.X("share:Q", title="share of pairs, guessed (%)"),
         y=altair.Y("type:N", sort=list(TYPES), title=None, axis=altair.Axis(labelLimit=260)),
-        color=altair.Color("category:N", title=None, legend=altair.Legend(orient="bottom", columns=1)),
+        color=_colour("category"),
     )
 
 
 def examples(errors: Artifact, each: int = 2) -> pd.DataFrame:
     """The first pairs of each guessed type: query, passage, the labelled positive, and why."""
     rows = pd.read_parquet(errors.path(PAIRS)).groupby("guess", sort=False).head(each)
-    order = rows["guess"].map(list(TYPES).index)
-    return rows.loc[order.sort_values(kind="stable").index, ["guess", "why", "query", "passage", "positive"]]
+    rows = rows.sort_values("guess", key=lambda types: types.map(list(TYPES).index), kind="stable")
+    return rows[["guess", "why", "query", "passage", "positive"]]
 
 
 def by_step(dynamics: Artifact) -> pd.DataFrame:
     """Per step the means over queries of entropies, KL and tau-b, and the number of lists; the step is the index."""
-    rows = pd.read_parquet(dynamics.path(DYNAMICS))
-    means = rows.groupby("step")[list(NAMES)].mean()
-    return means.assign(lists=rows.groupby("step").size())
+    steps = pd.read_parquet(dynamics.path(DYNAMICS)).groupby("step")
+    return steps[list(NAMES)].mean().assign(lists=steps.size())
 
 
 def dynamics_plot(dynamics: Artifact, columns: tuple[str, ...], title: str) -> Any:
@@ -63,14 +154,11 @@ def dynamics_plot(dynamics: Artifact, columns: tuple[str, ...], title: str) -> A
     grouped = rows.groupby(["step", "column"])["value"]
     bands = grouped.agg(mean="mean", low=lambda v: v.quantile(0.25), high=lambda v: v.quantile(0.75)).reset_index()
     bands["column"] = bands["column"].map(NAMES)
-    base = altair.Chart(bands, width=WIDTH, height=HEIGHT).encode(
-        x=altair.X("step:Q", title="training step"),
-        color=altair.Color("column:N", title=None, legend=altair.Legend(orient="bottom", columns=1, symbolOpacity=1)),
-    )
+    x = altair.X("step:Q", title="training step")
+    base = altair.Chart(bands, **SIZE).encode(x=x, color=_colour("column", symbolOpacity=1))
+    band = base.mark_area(opacity=0.2).encode(y=altair.Y("low:Q", title=title), y2="high:Q")
     y = altair.Y("mean:Q", title=title, scale=altair.Scale(zero=False))
-    return base.mark_area(opacity=0.2).encode(y=altair.Y("low:Q", title=title), y2="high:Q") + base.mark_line(
-        point=True
-    ).encode(y=y)
+    return band + base.mark_line(point=True).encode(y=y)
 
 
 def sources(hardness: Artifact) -> pd.DataFrame:
@@ -104,11 +192,11 @@ def hardness_plot(hardness: Artifact, column: str) -> Any:
     sizes = rows.assign(middle=bins.map(lambda bin: bin.mid).astype(float)).groupby(["source", "middle"]).size()
     share = (100 * sizes / sizes.groupby("source").transform("sum")).rename("share").reset_index()
     title = "probability of relevance, by the judges" if column == "judge" else "rank in the run"
-    lines = altair.Chart(share, width=WIDTH, height=HEIGHT).mark_line(point=True)
+    lines = altair.Chart(share, **SIZE).mark_line(point=True)
     return lines.encode(
         x=altair.X("middle:Q", title=title),
         y=altair.Y("share:Q", title="share of the source's negatives (%)"),
-        color=altair.Color("source:N", title=None, legend=altair.Legend(orient="bottom", columns=1, labelLimit=400)),
+        color=_colour("source", labelLimit=400),
     )
 
 

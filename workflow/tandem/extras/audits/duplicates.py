@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from tandem.cluster.background import ordered_map
 from tandem.cluster.progress import Progress
+from tandem.cluster.work import ordered_map
 from tandem.data import tables
 from tandem.data.collection import contents
 from tandem.data.rows import IdRows, Rows
@@ -46,8 +46,7 @@ SCHEMA = pa.schema([
 
 def pack(lower: Any, higher: Any) -> Hashes:
     """Two rows below 2^32 as one 64-bit number that sorts by the lower, then the higher."""
-    packed: Hashes = (np.asarray(lower).astype(np.uint64) << HIGH) | np.asarray(higher).astype(np.uint64)
-    return packed
+    return np.asarray((np.asarray(lower).astype(np.uint64) << HIGH) | np.asarray(higher).astype(np.uint64))
 
 
 def unpack(pairs: Hashes) -> tuple[Rows, Rows]:
@@ -166,9 +165,7 @@ class Duplicates:
 class Search:
     """A search for exact and near-duplicates among the passages of a corpus; the same for any number of workers.
 
-    Args:
-        scratch: an empty folder.
-        label: names the search in lines of progress.
+    `scratch` is an empty folder, `label` names the search in lines of progress.
     """
 
     def __init__(self, corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label: str) -> None:
@@ -182,7 +179,12 @@ class Search:
         """All duplicates; numbers of pairs that were compared, and left out, once for each large bucket they are in."""
         hashes = self._sketches()
         first, empty = first_of_equal(hashes), hashes == 0
-        pairs, skipped = self._candidates(np.flatnonzero((first == np.arange(len(first))) & ~empty).astype(np.uint32))
+        single = np.flatnonzero((first == np.arange(len(first))) & ~empty).astype(np.uint32)
+        pairs, skipped = np.empty(0, np.uint64), 0  # that share a bucket in any band, ascending, each once
+        for path in self.bands:
+            met, left_out = bucket_pairs(np.fromfile(path, np.uint64)[single], single)
+            path.unlink()
+            pairs, skipped = np.union1d(pairs, met), skipped + left_out
         similarity = self._compare(pairs)
         near = similarity >= np.float32(self.sketcher.threshold)
         counts = {"candidates": len(pairs), "skipped": skipped}
@@ -201,15 +203,6 @@ class Search:
                 progress.add(len(some))
         return hashes
 
-    def _candidates(self, single: Firsts) -> tuple[Hashes, int]:
-        """Packed pairs that share a bucket in any band, ascending, each once; and the number left out."""
-        pairs, skipped = np.empty(0, np.uint64), 0
-        for path in self.bands:
-            met, left_out = bucket_pairs(np.fromfile(path, np.uint64)[single], single)
-            path.unlink()
-            pairs, skipped = np.union1d(pairs, met), skipped + left_out
-        return pairs, skipped
-
     def _compare(self, pairs: Hashes) -> Similarities:
         lower, higher = unpack(pairs)
         rows = np.union1d(lower, higher)
@@ -226,12 +219,9 @@ class Search:
 
     def _write_sets(self, rows: Rows) -> Rows:
         """Write the shingle sets of some passages to one file; where each begins in it, and where the last ends."""
-        cuts = np.split(rows, np.searchsorted(rows, self.starts[1:-1]))
-        tasks = (
-            (self.corpus, group, own - self.starts[group], self.sketcher.shingling)
-            for group, own in enumerate(cuts)
-            if len(own)
-        )
+        cuts = enumerate(np.split(rows, np.searchsorted(rows, self.starts[1:-1])))
+        within = ((group, own - self.starts[group]) for group, own in cuts if len(own))
+        tasks = ((self.corpus, *part, self.sketcher.shingling) for part in within)
         counts = [np.zeros(1, np.int64)]
         with open(self.scratch / SETS, "wb") as file:
             for values, some in ordered_map(shingle_sets, tasks, self.workers, chunk_size=1):

@@ -1,41 +1,80 @@
 """Stage `false_negatives`: unlabelled passages that may be relevant.
 
 DuReader-retrieval §2.3 and A.1: the union of five systems' top 50 is ranked by the mean of four cross-encoders, and the
-top 5 are labelled by people.
+top 5 are labelled by people. A pool is what any system retrieved for a query, ranked by judges or by their ranks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, groupby, islice
-from pathlib import Path
-from typing import NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
-from tandem.data import tables
-from tandem.data.collection import QRELS, QUERIES, Collection
+from tandem.data import statistics
+from tandem.data.collection import QUERIES, Collection
+from tandem.data.columns import Names
 from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.runs import iter_rows, require_split
 from tandem.data.splits import subset
 from tandem.errors import UserError
-from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools, read_run, system_names
-from tandem.extras.sheets import CHARACTERS, FORMULA, one_line, safe, write_sheet
-from tandem.report.page import FOLDERS, render, shortened
+from tandem.extras.audits.sheets import judgements, write_pool_sheets
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams
-from tandem.store.files import write_json, write_text
-from tandem.store.job import Draft, Job, writing
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
+from tandem.store.lineage import stage_name
 
-FOLDERS.append(Path(__file__).parent / "assets")
+Array = np.ndarray[Any, np.dtype[Any]]
+Results = dict[str, Array]  # query id → rows of its passages, best first
+
+FUSION = 60  # the constant of reciprocal rank fusion
+BINS = 20
 GROUP = 32  # queries judged together: a line of progress after each
-PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
-COLUMNS = ("query_id", "doc_id", "query", "title", "passage", "score", "rank", "verdict")
 POOL_SCHEMA = pa.schema([
     ("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int32()), ("score", pa.float32()),
     ("systems", pa.list_(pa.string())), ("relevance", pa.int32()), ("asked", pa.bool_()),
 ])  # fmt: skip
+
+
+@dataclass
+class Pool:
+    """What is known about one query's passages; arrays have the shape (pooled,) unless another is given."""
+
+    query: str
+    rows: Array  # of the pooled passages, ascending; by falling score once they are ranked
+    ranks: Array  # of each passage in each system, 0 where it was not retrieved; shape (systems, pooled)
+    relevance: dict[int, int]  # judged relevance by passage row; a row that is not in it is unlabelled
+    scores: Array = field(default_factory=lambda: np.empty(0, np.float32))
+    best: float = float("nan")  # score of the best labelled positive that the corpus has, NaN without one
+
+    @property
+    def positives(self) -> Array:
+        """Rows of the labelled positives, pooled or not."""
+        return np.array([row for row, relevance in self.relevance.items() if relevance > 0], np.int64)
+
+    @property
+    def unlabelled(self) -> Array:
+        """Which pooled passages have no judgement."""
+        return np.array([int(row) not in self.relevance for row in self.rows], bool)
+
+    def open(self, top: int) -> Array:
+        """Which pooled passages annotators are asked about: the `top` best that are unlabelled."""
+        unlabelled = self.unlabelled
+        return unlabelled & (np.cumsum(unlabelled) <= top)
+
+    def rank(self, scores: Array, best: float, docs: IdRows) -> None:
+        """Give the passages their scores and sort them: falling score, then by document id."""
+        ids = np.array(docs.ids(self.rows), object)
+        order = sorted(range(len(ids)), key=lambda at: (-scores[at], ids[at]))
+        self.rows, self.ranks, self.scores, self.best = self.rows[order], self.ranks[:, order], scores[order], best
+
+
 Rank = Callable[[Sequence[Pool]], Iterable[tuple[Array, float]]]  # scores of each pool, and of its best positive
 
 
@@ -47,21 +86,23 @@ def run(job: Job[FalseNegativesParams]) -> None:
     Writes pool.parquet, queries.parquet (query_id, split: what was looked at), sheet.csv and sheet.html (to fill
     in, for `relabel`), and summary.json.
     """
-    params, judges = job.params, [model.key for model in job.many("judge")]
-    if not job.many("run"):
+    params, runs, judges = job.params, job.many("run"), [model.key for model in job.many("judge")]
+    if not runs:
         raise UserError("false_negatives: no run; give at least one as run.0")
     require_dataset(job, *(role for role in sorted(job.inputs) if role.startswith(("run.", "judge_tokens."))))
-    collection, names = Collection(job.inputs["dataset"]), system_names(job)
+    collection = Collection(job.inputs["dataset"])
     docs, texts = doc_rows(collection), collection.queries(params.split)
     chosen = subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
-    results = [read_run(run, collection.artifact, params.split, queries, params.depth) for run in job.many("run")]
+    results = [read_run(run, collection.artifact, params.split, queries, params.depth) for run in runs]
+    names = [stage_name(run.key) for run in runs]
+    names = names if len(set(names)) == len(names) else [run.key for run in runs]
     scored_by = f"mean probability of {', '.join(judges)}" if judges else f"reciprocal rank fusion (k = {FUSION})"
     counts = Counts(names, params.top, params.threshold if judges else None)
-    sheet: list[pa.Table] = []
+    asked: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
         source = pools(results, judgements(collection, params.split), queries, docs)
-        rank = judge_ranking(job, query_rows(collection)) if judges else partial(map, _by_ranks)
+        rank: Rank = judge_ranking(job, query_rows(collection)) if judges else partial(map, _by_ranks)
         with Progress(f"false_negatives {job.key}", len(queries), "queries") as progress:
             while group := list(islice(source, GROUP)):
                 for pool, (scores, best) in zip(group, rank(group), strict=True):
@@ -70,30 +111,56 @@ def run(job: Job[FalseNegativesParams]) -> None:
                 progress.add(len(group))
                 rows = table(group, names, docs, params.top)
                 writer.write_table(rows)
-                sheet.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
-        summary = counts.summary()
-        write_sheets(draft, list(sheet_rows(pa.concat_tables(sheet), queries, collection)), job.key, scored_by)
+                asked.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
+        write_pool_sheets(draft, pa.concat_tables(asked), queries, collection, job.key, scored_by)
         looked_at = {"query_id": list(queries), "split": [params.split] * len(queries)}
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
-        head, how = {"split": params.split, "scored_by": scored_by, "judges": judges}, {"depth", "top", "threshold"}
-        write_json(draft.path("summary.json"), head | summary | params.model_dump(include=how))
+        summary, how = counts.summary(), params.model_dump(include={"depth", "top", "threshold"})
+        head = {"split": params.split, "scored_by": scored_by, "judges": judges}
+        write_json(draft.path("summary.json"), head | summary | how)
         draft.facts |= {"queries": summary["queries"], "asked": summary["asked"], "scored_by": scored_by}
 
 
-def judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
-    """Query id → document id → relevance of a split, in file order; empty where nothing is judged.
+def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, str], depth: int) -> Results:
+    """The first `depth` passages of each query of a run, which is of the split and dataset and has some of them."""
+    require_split(run, split)
+    names = Names(dataset)
+    ranked = ((names.queries[row], passages) for row, passages, _ in iter_rows(run, dataset))
+    results = {query: passages[:depth].astype(np.uint32) for query, passages in ranked if query in queries}
+    if not results:
+        raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
+    return results
 
-    A dataset of questions with answers has no qrels.
+
+def pools(
+    results: list[Results], qrels: dict[str, dict[str, int]], queries: dict[str, str], docs: IdRows
+) -> Iterator[Pool]:
+    """The pool of every query, in the order of the queries; an empty one where no system retrieved anything."""
+    for query in queries:
+        lists = [system.get(query, np.empty(0, np.uint32)).astype(np.int64) for system in results]
+        rows = np.unique(np.concatenate(lists))
+        ranks = np.zeros((len(results), len(rows)), np.int32)
+        for system, own in enumerate(lists):
+            ranks[system, np.searchsorted(rows, own)] = np.arange(1, len(own) + 1)
+        judged = qrels.get(query, {})
+        at = docs.rows(list(judged), missing_ok=True).tolist()
+        relevance = {row: value for row, value in zip(at, judged.values(), strict=True) if row >= 0}
+        yield Pool(query, rows, ranks, relevance)
+
+
+def fused(ranks: Array) -> Array:
+    """Reciprocal rank fusion (Cormack et al. 2009): Σ_systems 1 / (60 + rank), nothing where it was not retrieved.
+
+    Ranks have the shape (systems, passages), from 1, 0 where a system did not retrieve it; scores (passages,), float32.
     """
-    splits = pq.read_table(collection.artifact.path(QRELS), columns=["split"])["split"].unique()
-    return collection.qrels(split) if split in splits.to_pylist() else {}
+    scores: Array = np.where(ranks > 0, 1 / (FUSION + ranks), 0.0).sum(axis=0).astype(np.float32)
+    return scores
 
 
 def _by_ranks(pool: Pool) -> tuple[Array, float]:
     """Fused scores of the pooled passages, and of the best positive: 0 if no system has one, NaN if there is none."""
     scores, positives = fused(pool.ranks), pool.positives
-    best = float(scores[np.isin(pool.rows, positives)].max(initial=0)) if len(positives) else float("nan")
-    return scores, best
+    return scores, float(scores[np.isin(pool.rows, positives)].max(initial=0)) if len(positives) else float("nan")
 
 
 def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
@@ -109,7 +176,6 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     judges = open_judges(job)
 
     def rank(group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
-        """Of each pool: the judges' mean probabilities of its passages, and what its best positive has."""
         passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
         sizes = [len(rows) for rows in passages]
         repeated = np.repeat(queries.rows([pool.query for pool in group]), sizes)
@@ -132,36 +198,61 @@ def table(group: list[Pool], names: list[str], docs: IdRows, top: int) -> pa.Tab
         columns["systems"] += [[names[at] for at in np.flatnonzero(column)] for column in pool.ranks.T]
         columns["relevance"] += [pool.relevance.get(int(row)) for row in pool.rows]
         columns["asked"] += pool.open(top).tolist()
-    return pa.table({field.name: pa.array(columns[field.name], field.type) for field in POOL_SCHEMA})
+    return pa.Table.from_pydict(columns, POOL_SCHEMA)
 
 
-class SheetRow(NamedTuple):
-    """A passage that annotators are asked about."""
+class Counts:
+    """Counts over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
 
-    query_id: str
-    doc_id: str
-    query: str
-    title: str
-    passage: str
-    score: str
-    rank: int
+    def __init__(self, systems: Sequence[str], top: int, threshold: float | None) -> None:
+        self.systems, self.top, self.threshold = systems, top, threshold
+        # of each pool: passages, unlabelled ones, positives, whether a likely one beats these, likely positives
+        self.pools: list[tuple[int, int, int, bool, int]] = []
+        self.retrieved, self.alone = (np.zeros(len(systems), np.int64) for _ in range(2))
+        self.scores: dict[str, list[Array]] = {"labelled positives": [], "unlabelled, asked about": []}
+
+    def add(self, pool: Pool) -> None:
+        """Count a ranked pool."""
+        likely, retrieved, positives = pool.scores[pool.open(self.top)], pool.ranks > 0, pool.positives
+        above = 0 if self.threshold is None else int((likely.astype(np.float64) > self.threshold).sum())
+        is_better = bool((likely > pool.best).any())  # never above NaN
+        self.pools.append((len(pool.rows), int(pool.unlabelled.sum()), len(positives), is_better, above))
+        self.retrieved += retrieved.sum(axis=1)
+        self.alone += (retrieved & (retrieved.sum(axis=0) == 1)).sum(axis=1)
+        self.scores["labelled positives"].append(pool.scores[np.isin(pool.rows, positives)])
+        self.scores["unlabelled, asked about"].append(likely)
+
+    def summary(self) -> dict[str, object]:
+        """The counts as summary.json has them; shares are percent."""
+        numbers = np.array(self.pools, np.int64).reshape(-1, 5)
+        queries, (_, unlabelled, labelled, better, likely) = len(numbers), numbers.sum(axis=0).tolist()
+        _, _, with_positive, _, with_likely = np.count_nonzero(numbers, axis=0).tolist()
+        scores = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
+        pooled, asked = map(len, scores.values())
+        positives = {"labelled": labelled, "pooled": pooled, "per_query": _mean(labelled, queries)}
+        systems = zip(self.systems, self.retrieved.tolist(), self.alone.tolist(), strict=True)
+        summary: dict[str, object] = {
+            "queries": queries,
+            "without_result": int((numbers[:, 0] == 0).sum()),
+            "candidates": statistics.distribution(numbers[:, 0]),
+            "unlabelled": unlabelled,
+            "asked": asked,
+            "systems": {name: {"found": retrieved, "alone": alone} for name, retrieved, alone in systems},
+            "positives": positives,
+            "above_best_positive": _share(better, with_positive),
+        }
+        if self.threshold is not None:
+            summary["above_threshold"] = _share(with_likely, queries)
+            positives |= {"likely": likely, "per_query_with_likely": _mean(labelled + likely, queries)}
+        highest = 1.0 if self.threshold is not None else float(max(s.max(initial=0) for s in scores.values()) or 1.0)
+        edges = np.linspace(0, highest, BINS + 1)
+        bins = {name: np.histogram(values, edges)[0].tolist() for name, values in scores.items()}
+        return summary | {"histogram": {"edges": [round(float(edge), 6) for edge in edges], **bins}}
 
 
-def sheet_rows(rows: pa.Table, queries: dict[str, str], collection: Collection) -> Iterator[SheetRow]:
-    """Rows of a pool with their texts, in the order of the queries and best first."""
-    texts = collection.texts(rows["doc_id"].to_pylist())
-    for query, doc, score, rank in tables.rows(rows):
-        title, passage = map(one_line, texts[doc])
-        yield SheetRow(
-            query, doc, one_line(queries[query]), title, shortened(passage, CHARACTERS), f"{score:.6g}", rank
-        )
+def _mean(total: int, count: int) -> float | None:
+    return round(total / count, 4) if count else None
 
 
-def write_sheets(draft: Draft, rows: list[SheetRow], key: str, scored_by: str) -> None:
-    """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV."""
-    write_sheet(draft.path("sheet.csv"), COLUMNS, ([*row[:2], *map(safe, row[2:5]), *row[5:], ""] for row in rows))
-    groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
-    ends = [end for end in accumulate(map(len, groups), initial=0) if end <= PAGE]
-    how = {"key": key, "scored_by": scored_by, "columns": COLUMNS, "formula": FORMULA}
-    page = render("sheet.html", groups=groups[: len(ends) - 1], total=len(rows), shown=ends[-1], **how)
-    write_text(draft.path("sheet.html"), page)
+def _share(some: int, whole: int) -> dict[str, float | None]:
+    return {"queries": some, "of": whole, "percent": round(100 * some / whole, 2) if whole else None}

@@ -44,12 +44,19 @@ class Split:
 
     def missing(self) -> dict[str, list[str]]:
         """Query → relevant documents that the corpus lacks, of queries with any."""
-        lost = {query: [doc for doc in self.positives(query) if self.rows[doc] < 0] for query in self.judged}
-        return {query: docs for query, docs in lost.items() if docs}
+        lost = ((query, [doc for doc in self.positives(query) if self.rows[doc] < 0]) for query in self.judged)
+        return {query: docs for query, docs in lost if docs}
+
+    def by_text(self) -> dict[str, list[str]]:
+        """Normalised text → ids of the queries that have it."""
+        groups: dict[str, list[str]] = {}
+        for query, text in self.queries.items():
+            groups.setdefault(normalised(text), []).append(query)
+        return groups
 
     def repeated(self) -> list[list[str]]:
         """Groups of queries with the same normalised text."""
-        return [group for group in by_text(self.queries).values() if len(group) > 1]
+        return [group for group in self.by_text().values() if len(group) > 1]
 
     def counts(self) -> dict[str, int]:
         """Numbers of queries and judgements, and of faulty ones."""
@@ -66,14 +73,6 @@ class Split:
             "repeated_groups": len(repeated),
             "repeated": sum(map(len, repeated)),
         }
-
-
-def by_text(queries: dict[str, str]) -> dict[str, list[str]]:
-    """Normalised text → ids of the queries that have it."""
-    groups: dict[str, list[str]] = {}
-    for query, text in queries.items():
-        groups.setdefault(normalised(text), []).append(query)
-    return groups
 
 
 def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
@@ -94,7 +93,7 @@ def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
 def repeated_across(splits: dict[str, Split]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """For each two splits (first, second): queries of the second whose text the first has, each with its first such."""
     for (name, split), (other, second) in combinations(splits.items(), 2):
-        texts, groups = by_text(split.queries), by_text(second.queries).items()
+        texts, groups = split.by_text(), second.by_text().items()
         yield name, other, [(query, texts[text][0]) for text, group in groups for query in group if text in texts]
 
 
@@ -110,17 +109,11 @@ class Overlap:
 
     def counts(self) -> dict[str, int]:
         """Lengths of the lists, and the number of queries."""
-        lists = {name: len(getattr(self, name)) for name in ("positives", "shared", "exact", "near")}
-        return {**lists, "queries": self.queries}
+        return {name: value if name == "queries" else len(value) for name, value in vars(self).items()}
 
 
-def overlaps(splits: dict[str, Split], duplicates: Duplicates) -> dict[str, Overlap]:
-    """The overlap of every other split with train, if there is a train."""
-    others = {name: split for name, split in splits.items() if name != "train" and "train" in splits}
-    return {name: _overlap(splits["train"], split, duplicates) for name, split in others.items()}
-
-
-def _overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
+def overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
+    """The overlap of a split with train."""
     trained, tested = train.known(*train.judged), split.known(*split.judged)
     shared = np.intersect1d(tested, trained)
     first = duplicates.first
@@ -212,13 +205,9 @@ def holes(
 
 def _hints(tops: dict[str, list[str]], split: Split, duplicates: Duplicates, ids: IdRows) -> Iterator[Hint]:
     """Unjudged results that repeat a positive of their query, by query and rank."""
-    open_results = [
-        (query, doc, rank)
-        for query, docs in tops.items()
-        for rank, doc in enumerate(docs, start=1)
-        if doc not in split.judged[query]
-    ]
     known = {query: split.known(query) for query in tops}
+    ranked = ((query, doc, rank) for query, docs in tops.items() for rank, doc in enumerate(docs, start=1))
+    open_results = [(query, doc, rank) for query, doc, rank in ranked if doc not in split.judged[query]]
     rows = ids.rows([doc for _, doc, _ in open_results])
     positives = [known[query] for query, _, _ in open_results]
     counts = np.asarray([len(some) for some in positives], np.int64)

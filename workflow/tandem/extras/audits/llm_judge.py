@@ -6,6 +6,7 @@ Its labels are a machine's: every file that holds them says so, and how far they
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,10 @@ from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, c
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
-from tandem.extras.audits.false_negatives import COLUMNS, judgements
-from tandem.extras.audits.pools import read_run
-from tandem.extras.audits.relabel import FILLED_BY, Answers, describe
-from tandem.extras.sheets import filled_rows, write_sheet
+from tandem.extras.audits.false_negatives import read_run
+from tandem.extras.audits.sheets import COLUMNS, FILLED_BY, Answers, describe, filled_rows, judgements, write_sheet
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.llm.endpoint import at_once, open_answers
+from tandem.retrieval.llm.answers import at_once, open_answers
 from tandem.retrieval.llm.prompts import GRADE, GRADES, grade_of, grade_prompt
 from tandem.stages.evaluation import JudgeLlmParams
 from tandem.store.files import write_json
@@ -89,10 +88,9 @@ def unjudged(
     job: Job[JudgeLlmParams], queries: dict[str, str], judged: dict[str, dict[str, int]], docs: IdRows
 ) -> Iterator[Pair]:
     """What is on the pool's sheet, and the first passages of each run that nobody judged, query by query."""
-    pool = pq.read_table(job.inputs["pool"].path("pool.parquet"), columns=["query_id", "doc_id", "asked"])
     known: dict[str, set[str]] = {query: set() for query in queries}
-    for query, doc, is_asked in tables.rows(pool):
-        if is_asked:
+    for query, doc, is_open in tables.stream(job.inputs["pool"].path("pool.parquet"), "query_id", "doc_id", "asked"):
+        if is_open:
             known[query].add(doc)
     params, dataset = job.params, job.inputs["dataset"]
     for artifact in job.many("run"):
@@ -104,10 +102,10 @@ def unjudged(
 
 def sample(judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int) -> list[Pair]:
     """At most so many of a split's judged pairs whose passage the corpus has, drawn evenly, in the file's order."""
-    pairs = [Pair(query, doc, grade) for query, own in judged.items() for doc, grade in own.items()]
-    pairs = [pair for pair in pairs if pair.people not in (LITERAL_MATCH, EXCLUDED)]  # no judgements of people
+    every = (Pair(query, doc, grade) for query, own in judged.items() for doc, grade in own.items())
+    pairs = [pair for pair in every if pair.people not in (LITERAL_MATCH, EXCLUDED)]  # no judgements of people
     known = docs.rows([pair.doc for pair in pairs], missing_ok=True) >= 0
-    pairs = [pair for pair, is_known in zip(pairs, known, strict=True) if is_known]
+    pairs = list(compress(pairs, known))
     drawn = np.random.default_rng(seed).choice(len(pairs), min(most, len(pairs)), replace=False)
     return [pairs[at] for at in sorted(drawn)]
 

@@ -23,7 +23,7 @@ Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: a digit never falls out of the polynomial
 MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
-SPACE = ord(" ")
+SPACE = ord(" ") + 1  # as `_codes` has it
 # How much a missed pair weighs against a needless comparison when datasketch chooses the bands: needless ones cost
 # only time, since every pair is compared in full afterwards.
 WEIGHTS = (0.05, 0.95)
@@ -63,17 +63,16 @@ class Shingling:
     size: int
 
     def hashes(self, texts: Sequence[str]) -> tuple[Hashes, Rows]:
-        """Hashes of all shingles of some normalised, non-empty texts, repetitions included.
+        """Hashes of all shingles of some normalised, non-empty texts, text after text, and the number of each text's.
 
-        A text of fewer units than `size` is one shingle, filled up with a character that no text holds.
-
-        Returns:
-            The hashes, text after text, and the number of shingles of each text (at least 1).
+        Repetitions are included. A text of fewer units than `size` is one shingle, filled up with a character that no
+        text holds.
         """
         if self.unit == "words":
             units, counts = _words([text + " \0" * (self.size - text.count(" ") - 1) for text in texts])
         else:
-            units, counts = _characters([text + "\0" * (self.size - len(text)) for text in texts])
+            filled = [text + "\0" * (self.size - len(text)) for text in texts]
+            units, counts = mix64(_codes("".join(filled))), np.asarray(list(map(len, filled)), np.int64)
         hashes = np.zeros(len(units) - self.size + 1, np.uint64)
         for at in range(self.size):
             hashes *= BASE
@@ -86,12 +85,8 @@ class Shingling:
 
 
 def _codes(text: str) -> Hashes:
-    return np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.uint64)
-
-
-def _characters(texts: list[str]) -> tuple[Hashes, Rows]:
-    """A hash of every character, and the number of characters of each text."""
-    return mix64(_codes("".join(texts)) + np.uint64(1)), np.asarray([len(text) for text in texts], np.int64)
+    """The code point of every character, from 1."""
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.uint64) + np.uint64(1)
 
 
 def _words(texts: list[str]) -> tuple[Hashes, Rows]:
@@ -102,7 +97,7 @@ def _words(texts: list[str]) -> tuple[Hashes, Rows]:
     lengths = ends - starts
     inside = np.arange(len(codes)) - np.repeat(starts, lengths)
     powers = np.full(int(lengths.max()), BASE, np.uint64).cumprod()
-    hashes = np.add.reduceat((codes + np.uint64(1)) * powers[inside], starts)
+    hashes = np.add.reduceat(codes * powers[inside], starts)
     return mix64(hashes), np.asarray([text.count(" ") + 1 for text in texts], np.int64)
 
 

@@ -6,10 +6,11 @@ so 8.8 million take about 5 minutes of one core, shared out among the workers. M
 and 150 MiB a process, about 1 GiB for 8.8 million; on disk meanwhile, 8 bytes a band and passage (0.7 GB).
 """
 
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,8 @@ from tandem.data.collection import CORPUS, Collection, contents
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run, require_split
 from tandem.errors import UserError
-from tandem.extras.audits import labels
 from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, unpack
-from tandem.extras.audits.labels import Holes, Overlap, Split
+from tandem.extras.audits.labels import Holes, Overlap, Split, holes, overlap, read_splits, repeated_across
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.stages.evaluation import NoiseParams
 from tandem.store.files import csv_text, write_json, write_text
@@ -62,11 +62,12 @@ def run(job: Job[NoiseParams]) -> None:
     duplicates are compared text by text: of equal ones the first stands for all. Empty passages are neither.
     """
     params, runs = job.params, job.many("run")
-    shingling = Shingling(params.shingle.unit, params.shingle.size)
-    sketcher = Sketcher(shingling, params.threshold, params.permutations, params.seed)
+    sketcher = Sketcher(
+        Shingling(params.shingle.unit, params.shingle.size), params.threshold, params.permutations, params.seed
+    )
     collection = Collection(job.inputs["dataset"])
     ids = doc_rows(collection)
-    splits = labels.read_splits(collection, ids)
+    splits = read_splits(collection, ids)
     if runs and params.split not in splits:
         dataset, there = job.inputs["dataset"].folder, ", ".join(splits)
         raise UserError(f"split: {params.split} does not exist in {dataset}; it has {there}")
@@ -74,19 +75,18 @@ def run(job: Job[NoiseParams]) -> None:
         require_split(artifact, params.split)
     with writing(job) as draft:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
-        (scratch := draft.path("scratch")).mkdir()
-        duplicates, searched = Search(corpus, sketcher, scratch, workers, f"noise {job.key}").run()
-        shutil.rmtree(scratch)
+        with TemporaryDirectory(dir=draft.folder) as scratch:
+            duplicates, searched = Search(corpus, sketcher, Path(scratch), workers, f"noise {job.key}").run()
+        others = [name for name in splits if name != "train" and "train" in splits]
+        judged = splits.get(params.split or "", Split())
         findings = Findings(
             split=params.split or "",
             corpus=duplicates.counts(),
             splits={name: split.counts() for name, split in splits.items()},
-            repeated=list(labels.repeated_across(splits)),
-            overlaps=labels.overlaps(splits, duplicates),
+            repeated=list(repeated_across(splits)),
+            overlaps={name: overlap(splits["train"], splits[name], duplicates) for name in others},
             holes={
-                run.key: labels.holes(
-                    iter_run(run, collection.artifact), splits[params.split or ""], params.depths, duplicates, ids, MOST
-                )
+                run.key: holes(iter_run(run, collection.artifact), judged, params.depths, duplicates, ids, MOST)
                 for run in runs
             },
         )
@@ -146,11 +146,11 @@ def lines(findings: Findings) -> Iterator[Line]:
 
 
 class Example(NamedTuple):
-    """A remark, and the queries (id and text) and passages (ids) that show a finding."""
+    """A remark, and the passages (ids) and queries (id and text) that show a finding."""
 
     note: str
-    queries: list[tuple[str, str]]
     passages: list[str]
+    queries: Sequence[tuple[str, str]] = ()
 
 
 Examples = dict[str, list[Example]]
@@ -163,24 +163,21 @@ def examples(findings: Findings, splits: dict[str, Split], duplicates: Duplicate
         result |= split_examples(name, split)
     for name, other, pairs in findings.repeated:
         first, second = splits[name].queries, splits[other].queries
-        result[f"Queries of {other} that {name} asks too"] = [
-            Example("the same text", [(query, second[query]), (before, first[before])], [])
-            for query, before in pairs[:MOST]
-        ]
+        texts = ([(query, second[query]), (before, first[before])] for query, before in pairs[:MOST])
+        result[f"Queries of {other} that {name} asks too"] = [Example("the same text", [], both) for both in texts]
     for name, part in findings.overlaps.items():  # shared ones, then equal texts, then near-duplicates
-        shown = [Example(f"a positive of train and of {name}", [], [doc]) for doc in ids.ids(part.shared[:MOST])]
+        shown = [Example(f"a positive of train and of {name}", [doc]) for doc in ids.ids(part.shared[:MOST])]
         for what, alike in (("the same text", part.exact), ("near-duplicates", part.near)):
             note = f"{what}: a positive of {name}, one of train"
-            shown += [Example(note, [], ids.ids(np.asarray(pair, np.int64))) for pair in alike[:MOST]]
+            shown += [Example(note, ids.ids(np.asarray(pair, np.int64))) for pair in alike[:MOST]]
         result[f"Positives of {name} that train has shown"] = shown
     for key, unjudged in findings.holes.items():
-        texts, repeats = splits[findings.split].queries, list[Example]()
+        repeats = result[f"Unjudged results of {key} that repeat a positive"] = []
         for hint in unjudged.examples:
             likeness = "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
-            passages = [hint.doc, *ids.ids(np.asarray([hint.positive]))]
             note = f"unjudged at rank {hint.rank}; a positive, {likeness}"
-            repeats.append(Example(note, [(hint.query, texts[hint.query])], passages))
-        result[f"Unjudged results of {key} that repeat a positive"] = repeats
+            query = hint.query, splits[findings.split].queries[hint.query]
+            repeats.append(Example(note, [hint.doc, *ids.ids(np.asarray([hint.positive]))], [query]))
     return result
 
 
@@ -191,11 +188,9 @@ def corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
     some = np.argsort(duplicates.similarity, kind="stable")[:MOST]
     pairs = zip(duplicates.similarity[some].tolist(), *map(ids.ids, unpack(duplicates.pairs[some])), strict=True)
     return {
-        "Empty passages": [Example("", [], [doc]) for doc in ids.ids(np.flatnonzero(duplicates.empty)[:MOST])],
-        "Passages with the same text": [
-            Example(f"{len(members)} passages", [], ids.ids(members[:MOST])) for members in groups
-        ],
-        "Near-duplicates, the least alike": [Example(f"similarity {s:.2f}", [], [a, b]) for s, a, b in pairs],
+        "Empty passages": [Example("", [doc]) for doc in ids.ids(np.flatnonzero(duplicates.empty)[:MOST])],
+        "Passages with the same text": [Example(f"{len(own)} passages", ids.ids(own[:MOST])) for own in groups],
+        "Near-duplicates, the least alike": [Example(f"similarity {s:.2f}", [a, b]) for s, a, b in pairs],
     }
 
 
@@ -203,19 +198,15 @@ def split_examples(name: str, split: Split) -> Examples:
     """Positives that the corpus lacks, judged queries without a positive, queries asked twice."""
 
     def example(note: str, *queries: str) -> Example:
-        return Example(note, [(query, split.queries[query]) for query in queries[:MOST]], [])
+        return Example(note, [], [(query, split.queries[query]) for query in queries[:MOST]])
 
     lost, without, repeated = islice(split.missing().items(), MOST), split.without_positive(), split.repeated()
+    lacks = [example(f"the corpus lacks {', '.join(docs[:MOST])}", query) for query, docs in lost]
+    judged = [example(f"{len(split.judged[query])} judgements", query) for query in without[:MOST]]
     return {
-        f"Positives that the corpus lacks, {name}": [
-            example(f"the corpus lacks {', '.join(docs[:MOST])}", query) for query, docs in lost
-        ],
-        f"Judged queries without a positive, {name}": [
-            example(f"{len(split.judged[query])} judgements", query) for query in without[:MOST]
-        ],
-        f"Queries asked more than once, {name}": [
-            example(f"{len(group)} queries", *group) for group in repeated[:MOST]
-        ],
+        f"Positives that the corpus lacks, {name}": lacks,
+        f"Judged queries without a positive, {name}": judged,
+        f"Queries asked more than once, {name}": [example(f"{len(own)} queries", *own) for own in repeated[:MOST]],
     }
 
 
@@ -229,7 +220,7 @@ def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dic
     return {
         finding: [
             {"note": note, "queries": listed(queries), "passages": listed((d, contents(*texts[d])) for d in passages)}
-            for note, queries, passages in some
+            for note, passages, queries in some
         ]
         for finding, some in examples.items()
         if some

@@ -4,7 +4,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -40,21 +40,19 @@ class Queries:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @classmethod
-    def read(cls, collection: Collection, splits: list[str]) -> Self:
-        """The queries of some splits; a split that the dataset lacks has none."""
-        table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
-        parts = [np.flatnonzero(np.asarray(pc.equal(table["split"], split))) for split in splits]
-        rows = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
-        selected = table.take(rows)
-        return cls(rows, *(selected[name].to_pylist() for name in ("query_id", "text", "split")))
-
 
 def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[Queries, Queries]:
-    """The training queries, and those of the other splits (of all, or of those named)."""
-    every = pq.read_table(collection.artifact.path(QUERIES), columns=["split"])["split"].unique().to_pylist()
+    """The training queries, which may be none, and those of the other splits (of all, or of those named)."""
+    table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
+    every = table["split"].unique().to_pylist()
     others = sorted((split for split in every if split != TRAIN and split in (splits or every)), key=order)
-    return Queries.read(collection, [TRAIN]), Queries.read(collection, others)
+
+    def of(names: Sequence[str]) -> Queries:
+        parts = [np.flatnonzero(np.asarray(pc.equal(table["split"], split))) for split in names]
+        rows = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
+        return Queries(rows, *(column.to_pylist() for column in table.take(rows).columns))
+
+    return of([TRAIN]), of(others)
 
 
 def same(others: Queries, train: Queries) -> tuple[Rows, Rows]:
@@ -66,8 +64,8 @@ def same(others: Queries, train: Queries) -> tuple[Rows, Rows]:
     for at, text in enumerate(train.texts):
         by_words[normal(text)].append(at)
     pairs = [(at, other) for at, text in enumerate(others.texts) for other in by_words.get(normal(text), ())]
-    table = np.array(pairs, np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+    other, same = np.array(pairs, np.int64).reshape(-1, 2).T
+    return other, same
 
 
 class WordCosine:
@@ -83,11 +81,11 @@ class WordCosine:
     def __init__(self, others: Iterable[str], train: Iterable[str]) -> None:
         numbers: dict[str, int] = {}
         counts = [_count(texts, numbers) for texts in (train, others)]
-        for part in counts:
-            part.resize(part.shape[0], len(numbers))
         df = np.bincount(counts[0].indices, minlength=len(numbers))
         idf = 1 + np.log((1 + counts[0].shape[0]) / (1 + df))
-        self.train, self.others = (_unit_rows(part, idf) for part in counts)
+        for part in counts:
+            part.resize(part.shape[0], len(numbers))
+        self.train, self.others = (_unit_rows(sparse.csr_array(part * idf)) for part in counts)
 
     def columns(self, train: slice) -> Any:
         """Vectors of training queries as columns."""
@@ -115,8 +113,7 @@ def _count(texts: Iterable[str], numbers: dict[str, int]) -> sparse.csr_array:
     return counts
 
 
-def _unit_rows(counts: sparse.csr_array, idf: Array) -> sparse.csr_array:
-    weighted = sparse.csr_array(counts * idf)
+def _unit_rows(weighted: sparse.csr_array) -> sparse.csr_array:
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)))
     scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     return sparse.csr_array(weighted * scale[:, None])

@@ -17,8 +17,7 @@ from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.extras.audits.llm_judge import Agreement
 from tandem.report.charts import bars, histogram
 from tandem.report.commands import Files
-from tandem.report.formats import number
-from tandem.report.page import FOLDERS, Grid, fragment, render
+from tandem.report.page import FOLDERS, Grid, fragment, number, render
 from tandem.report.sections import Addition, Section, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
@@ -79,13 +78,10 @@ class Audits(NamedTuple):
 def audits_among(stages: dict[str, Stage]) -> Audits:
     """The audits among some stages, which also hold the scores that show their effect."""
 
-    def of_kind(kind: str) -> list[Stage]:
-        return [stage for stage in stages.values() if stage.kind == kind]
-
     return Audits(
-        [noise(stage) for stage in of_kind("noise")],
-        [similar_queries(stage, stages) for stage in of_kind("similar_queries")],
-        [false_negatives(stage, stages) for stage in of_kind("false_negatives")],
+        [noise(stage) for stage in stages.values() if stage.kind == "noise"],
+        [similar_queries(stage, stages) for stage in stages.values() if stage.kind == "similar_queries"],
+        [false_negatives(stage, stages) for stage in stages.values() if stage.kind == "false_negatives"],
     )
 
 
@@ -123,7 +119,7 @@ def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
         [split, f"{n['queries']:,}", f"{n['similar']:,}", number(n["percent"]), f"{n['train_similar']:,}"]
         for split, n in summary.splits.items()
     ]
-    bins, counts = summary.histogram, {"pairs": list(map(int, summary.histogram["pairs"]))}
+    counts = {"pairs": list(map(int, summary.histogram["pairs"]))}
     known = set(pq.read_table(audit.artifact.path("queries.parquet"))["query_id"].to_pylist())
     scores = [stage for stage in stages.values() if stage.kind == "score" and _concerns(stage, audit, stages)]
     measures = measures_of(scores[0].artifact) if scores else []
@@ -141,7 +137,7 @@ def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
         audit,
         summary,
         [Grid("Queries with a similar training query", head, splits)],
-        [histogram("Scores of the proposed pairs", bins["edges"], counts, summary.decided_by)],
+        [histogram("Scores of the proposed pairs", summary.histogram["edges"], counts, summary.decided_by)],
         _effects(title, sides, ["similar queries"], measures, rows),
         json.loads(audit.artifact.path("examples.json").read_bytes()),
     )
@@ -149,7 +145,7 @@ def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
 
 def _concerns(score: Stage, audit: Stage, stages: dict[str, Stage]) -> bool:
     dataset = score.upstream.get("dataset", "")
-    derived = stages[dataset].upstream.get("similar") == audit.key if dataset in stages else False
+    derived = dataset in stages and stages[dataset].upstream.get("similar") == audit.key
     whole = not {"labels", "subset", "others"} & score.upstream.keys() and "run" in score.upstream
     return whole and (derived or dataset == audit.upstream["dataset"])
 
@@ -213,11 +209,12 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
     charts = []
     unique = len({run.name for run, _, _ in rows}) == len(rows)
     for at, measure in enumerate(measures[:PLOTTED]):
-        known: dict[str, dict[str, float]] = {}
-        for run, _, percents in rows:
-            old, new = percents[at]
-            if old is not None and new is not None:
-                known[run.name if unique else run.key] = {"before": old, "after": new}
+        known = {
+            run.name if unique else run.key: {"before": old, "after": new}
+            for run, _, percents in rows
+            for old, new in [percents[at]]
+            if old is not None and new is not None
+        }
         charts += [bars(f"{measure} {what}", known, f"{measure}, %")] if known else []
     agreements = read_audit(relabelled.artifact).agreement if relabelled.kind == "judge_llm" else {}
     grids = [_agreement_grid(SCALES[name], own) for name, own in agreements.items() if own.pairs]
@@ -225,32 +222,25 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
 
 
 def _agreement_grid(title: str, agreement: Agreement) -> Grid:
-    labels, kappa = range(len(agreement.table)), "κ is not defined, people gave one label alone"
-    if agreement.kappa is not None:
-        kappa = f"Cohen's κ {agreement.kappa:.2f}"
+    undefined = "κ is not defined, people gave one label alone"
+    kappa = undefined if agreement.kappa is None else f"Cohen's κ {agreement.kappa:.2f}"
     same = f"the same label for {number(agreement.percent)} % of {agreement.pairs:,} pairs"
-    rows = [[f"people: {label}", *(f"{count:,}" for count in agreement.table[label])] for label in labels]
-    return Grid(f"{title}: {same}; {kappa}", ["", *(f"model: {label}" for label in labels)], rows)
+    rows = [[f"people: {at}", *(f"{count:,}" for count in row)] for at, row in enumerate(agreement.table)]
+    return Grid(f"{title}: {same}; {kappa}", ["", *(f"model: {at}" for at in range(len(rows)))], rows)
 
 
 def _target(score: Stage) -> tuple[str | None, ...]:
     return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset", "others"))
 
 
+def _noise_lines(stage: Stage) -> Iterable[dict[str, str]]:
+    return csv.DictReader(stage.artifact.path("noise.csv").read_text(encoding="utf-8").splitlines())
+
+
 def noise(stage: Stage) -> Audit:
-    """Leakage and noise: a table for the corpus, the splits, pairs of them and the runs."""
-    examples = json.loads(stage.artifact.path("examples.json").read_bytes())
-    return Audit(stage, read_audit(stage.artifact), _grids(stage.artifact), examples=examples)
-
-
-def _noise_lines(artifact: Artifact) -> Iterable[dict[str, str]]:
-    return csv.DictReader(artifact.path("noise.csv").read_text(encoding="utf-8").splitlines())
-
-
-def _grids(artifact: Artifact) -> list[Grid]:
-    """Findings below one another, places side by side; places that share a finding stand together."""
+    """Leakage and noise: findings below one another, places side by side; those that share a finding stand together."""
     places: dict[str, dict[str, str]] = {}  # place → finding → how often, and which share that is
-    for line in _noise_lines(artifact):
+    for line in _noise_lines(stage):
         share = f" · {100 * float(line['share']):.2f} %" if line["share"] else ""
         places.setdefault(line["where"], {})[line["finding"]] = f"{int(line['count']):,}{share}"
     groups: list[dict[str, dict[str, str]]] = []
@@ -264,7 +254,8 @@ def _grids(artifact: Artifact) -> list[Grid]:
         findings = dict.fromkeys(finding for place in group.values() for finding in place)
         rows = [[finding, *(place.get(finding, "–") for place in group.values())] for finding in findings]
         grids.append(Grid(f"Findings: {', '.join(group)}", ["finding", *group], rows))
-    return grids
+    examples = json.loads(stage.artifact.path("examples.json").read_bytes())
+    return Audit(stage, read_audit(stage.artifact), grids, examples=examples)
 
 
 def audits_csv(stages: Iterable[Stage]) -> str:
@@ -273,7 +264,7 @@ def audits_csv(stages: Iterable[Stage]) -> str:
     for stage in stages:
         rows: Iterable[list[str]] = ()
         if stage.kind == "noise":
-            rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact))
+            rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage))
         elif stage.kind in ("similar_queries", "false_negatives", "judge_llm"):
             values = flatten(json.loads(stage.artifact.path("summary.json").read_bytes()))
             rows = (

@@ -94,28 +94,21 @@ def _once(rows: pa.Table) -> pa.Table:
 def decided(job: Job[SimilarQueriesParams], others: Queries, train: Queries, proposer: Proposer) -> Pairs:
     """The nearest pairs and those of the same words, scored by the judges or by what proposed them."""
     near = similarity.nearest(proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}")
-    equal = similarity.same(others, train)
     width = max(1, len(train))
-    keys = np.unique(np.concatenate([near[0] * width + near[1], equal[0] * width + equal[1]]))
+    close, equal = (other * width + at for other, at in (near, similarity.same(others, train)))
+    keys = np.union1d(close, equal)
     other, at = np.divmod(keys, width)
     proposal = similarity.in_parts(proposer, other, at)
     score = judged(job, others.rows[other], train.rows[at]) if job.many("judge") else proposal
-    is_same = np.isin(keys, equal[0] * width + equal[1])
-    return Pairs(other, at, proposal, score, is_same, job.params.threshold)
+    return Pairs(other, at, proposal, score, np.isin(keys, equal), job.params.threshold)
 
 
 def open_vectors(job: Job, others: Queries, train: Queries) -> similarity.VectorCosine:
-    """The similarity by the inputs `vectors.<split>`.
-
-    Raises:
-        UserError: a split's vectors are missing, or they are of another dataset, model or set of queries.
-    """
-    splits = list(dict.fromkeys(others.splits))
-    present = ", ".join(sorted(name for name in job.inputs if name.startswith("vectors.")))
-    opened = {}
+    """The similarity by the inputs `vectors.<split>`, which must be of the dataset's queries and of one model."""
+    splits, opened = list(dict.fromkeys(others.splits)), dict[str, Embeddings]()
     for split in (similarity.TRAIN, *splits):
-        role = f"vectors.{split}"
-        if role not in job.inputs:
+        if (role := f"vectors.{split}") not in job.inputs:
+            present = ", ".join(sorted(name for name in job.inputs if name.startswith("vectors.")))
             problem = f"similar_queries: {role} is missing (given: {present})"
             raise UserError(f"{problem}; give vectors of every split or none")
         require_dataset(job, role)
@@ -207,21 +200,20 @@ def _share(similar: int, queries: int) -> dict[str, float | None]:
 
 def examples(pairs: Pairs, others: Queries, train: Queries) -> dict[str, list[dict[str, object]]]:
     """Pairs to look at: the most similar that are not the same words, and those on either side of the threshold."""
+
+    def example(at: int) -> dict[str, object]:
+        other, trained = pairs.other[at], pairs.train[at]
+        return {
+            "split": others.splits[other],
+            "other_query_id": others.ids[other],
+            "other": others.texts[other][:CHARACTERS],
+            "train_query_id": train.ids[trained],
+            "train": train.texts[trained][:CHARACTERS],
+            "score": round(float(pairs.score[at]), 4),
+        }
+
     ranked = np.lexsort((pairs.train, pairs.other, -pairs.score))
     ranked = ranked[~pairs.same[ranked]]
     above, below = ranked[pairs.similar[ranked]], ranked[~pairs.similar[ranked]]
     chosen = {"most similar": above[:EXAMPLES], "just similar": above[-EXAMPLES:], "just not": below[:EXAMPLES]}
-    return {
-        name: [
-            {
-                "split": others.splits[pairs.other[at]],
-                "other_query_id": others.ids[pairs.other[at]],
-                "other": others.texts[pairs.other[at]][:CHARACTERS],
-                "train_query_id": train.ids[pairs.train[at]],
-                "train": train.texts[pairs.train[at]][:CHARACTERS],
-                "score": round(float(pairs.score[at]), 4),
-            }
-            for at in rows
-        ]
-        for name, rows in chosen.items()
-    }
+    return {name: list(map(example, rows)) for name, rows in chosen.items()}

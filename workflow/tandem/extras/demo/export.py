@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from cyclopts import Parameter
 
 from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import Group, MtebTask
@@ -25,8 +23,8 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
 from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
-from tandem.extras.operations.configurations import Configuration, split_files
-from tandem.models.dual import read_shape
+from tandem.extras.operations.targets import Configuration, split_files
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.models.usage import POOL
 from tandem.plan.context import Context
@@ -53,12 +51,11 @@ CUTOFFS = (1, 3, 5, 10, 20, 100, 1000)
 MEASURES = {"ndcg": "nDCG", "map": "AP", "recall": "R", "precision": "P", "mrr": "RR", "hit_rate": "Success"}
 CUT = ("test_queries", "train_from_test", "near_duplicates")  # keys by which a dataset is no longer MTEB's
 # What MTEB's `ModelMeta` asks of a model and a run does not say.
-UNKNOWN: Json = {
-    **dict.fromkeys(("loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens")),
-    **dict.fromkeys(("embed_dim", "license", "open_weights", "public_training_code", "public_training_data")),
-    **dict.fromkeys(("similarity_fn_name", "use_instructions", "training_datasets")),
-    "framework": [],
-}
+UNKNOWN: Json = dict.fromkeys((
+    "loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license",
+    "open_weights", "public_training_code", "public_training_data", "similarity_fn_name", "use_instructions",
+    "training_datasets",
+)) | {"framework": []}  # fmt: skip
 
 
 def export(
@@ -67,9 +64,9 @@ def export(
     *files: str,
     out: Path,
     index: str | None = None,
-    texts: Annotated[bool, Parameter(negative="")] = False,
-    mteb: Annotated[bool, Parameter(negative="")] = False,
-    run: Annotated[bool, Parameter(negative="")] = False,
+    texts: bool = False,
+    mteb: bool = False,
+    run: bool = False,
     split: str | None = None,
     dataset: str | None = None,
 ) -> None:
@@ -109,11 +106,10 @@ def export(
         print(f"{out}: {system} on {', '.join(tasks)}; MTEB reads it as ResultCache({str(out)!r})")
         return
     plan = configuration.plan()
-    requested = set(plan.stages)
     searched = resolve(plan, system)
     if KINDS.get(searched.kind) != DUAL or searched.upstream["passages"].kind != "embeddings":
         raise UserError(f"{system} has no single vector a passage; only such vectors can be exported as an index")
-    require_built(part(searched).needs.values(), requested, system, configuration)
+    require_built(part(searched).needs.values(), system, configuration)
     with fresh_folder(out) as draft:
         fill(draft, system, searched, plan.split, texts)
     print(f"{out}: {system}; how to search it is in {out / 'README.md'}")
@@ -122,9 +118,9 @@ def export(
 def export_run(configuration: Configuration, system: str, split: str | None, out: Path) -> None:
     """Write a system's run in TREC's format, as `run.trec` has it where a stage writes that; a new file."""
     plan = configuration.plan()
-    requested, stage = set(plan.stages), plan.planner.run(system, split or plan.split, "the system")
+    stage = plan.planner.run(system, split or plan.split, "the system")
     needed = [stage, stage.upstream["dataset"]]
-    require_built(needed, requested, system, configuration)
+    require_built(needed, system, configuration)
     if out.exists():
         raise UserError(f"{out}: exists already; name another file, or remove it")
     ranking, dataset = (open_artifact(Path(each.folder)) for each in needed)
@@ -155,7 +151,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     """Write everything into an empty folder; the first query of `split` is the example."""
     needs = {role: open_artifact(Path(stage.folder)) for role, stage in part(run).needs.items()}
     passages, collection = Embeddings(needs["passages"], "passages"), Collection(needs["dataset"])
-    dual = read_shape(needs["model"].folder / "dual")
+    dual = DualShape.read(needs["model"].folder / "dual")
     if dual.dense:
         raise UserError(f"{system} has linear layers behind its pooling, which transformers alone does not compute")
     say(f"export {system} · {passages.rows:,} passages")
@@ -216,14 +212,14 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
         UserError: a dataset that is no task of MTEB, or a run that is not built.
     """
     plan = configuration.plan()
-    requested, data, ctx = set(plan.stages), plan.settings.dataset, plan.planner.ctx
+    data, ctx = plan.settings.dataset, plan.planner.ctx
     entry = ctx.dataset_entry(data)
     names = entry.of if isinstance(entry, Group) else (data,)
     tasks = {name: task_of(ctx, name) for name in names}
     whole = plan.planner.score(system, "the system")
     scores = whole.upstream.values() if isinstance(entry, Group) else [whole]
     needed = [stage.upstream[role] for stage in scores for role in ("dataset", "run")]
-    require_built(needed, requested, system, configuration)
+    require_built(needed, system, configuration)
     model = {"name": f"tandem/{system}", "revision": whole.digest}
     place = folder / "results" / model["name"].replace("/", "__") / model["revision"]
     for (name, task), score in zip(tasks.items(), scores, strict=True):
@@ -263,7 +259,7 @@ def task_result(task: MtebTask, score: Stage, depth: int, languages: list[str]) 
         raise UserError(f"mteb.main_score is {task.main_score}, but runs are {depth} deep; known: {', '.join(keys)}")
     inputs = {role: open_artifact(Path(score.upstream[role].folder)) for role in ("dataset", "run")}
     params = ScoreParams.model_validate({**score.values, "measures": list(keys.values())})
-    result, _ = score_run(Job("score", Path(score.folder), params, inputs))
+    result, *_ = score_run(Job("score", Path(score.folder), params, inputs))
     means = dict(zip(keys, result.values.mean(axis=0).round(6).tolist(), strict=True))
     values = {**means, "accuracy": means["recall_at_1"], "main_score": means[task.main_score]}
     return {

@@ -7,16 +7,14 @@ import numpy as np
 from scipy.sparse import issparse
 
 from tandem.cluster.progress import Progress
-from tandem.config.execution import Execution
-from tandem.extras.demo.workers import PartData, Question, open_inputs
+from tandem.config.settings import Execution
+from tandem.extras.demo.workers import THREADS, Question, Served
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.retrieval.encode import Encoder
-from tandem.retrieval.encode_tokens import TermEncoder, TokenEncoder
-from tandem.retrieval.exact import Array
+from tandem.retrieval.encode import ENCODERS, TokenEncoder
 from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.retrieval.pair_scores import load_scorer, scoring_part, tokenizer_folder
 from tandem.stages.retrieval import EmbeddingsParams
@@ -25,15 +23,13 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
 FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
-WARM_UP: Question = {"query": "warm up", "rows": [0]}
-ENCODERS = {"embeddings": Encoder, "term_weights": TermEncoder, "token_vectors": TokenEncoder}
 
 
-def open_part(part: PartData, threads: int, _: int) -> "Dual | Crosses":
-    """A dual encoder or cross-encoders, warmed up; `threads` are torch's."""
-    use_workers(threads)
-    model = (Dual if part["column"] == "DE" else Crosses)(open_inputs(part), part["params"])
-    model.answer(WARM_UP)
+def open_part(part: Served) -> "Dual | Crosses":
+    """A dual encoder or cross-encoders, warmed up."""
+    use_workers(THREADS)
+    model = Dual(part) if part.column == "DE" else Crosses(part)
+    model.answer({"query": "warm up", "rows": [0]})
     return model
 
 
@@ -54,13 +50,13 @@ class Queries:
 class Dual:
     """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
 
-    def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
-        encode = {key: params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
+    def __init__(self, part: Served) -> None:
+        encode = {key: part.params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
         stage = EmbeddingsParams(side="queries", **encode)
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
-        self.encoder = ENCODERS[inputs["passages"].kind](Job("embeddings", Path(), stage, inputs))
-        folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
-        self.queries = Queries(folder, inputs["tokens"])
+        self.encoder = ENCODERS[part.inputs["passages"].kind](Job("embeddings", Path(), stage, part.inputs))
+        tower = "shared" if self.encoder.model.shared else "query"
+        self.queries = Queries(part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"])
 
     def answer(self, question: Question) -> Any:
         """The query's vector, its weight for each entry of the vocabulary, or a list of its tokens' vectors."""
@@ -71,32 +67,27 @@ class Dual:
 
 
 class Crosses:
-    """Cross-encoders whose logits are averaged: `model` with `tokens`, or `judge.0` with `judge_tokens.0`, …."""
+    """Cross-encoders whose logits are averaged: `model` with `tokens`, or `judge.0` with `judge_tokens.0`, ….
 
-    def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
-        numbers = sorted(int(role.split(".")[1]) for role in inputs if role.startswith("judge."))
-        pairs = [(inputs[f"judge.{n}"], inputs[f"judge_tokens.{n}"]) for n in numbers]
-        self.members = [Cross(*pair, params) for pair in pairs or [(inputs["model"], inputs["tokens"])]]
+    A dual encoder whose representation scores pairs may take a cross-encoder's place.
+    """
+
+    def __init__(self, part: Served) -> None:
+        job = Job("rerank", Path(), part.params, part.inputs)
+        judges = list(zip(job.many("judge"), job.many("judge_tokens"), strict=True))
+        self.mode, self.members = resolve_precision(part.params["precision"]), []
+        for model, tokens in judges or [(part.inputs["model"], part.inputs["tokens"])]:
+            folder = require_part(model, scoring_part(model))
+            scorer, budget = load_scorer(folder), part.params["batch_tokens"]
+            accelerate(scorer, Execution(attention="padded"), budget, self.mode, training=False)
+            self.members.append((scorer, Queries(tokenizer_folder(folder), tokens), Tokens.open(tokens)))
 
     def answer(self, question: Question) -> list[float]:
         """The mean of the logits of the query with each of the passages at `rows`."""
-        logits = (member.logits(question["query"], question["rows"]).astype(np.float64) for member in self.members)
-        total: Any = sum(logits)
+        total: Any = 0.0
+        for scorer, queries, tokens in self.members:
+            passages = [tokens.passages[row] for row in question["rows"]]
+            query = [queries.ids(question["query"])] * len(passages)
+            total += scorer.score(query, passages, tokens.template, self.mode, FEW).astype(np.float64)
         values: list[float] = (total / len(self.members)).astype(np.float32).tolist()
         return values
-
-
-class Cross:
-    """One cross-encoder, or a dual encoder whose representation scores pairs."""
-
-    def __init__(self, model: Artifact, tokens: Artifact, params: dict[str, Any]) -> None:
-        folder, self.mode = require_part(model, scoring_part(model)), resolve_precision(params["precision"])
-        self.model = load_scorer(folder)
-        accelerate(self.model, Execution(attention="padded"), params["batch_tokens"], self.mode, training=False)
-        self.queries, self.tokens = Queries(tokenizer_folder(folder), tokens), Tokens.open(tokens)
-
-    def logits(self, query: str, rows: list[int]) -> Array:
-        """Scores of a query's text with the passages at some rows, shape (passages,), float32."""
-        passages = [self.tokens.passages[row] for row in rows]
-        queries = [self.queries.ids(query)] * len(passages)
-        return self.model.score(queries, passages, self.tokens.template, self.mode, FEW)

@@ -1,32 +1,29 @@
 """Answers to queries: passages ranked as the stages of a system's run would rank them, and scored by any part."""
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import say
-from tandem.data.collection import CORPUS, QRELS, QUERIES
+from tandem.data.collection import QRELS, QUERIES, Collection
 from tandem.data.rows import Order
 from tandem.data.runs import followed, ranked_order
-from tandem.data.tables import streaming
 from tandem.extras.demo.systems import BM25, CROSS, DUAL, Part, part, source_runs
-from tandem.extras.demo.workers import PartData, Request, Worker
+from tandem.extras.demo.workers import Question, Worker
 from tandem.plan.graph import Stage
 from tandem.retrieval.fuse import CHOSEN
 from tandem.retrieval.fusion import best, pool
+from tandem.stages.base import Json
 from tandem.stages.retrieval import FuseParams, fusion
-from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.artifact import open_artifact
 
 ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
 Ranked = list[tuple[str, float]]  # document id and score, best first
@@ -70,52 +67,6 @@ class Answer:
     milliseconds: dict[str, float]
 
 
-class Passages:
-    """A corpus by row; ids and texts stay on disk."""
-
-    def __init__(self, dataset: Artifact) -> None:
-        self.ids = Order(dataset)
-        self._file: pq.ParquetFile = streaming(dataset.path(CORPUS))
-        meta = self._file.metadata
-        self._starts = np.cumsum([0, *(meta.row_group(i).num_rows for i in range(meta.num_row_groups))])
-
-    def __len__(self) -> int:
-        return len(self.ids.ranks)
-
-    def texts(self, rows: list[int]) -> list[tuple[str, str]]:
-        """(title, text) of some rows; each row group that holds one is read once."""
-        groups = np.searchsorted(self._starts, rows, side="right") - 1
-        texts: dict[int, tuple[str, str]] = {}
-        for group in np.unique(groups):
-            own = [row for row, at in zip(rows, groups, strict=True) if at == group]
-            table = self._file.read_row_group(int(group), columns=["title", "text"])
-            taken = table.take(pa.array([row - self._starts[group] for row in own]))
-            texts.update(zip(own, zip(*(column.to_pylist() for column in taken.columns), strict=True), strict=True))
-        return [texts[row] for row in rows]
-
-
-class Queries:
-    """A collection's queries, to be recognised by their text; of several those of `split` are preferred."""
-
-    def __init__(self, dataset: Artifact, split: str) -> None:
-        self.split = split
-        self._queries = pq.read_table(dataset.path(QUERIES))
-        self._qrels = pq.read_table(dataset.path(QRELS))
-        self._judged = set(self._qrels["split"].unique().to_pylist())
-
-    def find(self, text: str) -> KnownQuery | None:
-        """The query with exactly this text, and what is relevant to it; None if there is none."""
-        same = self._queries.filter(pc.equal(self._queries["text"], text)).to_pylist()
-        if not same:
-            return None
-        row = next((row for row in same if row["split"] == self.split), same[0])
-        if row["split"] not in self._judged:
-            return KnownQuery(row["query_id"], row["split"], None)
-        own = pc.equal(self._qrels["query_id"], row["query_id"])
-        relevant = pc.and_(own, pc.greater(self._qrels["relevance"], 0))
-        return KnownQuery(row["query_id"], row["split"], frozenset(self._qrels.filter(relevant)["doc_id"].to_pylist()))
-
-
 class Session:
     """A search that is loaded once and asked many times; a context: workers run while it is open.
 
@@ -131,32 +82,45 @@ class Session:
 
     def __enter__(self) -> Self:
         """Start every worker, read the collection meanwhile, and wait for all."""
-        began, threads = time.monotonic(), os.cpu_count() or 1
+        began = time.monotonic()
         say(f"search {self.system} · loading {', '.join(scorer.label for scorer in self.parts)}")
-        by_role: dict[str, dict[str, PartData]] = {}
+        by_role: dict[str, dict[str, Json]] = {}
         for scorer in self.parts:
             inputs = {role: stage.folder for role, stage in scorer.needs.items()}
-            data = PartData(column=scorer.column, params=scorer.params, inputs=inputs)
             for role in ROLES[scorer.column]:
+                data = {"column": scorer.column, "params": scorer.params, "inputs": inputs}
                 by_role.setdefault(role, {})[scorer.key] = data
         with ExitStack() as opened:
             for role, parts in by_role.items():
-                self.workers[role] = opened.enter_context(Worker(role, parts, threads))
+                self.workers[role] = opened.enter_context(Worker(role, parts))
             dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
-            self.passages, self.queries = Passages(dataset), Queries(dataset, self.split)
+            self.ids, self.collection = Order(dataset), Collection(dataset)
+            self._queries, self._qrels = (pq.read_table(dataset.path(name)) for name in (QUERIES, QRELS))
             for worker in self.workers.values():
                 worker.receive()
             self._open = opened.pop_all()
         self.loaded = time.monotonic() - began
-        say(f"search {self.system} · {len(self.passages):,} passages · loaded in {self.loaded:.1f} s")
+        say(f"search {self.system} · {self.collection.passages:,} passages · loaded in {self.loaded:.1f} s")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def ask(self, role: str, scorer: Part, **request: Unpack[Request]) -> Any:
+    def ask(self, role: str, scorer: Part, **question: Unpack[Question]) -> Any:
         """A worker's answer about one of its parts."""
-        return self.workers[role].ask({"part": scorer.key, **request})
+        return self.workers[role].ask({**question, "part": scorer.key})
+
+    def find(self, text: str) -> KnownQuery | None:
+        """The collection's query with exactly this text, of several one of `split`; None if there is none."""
+        same = self._queries.filter(pc.equal(self._queries["text"], text)).to_pylist()
+        if not same:
+            return None
+        row = next((row for row in same if row["split"] == self.split), same[0])
+        query, split, qrels = row["query_id"], row["split"], self._qrels
+        if not pc.any(pc.equal(qrels["split"], split)).as_py():
+            return KnownQuery(query, split, None)
+        relevant = pc.and_(pc.equal(qrels["query_id"], query), pc.greater(qrels["relevance"], 0))
+        return KnownQuery(query, split, frozenset(qrels.filter(relevant)["doc_id"].to_pylist()))
 
 
 def answer(session: Session, query: str, count: int) -> Answer:
@@ -166,17 +130,13 @@ def answer(session: Session, query: str, count: int) -> Answer:
     ranked = ranking.ranked(session.run, count)[:count]
     docs = [doc for doc, _ in ranked]
     columns = {scorer.label: ranking.scores(scorer, docs) for scorer in session.parts}
-    known = session.queries.find(query)
-    relevant = None if known is None else known.relevant
-    texts = session.passages.texts(session.passages.ids.rows(docs).tolist())
-    passages = [
-        Passage(
-            *(doc, title, text, score),
-            {label: scores.get(doc) for label, scores in columns.items()},
-            None if relevant is None else doc in relevant,
-        )
-        for (doc, score), (title, text) in zip(ranked, texts, strict=True)
-    ]
+    known = session.find(query)
+    relevant, passages = known.relevant if known else None, list[Passage]()
+    for (doc, score), row in zip(ranked, session.ids.rows(docs).tolist(), strict=True):
+        batch = next(session.collection.batches(columns=("title", "text"), span=range(row, row + 1)))
+        scores = {label: own.get(doc) for label, own in columns.items()}
+        judged = None if relevant is None else doc in relevant
+        passages.append(Passage(doc, batch["title"][0].as_py(), batch["text"][0].as_py(), score, scores, judged))
     return Answer(query, known, passages, {**ranking.milliseconds, "total": 1000 * (time.monotonic() - began)})
 
 
@@ -196,7 +156,12 @@ class Ranking:
         scorer = part(run)
         if scorer.column == CROSS:
             return self._reranked(scorer, self.ranked(run.upstream["run"], max(depth, run.values["depth"])))
-        hits = self._listed(scorer, depth) if scorer.column == BM25 else self._nearest(scorer, depth)
+        if scorer.column == BM25:
+            hits = self._listed(scorer, depth)
+        else:  # an index is asked as deep as its runs, which decides what it returns
+            vector, deep = self._vector(scorer), max(depth, scorer.params["depth"] if "index" in scorer.needs else 0)
+            with self._timed("search"):
+                hits = list(zip(*self.session.ask("vectors", scorer, vector=vector, depth=deep), strict=True))
         self._scores[scorer.key] = dict(hits)
         return ranked_order(*zip(*hits, strict=True)) if hits else []
 
@@ -208,9 +173,9 @@ class Ranking:
         elif scorer.column == DUAL:
             known = self._scores.setdefault(scorer.key, {})
             if missing := [doc for doc in docs if doc not in known]:
-                known.update(self._score("search", "vectors", scorer, missing, vector=self._vector(scorer)))
+                known.update(self._score(scorer, missing))
         elif scorer.key not in self._scores:
-            self._scores[scorer.key] = self._score("re-rank", "models", scorer, docs, query=self.query)
+            self._scores[scorer.key] = self._score(scorer, docs)
         return self._scores[scorer.key]
 
     def _listed(self, scorer: Part, depth: int) -> Ranked:
@@ -219,16 +184,10 @@ class Ranking:
             deep = max(depth, scorer.params["depth"])
             return [(doc, score) for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)]
 
-    def _nearest(self, scorer: Part, depth: int) -> Ranked:
-        """The best passages by a dual encoder; an index is asked as deep as its runs, which decides what it returns."""
-        vector, deep = self._vector(scorer), max(depth, scorer.params["depth"]) if "index" in scorer.needs else depth
-        with self._timed("search"):
-            return list(zip(*self.session.ask("vectors", scorer, vector=vector, depth=deep), strict=True))
-
     def _reranked(self, scorer: Part, first: Ranked) -> Ranked:
         """A list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
         top = [doc for doc, _ in first[: scorer.params["depth"]]]
-        scores = self._score("re-rank", "models", scorer, top, query=self.query) if top else {}
+        scores = self._score(scorer, top) if top else {}
         self._scores.setdefault(scorer.key, {}).update(scores)
         logits = np.array([scores[doc] for doc in top], np.float32)
         return ranked_order([doc for doc, _ in first], followed(logits, len(first)))
@@ -236,8 +195,8 @@ class Ranking:
     def _fused(self, run: Stage) -> Ranked:
         """A fusion of runs, all as deep as the stages that it is made from."""
         members, settings = source_runs(run), FuseParams.model_validate(run.values)
-        if "tuned" in run.upstream:
-            chosen = json.loads((Path(run.upstream["tuned"].folder) / CHOSEN).read_text(encoding="utf-8"))
+        if tuned := run.upstream.get("tuned"):
+            chosen = json.loads(Path(tuned.folder, CHOSEN).read_text(encoding="utf-8"))
             settings = settings.model_copy(update=chosen)
         lists = [self.ranked(member, _depth(member)) for member in members]
         columns = [([doc for doc, _ in hits], np.array([score for _, score in hits], np.float32)) for hits in lists]
@@ -252,12 +211,14 @@ class Ranking:
                 self._vectors[scorer.key] = self.session.ask("models", scorer, query=self.query)
         return self._vectors[scorer.key]
 
-    def _score(
-        self, what: str, role: str, scorer: Part, docs: list[str], **request: Unpack[Request]
-    ) -> dict[str, float]:
-        request["rows"] = self.session.passages.ids.rows(docs).tolist()
+    def _score(self, scorer: Part, docs: list[str]) -> dict[str, float]:
+        question: Question = {"rows": self.session.ids.rows(docs).tolist()}
+        if scorer.column == DUAL:
+            what, role, question["vector"] = "search", "vectors", self._vector(scorer)
+        else:
+            what, role, question["query"] = "re-rank", "models", self.query
         with self._timed(what):
-            return dict(zip(docs, self.session.ask(role, scorer, **request), strict=True))
+            return dict(zip(docs, self.session.ask(role, scorer, **question), strict=True))
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ from rich.text import Text
 from tandem.errors import UserError
 from tandem.extras.demo.ranking import Answer, Session, answer
 from tandem.extras.demo.systems import BM25, COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
-from tandem.extras.operations.configurations import Configuration, split_files
+from tandem.extras.operations.targets import Configuration, split_files
 from tandem.retrieval.lexical.bm25s import STOP_WORDS
 from tandem.stages.base import Json
 
@@ -38,8 +38,8 @@ def search(
     /,
     *words: str,
     k: Annotated[int, Parameter(validator=Number(gte=1))] = 10,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    alone: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    alone: bool = False,
     dataset: str | None = None,
 ) -> int:
     """Print a system's best passages for a query, with the scores of BM25, dual encoder and cross-encoder.
@@ -64,8 +64,7 @@ def search(
         configuration = Configuration(files, [f"dataset={dataset}"] if dataset else [])
         with open_session(system, configuration, alone) as session:
             for query in queries or read_queries():
-                text = query.encode(errors="replace").decode().strip()  # an argument's bytes may be no UTF-8
-                if text:
+                if text := query.encode(errors="replace").decode().strip():  # an argument's bytes may be no UTF-8
                     result = answer(session, text, k)
                     if as_json:
                         print(answer_json(session, result), flush=True)
@@ -80,16 +79,14 @@ def search(
 def open_session(system: str, configuration: Configuration, alone: bool) -> Session:
     """The search of a system: its own parts, and for comparison built parts of other systems, one a column."""
     plan = configuration.plan()
-    requested = set(plan.stages)
     run = resolve(plan, system)
     own = list({part.key: part for part in parts(run)}.values())
-    require_built(needs(run), requested, system, configuration)
+    require_built(needs(run), system, configuration)
     lexical = all(part.column == BM25 for part in own)  # answers at once, where models take seconds to load
     others = [] if alone or lexical else comparable_parts(plan, run)
-    for column in COLUMNS:
-        if not any(part.column == column for part in own):
-            built = (part for part in others if part.column == column and is_built(part.needs.values()))
-            own += [part for part in [next(built, None)] if part is not None]
+    for other in others:
+        if other.column not in [part.column for part in own] and all(map(is_built, other.needs.values())):
+            own.append(other)
     own.sort(key=lambda part: COLUMNS.index(part.column))
     return Session(system, run, own, plan.split)
 
@@ -124,13 +121,14 @@ def print_answer(session: Session, answer: Answer) -> None:
         whole = f"{passage.title} · {passage.text}" if passage.title else passage.text
         page += [Text("      ") + line for line in excerpt(whole, query_terms, cells - 6)]
     page += [Text("      nothing found")] if not answer.passages else []
-    times = [f"{work} {answer.milliseconds[work]:,.0f} ms" for work in WORK if work in answer.milliseconds]
-    page += [
-        *map(Text, _judgement(answer)),
-        Text(" · ".join([f"load {1000 * session.loaded:,.0f} ms", *times])),
-        Text(),
-    ]
-    for line in page:
+    if known := answer.known:  # what the collection knows about the query
+        ranks = [str(rank) for rank, passage in enumerate(answer.passages, start=1) if passage.relevant]
+        at = f"at rank {', '.join(ranks)}" if ranks else "none of them here"
+        judged = "not judged" if known.relevant is None else f"{len(known.relevant)} relevant (✓), {at}"
+        page.append(Text(f"query {known.query} of the split {known.split}: {judged}"))
+    times = {"load": 1000 * session.loaded} | {work: answer.milliseconds.get(work) for work in WORK}
+    page.append(Text(" · ".join(f"{work} {spent:,.0f} ms" for work, spent in times.items() if spent is not None)))
+    for line in [*page, Text()]:
         console.print(line, soft_wrap=True)
 
 
@@ -144,19 +142,6 @@ def answer_json(session: Session, answer: Answer) -> str:
     return json.dumps(data, ensure_ascii=False)
 
 
-def _judgement(answer: Answer) -> list[str]:
-    """What the collection knows about the query."""
-    known = answer.known
-    if known is None:
-        return []
-    name = f"query {known.query} of the split {known.split}"
-    if known.relevant is None:
-        return [f"{name}: not judged"]
-    ranks = [str(rank) for rank, passage in enumerate(answer.passages, start=1) if passage.relevant]
-    at = f"at rank {', '.join(ranks)}" if ranks else "none of them here"
-    return [f"{name}: {len(known.relevant)} relevant (✓), {at}"]
-
-
 def pieces(text: str) -> Iterator[tuple[int, int, str]]:
     """(start, end, case-folded) of each word, and of each character of a script without spaces."""
     for match in PIECE.finditer(text):
@@ -166,20 +151,9 @@ def pieces(text: str) -> Iterator[tuple[int, int, str]]:
 def terms(query: str) -> set[str]:
     """A query's words, without English stop words (they would mark every line); pairs of characters without spaces."""
     spans = list(pieces(query))
-    words = {word for _, _, word in spans if not _solid(word)}
-    pairs = {a[2] + b[2] for a, b in pairwise(spans) if a[1] == b[0] and _solid(a[2]) and _solid(b[2])}
+    words = {word for _, _, word in spans if not re.fullmatch(f"[{SOLID}]", word)}
+    pairs = {a[2] + b[2] for a, b in pairwise(spans) if a[1] == b[0] and not words & {a[2], b[2]}}
     return (words - STOP_WORDS or words) | pairs
-
-
-def _solid(word: str) -> bool:
-    return re.fullmatch(f"[{SOLID}]", word) is not None
-
-
-def occurrences(text: str, query_terms: set[str]) -> list[tuple[int, int, str]]:
-    """(start, end, term) of each term in a text, in order; pairs of characters may overlap."""
-    spans = list(pieces(text))
-    spans += [(a[0], b[1], a[2] + b[2]) for a, b in pairwise(spans) if a[1] == b[0]]
-    return sorted(span for span in spans if span[2] in query_terms)
 
 
 def excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:
@@ -188,17 +162,17 @@ def excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:
     Terms are bold, and what is left out is marked by `…`. Parts begin at the text's start or shortly before a term.
     Control characters, which a terminal would obey, are not shown.
     """
-    text = CONTROL.sub("", " ".join(text.split()))
-    spans, room = occurrences(text, query_terms), LINES * (cells - 1)
+    text, room = CONTROL.sub("", " ".join(text.split())), LINES * (cells - 1)
+    spans = list(pieces(text))
+    spans += [(a[0], b[1], a[2] + b[2]) for a, b in pairwise(spans) if a[1] == b[0]]  # characters' pairs may overlap
+    spans = sorted(span for span in spans if span[2] in query_terms)
 
     def terms_from(start: int) -> int:
         stop = start + len("".join(chop_cells(text[start : start + room], room)[:1]))
         return len({term for left, right, term in spans if start <= left and right <= stop})
 
-    starts = (
-        [0] if cell_len(text) <= room else [0, *(text.rfind(" ", 0, max(0, at - room // 4)) + 1 for at, _, _ in spans)]
-    )
-    begin = max(starts, key=terms_from)
+    starts = [text.rfind(" ", 0, max(0, at - room // 4)) + 1 for at, _, _ in spans]
+    begin = 0 if cell_len(text) <= room else max([0, *starts], key=terms_from)
     styled = Text(text)
     for left, right, _ in spans:
         styled.stylize("bold", left, right)

@@ -1,11 +1,11 @@
 """What a system searches with: the parts that score passages, read off the stages that write its run."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.errors import UserError, nearest
-from tandem.extras.operations.configurations import Configuration
+from tandem.extras.operations.targets import Configuration
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json
@@ -62,11 +62,9 @@ def source_runs(run: Stage) -> list[Stage]:
     return [run.upstream[role] for role in roles]
 
 
-def all_runs(run: Stage) -> Iterator[Stage]:
+def all_runs(run: Stage) -> list[Stage]:
     """A run and those that it is made from, first stages first."""
-    for source in source_runs(run):
-        yield from all_runs(source)
-    yield run
+    return [*(above for source in source_runs(run) for above in all_runs(source)), run]
 
 
 def fixed_runs(run: Stage) -> list[Stage]:
@@ -112,27 +110,25 @@ def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
     return [part(resolve(plan, "bm25")), *(scorer for used in others for scorer in used)]
 
 
-def is_built(stages: Iterable[Stage]) -> bool:
-    """Whether all of some artifacts are finished."""
-    return all(Path(stage.manifest).is_file() for stage in stages)
+def is_built(stage: Stage) -> bool:
+    """Whether a stage is finished."""
+    return Path(stage.manifest).is_file()
 
 
-def require_built(
-    stages: Iterable[Stage], requested: set[tuple[str, str]], system: str, configuration: Configuration
-) -> None:
+def require_built(stages: Iterable[Stage], system: str, configuration: Configuration) -> None:
     """Refuse to begin before every artifact is finished and its files have the sizes in its manifest.
 
     Checksums are left to the stages: of a large corpus they would take longer than many searches.
 
     Args:
-        requested: (kind, key) of the configuration's own stages, which Snakemake plans without `systems`.
         system: the expression that needs the stages' artifacts.
         configuration: for the command that builds what is missing.
     """
-    needed = list(dict.fromkeys(stages))
-    missing = [stage for stage in needed if not Path(stage.manifest).is_file()]
+    needed = dict.fromkeys(stages)
+    missing = [stage for stage in needed if not is_built(stage)]
     above = {other.key for stage in upstream_first(missing) for other in stage.upstream.values()}
     if last := [stage for stage in missing if stage.key not in above]:
+        requested = configuration.plan().stages  # which Snakemake plans without `systems`
         planned = all((stage.kind, stage.key) in requested for stage in last)
         names = ", ".join(f"{stage.kind} {stage.key}" for stage in last)
         command = configuration.snakemake([stage.manifest for stage in last], "" if planned else system)

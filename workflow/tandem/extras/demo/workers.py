@@ -9,20 +9,25 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self, TypedDict
+from typing import Any, Self, TypedDict, TypeVar
 
 import tandem
 from tandem.cluster.progress import Progress
-from tandem.config.execution import Execution
+from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.retrieval.lexical.bm25 import k1_and_b, open_engine, require_index
+from tandem.stages.base import Json, Params
 from tandem.stages.lexical import Bm25Params
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 
+P = TypeVar("P", bound=Params)
+
 PATIENCE = 2.0  # seconds that a worker has to end
-# What opens a part, given its data, the number of threads, and that of the parts of the process; it answers questions.
+THREADS = os.cpu_count() or 1
+# What opens a `Served` part; it answers questions.
 ROLES = {
     "bm25": "extras.demo.workers:Bm25",
     "vectors": "extras.demo.vectors:open_part",
@@ -30,38 +35,37 @@ ROLES = {
 }
 
 
-class PartData(TypedDict):
-    """What a worker must know of a part: its column, its stage's parameters, and role → folder of what it reads."""
+class Question(TypedDict, total=False):
+    """What a question asks of a part, by its key; which of the other fields it has depends on the role."""
 
-    column: str
-    params: dict[str, Any]
-    inputs: dict[str, str]
-
-
-class Request(TypedDict, total=False):
-    """What a question asks; which of the fields it has depends on the role."""
-
+    part: str
     query: str
     vector: list[float] | list[list[float]]
     rows: list[int]
     depth: int
 
 
-class Question(Request, total=False):
-    """A question about a part, by its key."""
+@dataclass(frozen=True)
+class Served:
+    """A part in its worker."""
 
-    part: str
+    column: str  # `BM25`, `DE` or `CE`
+    params: Json  # its stage's; of a dual encoder also those of its vectors
+    inputs: dict[str, Artifact]  # what it reads, by role
+    count: int  # parts that share the process
 
-
-def open_inputs(part: PartData) -> dict[str, Artifact]:
-    """The artifacts that a part reads, by role."""
-    return {role: open_artifact(Path(folder), verify=False) for role, folder in part["inputs"].items()}
+    def params_as(self, model: type[P]) -> P:
+        """Those of its parameters that a model has."""
+        return model.model_validate({name: self.params[name] for name in model.model_fields.keys() & self.params})
 
 
 class Worker:
-    """One process of `main` for a role of `ROLES`; a context that ends it."""
+    """One process of `main` for a role of `ROLES`; a context that ends it.
 
-    def __init__(self, role: str, parts: dict[str, PartData], threads: int) -> None:
+    `parts` has each part's column, parameters, and role → folder of what it reads, by key.
+    """
+
+    def __init__(self, role: str, parts: dict[str, Json]) -> None:
         self.role = role
         home = str(Path(tandem.__file__).parents[1])
         path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
@@ -73,9 +77,8 @@ class Worker:
         )  # fmt: skip
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._questions: IO[str] = self._process.stdin
-        self._answers: IO[str] = self._process.stdout
-        self._send({"parts": parts, "threads": threads})
+        self._questions, self._answers = self._process.stdin, self._process.stdout
+        self._send({"parts": parts})
 
     def __enter__(self) -> Self:
         return self
@@ -92,17 +95,15 @@ class Worker:
                 pipe.close()
 
     def _send(self, message: object) -> None:
-        try:
-            self._questions.write(json.dumps(message) + "\n")
-            self._questions.flush()
-        except BrokenPipeError:
-            raise self._ended() from None
+        with suppress(BrokenPipeError):  # `receive` says that it has ended
+            print(json.dumps(message), file=self._questions, flush=True)
 
     def receive(self) -> Any:
         """The answer to the oldest question; a `UserError` where the question or the artifacts are at fault."""
-        line = self._answers.readline()
-        if not line:
-            raise self._ended()
+        if not (line := self._answers.readline()):
+            status = self._process.wait()
+            ended = f"the process for {self.role} ended with status {status}"
+            raise UserError(f"{ended}; what it printed above says why")
         answer = json.loads(line)
         if "mistake" in answer:
             raise UserError(answer["mistake"])
@@ -113,42 +114,37 @@ class Worker:
         self._send(question)
         return self.receive()
 
-    def _ended(self) -> UserError:
-        status = self._process.wait()
-        return UserError(f"the process for {self.role} ended with status {status}; what it printed above says why")
-
 
 def main(words: list[str]) -> int:
     """Command `search-worker ROLE`, which `search` starts."""
     # What a library prints must not stand between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-
-    def reply(answer: dict[str, Any]) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
     opened: dict[str, Any] = {}
     for line in sys.stdin:
         message = json.loads(line)
         try:
             if "part" in message:
-                reply({"done": opened[message["part"]].answer(message)})
+                answer = {"done": opened[message["part"]].answer(message)}
             else:
-                open_part, parts = load(ROLES[words[0]]), message["parts"]
-                opened = {key: open_part(part, message["threads"], len(parts)) for key, part in parts.items()}
-                reply({"done": None})
+                for key, part in message["parts"].items():
+                    inputs = {role: open_artifact(Path(at), verify=False) for role, at in part["inputs"].items()}
+                    served = Served(part["column"], part["params"], inputs, len(message["parts"]))
+                    opened[key] = load(ROLES[words[0]])(served)
+                answer = {"done": None}
         except UserError as error:
-            reply({"mistake": str(error)})
+            answer = {"mistake": str(error)}
+        print(json.dumps(answer), file=answers, flush=True)
     return 0
 
 
 class Bm25:
     """An opened index of the stage `bm25`."""
 
-    def __init__(self, part: PartData, threads: int, _: int) -> None:
-        params, how = Bm25Params.model_validate(part["params"]), Execution(workers=threads)
-        job, self._open = Job("bm25", Path(), params, open_inputs(part), how), ExitStack()
+    def __init__(self, part: Served) -> None:
+        params, how = Bm25Params.model_validate(part.params), Execution(workers=THREADS)
+        job = Job("bm25", Path(), params, part.inputs, how)
+        self._open = ExitStack()
         self.engine, (self.k1, self.b) = self._open.enter_context(open_engine(job)), k1_and_b(job, require_index(job))
         self.answer({"query": "warm up", "depth": 1})  # Java loads classes when they are first used
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tandem import ROOT
 from tandem.cluster.progress import duration
-from tandem.config.loading import gathered
+from tandem.config.merging import gathered
 from tandem.config.settings import Settings
 from tandem.data.fetch import readable
 from tandem.errors import UserError
@@ -17,7 +17,7 @@ from tandem.extras.estimate import resources
 from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.sizes import published_entries, shape_of
+from tandem.plan.sizes import shape_of
 from tandem.stages import KINDS
 
 BINDING = {
@@ -86,8 +86,7 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
         raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
 
     memory = (hardware.activation_bytes, hardware.held)
-    entries = published_entries(settings)
-    return Setting(sizes, lambda stage: shape_of(stage, entries), settings.execution, *memory)
+    return Setting(sizes, lambda stage: shape_of(stage, settings), settings.execution, *memory)
 
 
 def derived(stage: Stage, whole: Volumes) -> Volumes:
@@ -123,15 +122,8 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
         "start": hardware.start["data" if light else kind.env],
     }
     manifest = resources.finished(stage.folder)
-    return Cost(
-        operations=work.operations,
-        seconds=computing,
-        parts=parts,
-        memory=work.memory,
-        disk=disk,
-        measured=float(manifest["seconds"]) if manifest else None,
-        steps=work.steps,
-    )
+    measured = float(manifest["seconds"]) if manifest else None
+    return Cost(work.operations, computing, parts, work.memory, disk, measured, work.steps)
 
 
 def processes(stage: Stage, setting: Setting) -> int:
@@ -157,13 +149,9 @@ def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> d
 def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
     every = list(costs)
-    return Cost(
-        operations=sum(own.operations for own in every),
-        seconds=sum(own.seconds for own in every),
-        parts={part: sum(own.parts[part] for own in every) for part in BINDING},
-        memory=max((own.memory for own in every), default=0.0),
-        disk=sum(own.disk for own in every),
-    )
+    operations, seconds, disk = (sum(getattr(own, key) for own in every) for key in ("operations", "seconds", "disk"))
+    parts = {part: sum(own.parts[part] for own in every) for part in BINDING}
+    return Cost(operations, seconds, parts, max((own.memory for own in every), default=0.0), disk)
 
 
 def binding(costs: Mapping[Stage, Cost]) -> str:
@@ -211,15 +199,8 @@ def _cells(total: Cost) -> list[str]:
     operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
     device = duration(total.seconds) if total.seconds else ""
     took = "" if total.measured is None else duration(total.measured)
-    return [
-        total.training,
-        operations,
-        device,
-        duration(total.wall),
-        readable(int(total.memory)),
-        readable(int(total.disk)),
-        took,
-    ]
+    sizes = (readable(int(size)) for size in (total.memory, total.disk))
+    return [total.training, operations, device, duration(total.wall), *sizes, took]
 
 
 def _size(volume: Volumes) -> str:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tandem.config.datasets import Dataset
-from tandem.config.execution import ExecutionSettings
-from tandem.config.loading import read_yaml
+from tandem.config.merging import read_yaml
+from tandem.config.settings import ExecutionSettings
+from tandem.data.splits import LEARNED
 from tandem.errors import UserError, nearest
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import Shape
@@ -37,6 +38,7 @@ TYPICAL = {"zh": (272.0, 9.3)}
 OTHERWISE = (73.0, 8.5)
 TOKENS_PER_WORD = 1.3
 DUAL_SPECIAL, PAIR_SPECIAL = 2, 3  # tokens
+LINE, TEXT = 5, 55  # bytes of a run's line, and of the same line in run.trec
 JSON = dict[str, Any]
 
 
@@ -177,13 +179,23 @@ class Setting:
         """The size of the collection that a stage is made from, or makes."""
         return self.sizes(stage.upstream.get("dataset", stage))
 
-    def queries(self, stage: Stage, split: str) -> int:
-        """How many queries of a split there are in that collection."""
-        return self.size(stage).queries.get(split, 0)
+    def passages(self, stage: Stage) -> int:
+        """How many passages that collection has."""
+        return self.size(stage).passages
+
+    def queries(self, stage: Stage, split: str = "") -> int:
+        """How many queries of a split, the stage's own by default, there are in that collection."""
+        return self.size(stage).queries.get(split or params_of(stage).split, 0)
 
     def positives(self, stage: Stage, split: str) -> int:
         """How many relevant passages they have together; one each where that is not known."""
         return self.size(stage).positives.get(split, self.queries(stage, split))
+
+    def run(self, stage: Stage, depth: int = 0, split: str = "") -> float:
+        """Bytes of a run, as deep as the stage's parameters say: its columns, and its text where it is evaluated."""
+        split = split or params_of(stage).split
+        line = LINE if split in LEARNED else LINE + TEXT
+        return self.queries(stage, split) * (depth or params_of(stage).depth) * line
 
     def dimension(self, embeddings: Stage) -> int:
         """How many numbers a vector of an `embeddings` stage has, or a row of a `token_vectors` stage."""

@@ -3,12 +3,10 @@
 from dataclasses import replace
 from math import comb
 
-from tandem.data.splits import LEARNED
 from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 
-LINE, TEXT = 5, 55  # bytes of a run's line, and of the same line in run.trec
 LISTED = 6  # bytes of a line of training lists
 LIGHT = 190 * MIB  # a process without torch
 NAMED, FOUND = 30, 50  # bytes a passage whose ids stand in memory, and where they can also be looked up
@@ -60,15 +58,14 @@ def encoder(stage: Stage, setting: Setting) -> Work:
 @cost("lucene")
 def lucene(stage: Stage, setting: Setting) -> Work:
     """Indexing."""
-    passages = setting.size(stage).passages
+    passages = setting.passages(stage)
     memory = 2 * LIGHT + min(HEAP, GARBAGE * passages)
     return Work(rows=(("indexed", passages),), memory=memory, disk=lucene_bytes(stage, setting))
 
 
 def lucene_bytes(stage: Stage, setting: Setting) -> float:
     """Bytes of Lucene's index of a stage's collection."""
-    size = setting.size(stage)
-    return INDEXED * size.passages * size.lengths["passage"]
+    return INDEXED * setting.passages(stage) * setting.size(stage).lengths["passage"]
 
 
 @cost("bm25s")
@@ -82,17 +79,15 @@ def bm25s(stage: Stage, setting: Setting) -> Work:
 @cost("bm25")
 def bm25(stage: Stage, setting: Setting) -> Work:
     """Searching."""
-    params = params_of(stage)
-    queries = setting.queries(stage, params.split)
-    rows, memory = bm25_rows(stage, setting, queries, params.depth), bm25_memory(stage, setting)
-    return Work(rows=rows, memory=memory, run=run_bytes(queries, params.depth, params.split))
+    rows = bm25_rows(stage, setting, setting.queries(stage), params_of(stage).depth)
+    return Work(rows=rows, memory=bm25_memory(stage, setting), run=setting.run(stage))
 
 
 @cost("tune_bm25")
 def tune_bm25(stage: Stage, setting: Setting) -> Work:
     """Searching a split once for every k1 and b."""
     params = params_of(stage)
-    queries = min(setting.queries(stage, params.split), params.queries or float("inf"))
+    queries = min(setting.queries(stage), params.queries or EVERY)
     rows = bm25_rows(stage, setting, len(params.k1) * len(params.b) * queries, params.depth)
     return Work(rows=rows, memory=bm25_memory(stage, setting))
 
@@ -104,22 +99,17 @@ def bm25_rows(
 
     `terms` is how many times as many a query has as a question of MS MARCO's.
     """
-    return ("bm25", queries * (EACH + terms * setting.size(stage).passages / 1e6)), ("hits", queries * depth)
+    return ("bm25", queries * (EACH + terms * setting.passages(stage) / 1e6)), ("hits", queries * depth)
 
 
 def bm25_memory(stage: Stage, setting: Setting) -> float:
     """Bytes of a search: Java, ids that are looked up, and the index, which is mapped."""
-    return 2 * LIGHT + HEAP + FOUND * setting.size(stage).passages + lucene_bytes(stage, setting)
+    return 2 * LIGHT + HEAP + FOUND * setting.passages(stage) + lucene_bytes(stage, setting)
 
 
 def named(stage: Stage, setting: Setting) -> float:
     """Bytes of a process that holds the ids of all passages."""
-    return LIGHT + NAMED * setting.size(stage).passages
-
-
-def run_bytes(queries: float, depth: int, split: str) -> float:
-    """Bytes of a run: its columns, and its text where the split is evaluated."""
-    return queries * depth * (LINE if split in LEARNED else LINE + TEXT)
+    return LIGHT + NAMED * setting.passages(stage)
 
 
 def score_pairs(
@@ -146,16 +136,15 @@ def number_of(stage: Stage, role: str) -> int:
 def candidates(stage: Stage, setting: Setting) -> Work:
     """Drawing lists; with a judge every passage of the window is scored, of the dev queries too to calibrate it."""
     params, judges = params_of(stage), number_of(stage, "judge")
-    queries = min(setting.queries(stage, params.split), params.queries or EVERY)
-    lines = queries * params.depth
-    looked_up = FOUND * setting.size(stage).passages
+    queries = min(setting.queries(stage), params.queries or EVERY)
+    disk, looked_up = queries * params.depth * LISTED, FOUND * setting.passages(stage)
     if judges:
         calibrating = setting.queries(stage, "dev") if "calibration" in stage.upstream else 0
         pairs = (queries + calibrating) * (params.depth + 1)
-        judged = score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
+        judged = score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=disk)
         return replace(judged, memory=judged.memory + looked_up)
     memory = LIGHT + looked_up + mapped_tokens(stage.upstream["tokens"], setting)
-    return Work(rows=(("listed", queries),), memory=memory, disk=lines * LISTED)
+    return Work(rows=(("listed", queries),), memory=memory, disk=disk)
 
 
 @cost("teacher")
@@ -186,65 +175,54 @@ def rerank(stage: Stage, setting: Setting) -> Work:
     """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
     split, depth = split_of(stage), depth_of(stage)
     queries, judges = setting.queries(stage, split), max(1, number_of(stage, "judge"))
-    run = run_bytes(queries, depth, split)
+    run = setting.run(stage, depth, split)
     if params_of(stage).scorer:  # a plugin's; nobody knows what it costs
         return Work(rows=(("lines", queries * depth),), memory=named(stage, setting), run=run)
     read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
     scored = score_pairs(setting, read, queries * params_of(stage).depth, judges, run=run)
-    memory = scored.memory + FOUND * setting.size(stage).passages
+    memory = scored.memory + FOUND * setting.passages(stage)
     return replace(scored, rows=(*scored.rows, ("lines", queries * depth)), memory=memory)
 
 
 @cost("rerank_windows")
 def rerank_windows(stage: Stage, setting: Setting) -> Work:
     """Scoring the windows of the documents at the top of every query's list."""
-    documents, windows = (setting.sizes(stage.upstream[role]) for role in ("dataset", "windows"))
-    params = params_of(stage)
-    queries = documents.queries.get(params.split, 0)
-    each = 1.0 if params.method == "first" else windows.passages / documents.passages
-    run = run_bytes(queries, depth_of(stage), params.split)
-    read, judges = stage.upstream["judge_tokens.0"], number_of(stage, "judge")
-    return score_pairs(setting, read, queries * params.depth * each, judges, run=run)
+    params, windows = params_of(stage), setting.sizes(stage.upstream["windows"]).passages
+    each = 1.0 if params.method == "first" else windows / setting.passages(stage)
+    pairs, read = setting.queries(stage) * params.depth * each, stage.upstream["judge_tokens.0"]
+    return score_pairs(setting, read, pairs, number_of(stage, "judge"), run=setting.run(stage, depth_of(stage)))
 
 
 @cost("aggregate")
 def aggregate(stage: Stage, setting: Setting) -> Work:
     """Reading a run over windows and writing one over documents."""
-    params = params_of(stage)
-    queries = setting.queries(stage, params.split)
-    read = queries * depth_of(stage.upstream["run"])
-    run = run_bytes(queries, params.depth, params.split)
-    return Work(rows=(("lines", read),), memory=named(stage, setting), run=run)
+    lines = setting.queries(stage) * depth_of(stage.upstream["run"])
+    return Work(rows=(("lines", lines),), memory=named(stage, setting), run=setting.run(stage))
 
 
 @cost("fuse")
 def fuse(stage: Stage, setting: Setting) -> Work:
     """Reading several runs and writing one."""
-    params, runs = params_of(stage), number_of(stage, "run")
-    queries = setting.queries(stage, params.split)
-    run = run_bytes(queries, params.depth, params.split)
-    looked_up = FOUND * setting.size(stage).passages + FUSED * params.depth * min(queries, TOGETHER)
-    rows, memory = (("lines", queries * params.depth * runs),), named(stage, setting) + looked_up
-    return Work(rows=rows, memory=memory, run=run)
+    queries, depth = setting.queries(stage), params_of(stage).depth
+    looked_up = FOUND * setting.passages(stage) + FUSED * depth * min(queries, TOGETHER)
+    lines, memory = queries * depth * number_of(stage, "run"), named(stage, setting) + looked_up
+    return Work(rows=(("lines", lines),), memory=memory, run=setting.run(stage))
 
 
 @cost("tune_fusion")
 def tune_fusion(stage: Stage, setting: Setting) -> Work:
     """Reading the runs once, and fusing them by every setting."""
-    params, runs = params_of(stage), number_of(stage, "run")
-    queries = setting.queries(stage, params.split)
+    params, runs, queries = params_of(stage), number_of(stage, "run"), setting.queries(stage)
     settings = len(params.k) if params.method == "rrf" else comb(round(1 / params.step) + runs - 1, runs - 1)
-    lines = queries * params.depth * runs
-    return Work(rows=(("lines", lines * (1 + settings)),), memory=named(stage, setting) + 8.0 * settings * queries)
+    lines = queries * params.depth * runs * (1 + settings)
+    return Work(rows=(("lines", lines),), memory=named(stage, setting) + 8.0 * settings * queries)
 
 
 @cost("pipeline")
 def pipeline(stage: Stage, setting: Setting) -> Work:
     """Reading a run and the one that it re-ranks, and writing one."""
-    params = params_of(stage)
-    queries = setting.queries(stage, params.split)
-    run = run_bytes(queries, params.depth, params.split)
-    return Work(rows=(("lines", 3 * queries * params.depth),), memory=named(stage, setting), run=run)
+    lines = 3 * setting.queries(stage) * params_of(stage).depth
+    return Work(rows=(("lines", lines),), memory=named(stage, setting), run=setting.run(stage))
 
 
 @cost("choose_pipeline")
@@ -252,7 +230,7 @@ def choose_pipeline(stage: Stage, setting: Setting) -> Work:
     """Reading every run, re-ranked ones once per depth with what they re-rank, and measuring it."""
     params, first = params_of(stage), number_of(stage, "first")
     read = number_of(stage, "run") - first + 2 * first * len(params.depths)
-    lines = setting.queries(stage, params.split) * params.depth * read
+    lines = setting.queries(stage) * params.depth * read
     return Work(rows=(("lines", lines),), memory=named(stage, setting))
 
 
@@ -261,6 +239,6 @@ def score(stage: Stage, setting: Setting) -> Work:
     """Measuring a run."""
     if "run" not in stage.upstream:
         return Work(memory=LIGHT)
-    queries, depth = setting.queries(stage, params_of(stage).split), depth_of(stage.upstream["run"])
+    queries, depth = setting.queries(stage), depth_of(stage.upstream["run"])
     memory = named(stage, setting) + SCORED * depth * min(queries, TOGETHER)
     return Work(rows=(("lines", queries * depth),), memory=memory, disk=1000 + 12 * queries)

@@ -1,68 +1,92 @@
 """The configuration that `init` writes: what a collection's splits allow, and sizes that fit machine and encoder."""
 
-import os
-from contextlib import suppress
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
-from tandem.cluster.leases import offered
-from tandem.data.statistics import PassageStatistics
+from tandem import ROOT
+from tandem.config.loading import load_settings
+from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import tokens_of
-from tandem.extras.init.encoder import StartingEncoder
-from tandem.extras.init.look import Look
-from tandem.plan.sizes import Shape
-from tandem.store.environment import printed
+from tandem.extras.init.look import Look, Machine
+from tandem.models.described import LIBRARY, METADATA, described_towers
+from tandem.models.hub import positions_in
+from tandem.plan.graph import Stages
+from tandem.plan.planner import Planner
+from tandem.plan.sizes import Shape, shape_of
+from tandem.plan.towers import HUB, towers
 
 # What Anserini has analyzers for; other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
 DEV_SHARE = 0.1  # of the training queries, where nothing else can be scored
-LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
-GIB = 1 << 30
 TYPICAL = {"passage": 73.0, "query": 8.5}  # tokens, where nothing is counted
 BERT_BASE = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
 SPECIAL = 3  # tokens of a pair beside its texts
 GRAPH_TOKENS = 131_072  # at most; more tokens at once gain nothing
 FEWEST_TOKENS = 2048
 LARGE = 512  # hidden numbers, from which the learning rates of small encoders are too high
+USUAL = {"en": "minilm", "zh": "bert-base-chinese"}
+OTHERWISE = "bert-base-multilingual-cased"
+DESCRIBING = ("config.json", "modules.json", "*/config.json", "sentence_bert_config.json", LIBRARY, METADATA)
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Cores, bytes of memory, and the first GPU with its memory; an empty name without one."""
+class StartingEncoder:
+    """An encoder as a configuration names it."""
 
-    cores: int
-    memory: int
-    gpu: str = ""
-    gpu_memory: int = 0
-
-    @classmethod
-    def here(cls) -> Self:
-        """This machine, as far as the process may use it."""
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        with suppress(OSError, ValueError):  # "max" where there is no limit
-            memory = min(memory, int(LIMIT.read_text()))
-        cores = os.cpu_count() or 1
-        return cls(cores, memory, *_gpu(ids[0])) if (ids := offered(os.environ)) else cls(cores, memory)
+    name: str  # value of `encoder`
+    entry: Raw = field(default_factory=dict)  # of `encoders:`; empty where the name says enough
+    vectors: Raw = field(default_factory=dict)  # how they are computed, as its entry or its own files say
+    shape: Shape | None = None  # its sizes; None where they are not known here
+    zero_shot: bool = True  # whether its vectors are worth a row without training
 
     def __str__(self) -> str:
-        """The same in words."""
-        gpu = f"{self.gpu} with {self.gpu_memory / GIB:.0f} GiB" if self.gpu else "no GPU"
-        return f"{self.cores} cores, {self.memory / GIB:.0f} GiB of memory, {gpu}"
+        """Its name and how its vectors are computed."""
+        vectors = {key: value for key, value in self.vectors.items() if value not in (None, {}, [])}
+        texts = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in vectors.items())
+        return f"{self.name}: {texts or 'does not describe its vectors; pooling cls is taken'}".replace('"', "")
 
 
-def _gpu(number: str) -> tuple[str, int]:
-    """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
-    words = ["nvidia-smi", f"--id={number}", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+def starting_encoder(name: str, language: str) -> StartingEncoder:
+    """The encoder of a name or, without one, of a language.
+
+    Raises:
+        UserError: an unknown name, a folder without safetensors, files that describe what is not computed here, or none
+            of a name of the hub.
+    """
+    chosen = name or USUAL.get(language, OTHERWISE)
+    config, entry = gathered([], ROOT), {}
+    known = load_settings(config, ROOT).encoders
+    here = chosen in known or Path(chosen).is_dir()
+    if not here and HUB.fullmatch(chosen) and (entry := hub_entry(chosen)):
+        chosen = chosen.rpartition("/")[2]
+    planner = Planner(load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT), Stages())
+    stage, vectors = planner.encoder(chosen), towers(planner.ctx, chosen)
     try:
-        name, _, mebibytes = (printed(*words) or "").partition("\n")[0].rpartition(", ")
-        return name, int(mebibytes) << 20
-    except ValueError:
-        return "a GPU of unknown size", 8 * GIB
+        shape = shape_of(stage, planner.settings)
+    except UserError:
+        shape = None
+    zero_shot = "pooling" in vectors and (bool(name) or "normalize" in vectors)
+    return StartingEncoder(chosen, entry, vectors, shape, zero_shot)
+
+
+def hub_entry(name: str) -> Raw:
+    """The entry of a model on the hub at its current commit, by its small files; empty where they are not available."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=list(DESCRIBING), etag_timeout=10))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        shape = asdict(Shape.of(config)) | {"positions": positions_in(config)}
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError, KeyError):
+        return {}
+    return {"source": "hub", "name": name, "revision": folder.name, **described_towers(folder), "shape": shape}
 
 
 @dataclass(frozen=True)
@@ -94,14 +118,13 @@ GPU = Sizes(
 
 def lengths(look: Look, sizes: Sizes, shape: Shape) -> dict[str, int]:
     """The longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow."""
-    query = _rounded(look.lengths["query"], "query", 8, 64)
-    passage = _rounded(look.lengths["passage"], "passage", 16, sizes.passage)
+
+    def rounded(side: str, step: int, most: int) -> int:
+        tokens = tokens_of(look.lengths[side], TYPICAL[side], "p90")
+        return min(most, max(2 * step, step * -(-int(tokens) // step)))
+
+    query, passage = rounded("query", 8, 64), rounded("passage", 16, sizes.passage)
     return {"query": query, "passage": min(passage, shape.positions - query - SPECIAL - 2)}
-
-
-def _rounded(counted: PassageStatistics, side: str, step: int, most: int) -> int:
-    tokens = tokens_of(counted, TYPICAL[side], "p90")
-    return min(most, max(2 * step, step * -(-int(tokens) // step)))
 
 
 def execution(machine: Machine, shape: Shape, passage: int) -> dict[str, Any]:
@@ -130,7 +153,7 @@ class Choices:
     """Everything that the file says; `entry` is the dataset's source with its keys."""
 
     name: str
-    entry: dict[str, Any]
+    entry: Raw
     language: str
     collection: Look
     encoder: StartingEncoder
@@ -155,20 +178,18 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
     Raises:
         UserError: nothing can be scored.
     """
-    splits = [
-        split for split in ("test", "dev", *collection.queries) if split in collection.queries and split != "train"
-    ]
-    trains, named = collection.positives.get("train", 0) > 0, " and ".join(collection.queries)
-    if not splits:
+    queries, trains = collection.queries, collection.positives.get("train", 0) > 0
+    scored = next((split for split in ("test", "dev", *queries) if split in queries and split != "train"), None)
+    if scored is None:
         if not trains:
             raise UserError("qrels: no query has a relevant passage; nothing can be trained or scored")
         sentence = "train alone: every system is trained; a tenth of the queries becomes dev, which is scored"
         return Experiment(sentence, choose="last", keys={"dev_from_train": DEV_SHARE})
-    scored = splits[0]
+    named = " and ".join(queries)
     keys: dict[str, Any] = {} if scored in ("test", "dev") else {"score_split": scored}
     if not collection.positives.get(scored):
         keys["relevance"] = "answers"
-    if not trains and "train" in collection.queries:
+    if not trains and "train" in queries:
         sentence = f"{named}: BM25 alone; train has no labels (docs/recipes.md: candidates.labels), {scored} is scored"
         return Experiment(sentence, "baseline", False, keys=keys)
     if not trains and not zero_shot:

@@ -1,8 +1,10 @@
-"""The command `init`: looks at a collection and this machine, and writes a configuration that runs as it is."""
+"""The commands `init`, which writes a configuration that runs as it is, and `encoder`: how an encoder makes vectors."""
 
+import json
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,23 +13,28 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from tandem import ROOT
+from tandem.cli import columns
 from tandem.cluster.progress import duration
 from tandem.config.datasets import sources
-from tandem.config.execution import Execution
-from tandem.config.loading import gathered
-from tandem.config.merging import Raw, merged
+from tandem.config.encoders import PublishedEncoder
+from tandem.config.loading import load_settings
+from tandem.config.merging import Raw, gathered, merged
+from tandem.config.settings import Execution
 from tandem.data.fetch import readable
 from tandem.data.language import misfits
-from tandem.data.listing import Listing
-from tandem.data.sources import dataset_format
+from tandem.data.sources import Listing, dataset_format
 from tandem.errors import NAME, UserError
 from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, total
 from tandem.extras.estimate.resources import Hardware
-from tandem.extras.init.configuration import Choices, Machine, compose
-from tandem.extras.init.encoder import starting_encoder
-from tandem.extras.init.look import Look, look
+from tandem.extras.init.configuration import Choices, compose, starting_encoder
+from tandem.extras.init.look import Look, Machine, look
+from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
+from tandem.models.described import longest_input
+from tandem.plan.context import json_of
 from tandem.plan.graph import upstream_first
+from tandem.plan.towers import TOWERS, UNDESCRIBED, chosen_by, described_by, described_folder, published_entry
+from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
 from tandem.store.job import Job
@@ -36,6 +43,7 @@ IRDS = "ir_datasets:"
 CODE = re.compile("[a-z]{2,3}")
 LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
 LIKELY = 0.3  # share of the texts from which they are taken to be in a language
+FILES = "its files"  # say it, where the encoder's entry does not
 
 
 def init(
@@ -45,7 +53,7 @@ def init(
     encoder: str = "",
     language: str = "",
     seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
-    force: Annotated[bool, Parameter(negative="")] = False,
+    force: bool = False,
 ) -> None:
     """Write a configuration for data of your own, with sizes for this machine.
 
@@ -76,7 +84,7 @@ def init(
     write_text(path, text)
     command = f"tandem run {shlex.quote(str(path))}"
     commands = [f"next: {command} baseline   # BM25 alone", f"      {command}            # everything"]
-    print("\n".join([*described(choices), f"wrote {path}", "", *costs(config, choices), *commands]))
+    print(*described(choices), f"wrote {path}", "", *costs(config, choices), *commands, sep="\n")
 
 
 def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
@@ -102,12 +110,11 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
 def guess_language(collection: Look) -> str:
     """The language that the passages seem to be in; English and a note where that is not clear."""
     shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
-    best = max(shares, key=lambda name: shares[name], default="")
+    best = max(shares, key=shares.__getitem__, default="")
     if len(best) == 2 and shares[best] >= LIKELY:
         return best
-    collection.notes.append(
-        f"the language of the passages is not clear{best and f' ({best})'}: en is taken (--language)"
-    )
+    unclear = f"the language of the passages is not clear{best and f' ({best})'}"
+    collection.notes.append(f"{unclear}: en is taken (--language)")
     return "en"
 
 
@@ -149,9 +156,38 @@ def costs(config: Raw, choices: Choices) -> list[str]:
     at_least = "about" if choices.collection.whole else "more than"
     where = "one H200" if choices.machine.gpu else "two cores"
     sizes = f"{readable(int(everything.memory))} of memory, {readable(int(everything.disk))} of disk"
-    line = f"everything takes {at_least} {duration(everything.wall)} on {where}, {sizes}"
     short = [f"warning: {sizes}: this machine has less"] if everything.memory > choices.machine.memory else []
-    return [
-        *short,
-        f"{line}; BM25 alone {duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)",
-    ]
+    line = f"everything takes {at_least} {duration(everything.wall)} on {where}, {sizes}; BM25 alone"
+    return [*short, f"{line} {duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)"]
+
+
+def encoder(name: str, *, configurations: Configurations = ()) -> None:
+    """Print how an encoder makes a text's vector, and who says so: its entry, its files, or nobody.
+
+    Of an encoder on the hub whose entry does not say it, the files that do are fetched; its weights are not.
+
+    Args:
+        name: of `encoders:` or of config/encoders/, a folder, or org/name on the hub.
+    """
+    known = load_settings(configurations[0].config(), ROOT).encoders
+    entry = published_entry(known, name)
+    read = entry.source != "hub" or entry.pooling is None
+    folder = described_folder(entry, fetch=True) if read else None
+    place = (entry.name or entry.package or entry.path or "") + (f"@{entry.revision}" if entry.revision else "")
+    lines = [("source", entry.source, place), *choices(entry, described_by(entry), f"encoders.{name}")]
+    if folder and (limit := longest_input(folder)):
+        lines.append(("longest input", FILES, f"{limit} tokens"))
+    print(columns(lines))
+
+
+def choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tuple[str, str, str]]:
+    """(key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
+    chosen, own = chosen_by(entry, described), json_of(entry)
+    for key in (*TOWERS, "prompts"):
+        if key in chosen and chosen[key] not in ({}, []):
+            is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
+            yield key, where if is_own else FILES, json.dumps(chosen[key], ensure_ascii=False)
+        elif key == "pooling":
+            yield key, "nobody", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"
+        elif key in UNDESCRIBED:
+            yield key, "default", json.dumps(UNDESCRIBED[key])

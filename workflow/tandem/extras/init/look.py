@@ -1,36 +1,46 @@
-"""What a collection holds: one pass over its files, with the checks of the stage `dataset` and none of its output.
+"""What a collection holds, and what this machine is.
 
-Queries and judgements are in memory, passages are not: 8 bytes of each id, and the lengths of a sample.
+A collection is read once, with the checks of the stage `dataset` and none of its output. Queries and judgements are in
+memory, passages are not: 8 bytes of each id, and the lengths of a sample.
 """
 
+import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tandem.cluster.progress import Progress, duration
+from tandem.cluster.scheduler import offered
 from tandem.data import tables
-from tandem.data.judgements import count_negative_grades, require_positives, select_qrels
 from tandem.data.language import SAMPLED, Sample
 from tandem.data.sources import DatasetJob, Source, open_source
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
     Hashes,
     Warnings,
+    count_negative_grades,
     mostly_unknown,
     read_queries,
-    require_unique_hashes,
+    require_positives,
+    require_unique,
     require_usable,
+    select_qrels,
 )
 from tandem.errors import UserError
+from tandem.store.environment import printed
 
 SEARCHED = 200_000  # passages among which the one that an unknown id may mean is looked for
+LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+GIB = 1 << 30
 
 
 @dataclass
@@ -109,9 +119,7 @@ def _read_corpus(source: Source, seconds: float, result: Look) -> Hashes:
                 break
     if not ids:
         raise UserError(f"{source.places['corpus']}: the corpus is empty; at least one passage is needed")
-    require_unique_hashes(
-        "document", source.places["corpus"], ids, lambda row: next(islice(source.corpus(), row, None))[0]
-    )
+    require_unique("document", source.places["corpus"], ids, lambda row: next(islice(source.corpus(), row, None))[0])
     result.passages = len(ids)
     result.lengths["passage"], result.languages["passage"] = lengths.summary(), sample.facts()["languages"]
     return ids
@@ -124,9 +132,16 @@ def _known(judged: pa.Table, ids: Hashes, source: Source, result: Look) -> pa.Ta
         return judged
     unknown = judged["doc_id"][int(np.flatnonzero(~known)[0])].as_py()
     total, missing = len(known), int((~known).sum())
-    example, twin = _twin(source, unknown)
+
+    def simplified(name: str) -> str:
+        """A name but for case, punctuation and leading zeros."""
+        return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
+
+    docs, target = (doc for doc, _, _ in islice(source.corpus(), SEARCHED)), simplified(unknown)
+    first = next(docs)
+    twin = next((doc for doc in chain([first], docs) if simplified(doc) == target), "")
     if not known.any():
-        what = f"yours look like {unknown}, the corpus has {twin or example}"
+        what = f"yours look like {unknown}, the corpus has {twin or first}"
         raise UserError(f"0 of {total:,} qrels name a passage of the corpus: {what}; mend the ids of one of them")
     result.drop_unknown = mostly_unknown(judged, known) is not None
     such_as = f"such as {unknown}" + (f", where the corpus has {twin}" if twin else "")
@@ -137,13 +152,34 @@ def _known(judged: pa.Table, ids: Hashes, source: Source, result: Look) -> pa.Ta
     return judged.filter(pa.array(known))
 
 
-def _twin(source: Source, unknown: str) -> tuple[str, str]:
-    """The corpus' first id, and one that is as an unknown one but for case, punctuation or leading zeros; or empty."""
-    docs: Iterator[str] = (doc for doc, _, _ in islice(source.corpus(), SEARCHED))
-    first = next(docs)
-    wanted = _simplified(unknown)
-    return first, next((doc for doc in (first, *docs) if _simplified(doc) == wanted), "")
+@dataclass(frozen=True)
+class Machine:
+    """Cores, bytes of memory, and the first GPU with its memory; an empty name without one."""
+
+    cores: int
+    memory: int
+    gpu: str = ""
+    gpu_memory: int = 0
+
+    @classmethod
+    def here(cls) -> Self:
+        """This machine, as far as the process may use it."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        with suppress(OSError, ValueError):  # "max" where there is no limit
+            memory = min(memory, int(LIMIT.read_text()))
+        return cls(os.cpu_count() or 1, memory, *(_gpu(ids[0]) if (ids := offered(os.environ)) else ()))
+
+    def __str__(self) -> str:
+        """The same in words."""
+        gpu = f"{self.gpu} with {self.gpu_memory / GIB:.0f} GiB" if self.gpu else "no GPU"
+        return f"{self.cores} cores, {self.memory / GIB:.0f} GiB of memory, {gpu}"
 
 
-def _simplified(name: str) -> str:
-    return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
+def _gpu(number: str) -> tuple[str, int]:
+    """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
+    words = ["nvidia-smi", f"--id={number}", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        name, _, mebibytes = (printed(*words) or "").partition("\n")[0].rpartition(", ")
+        return name, int(mebibytes) << 20
+    except ValueError:
+        return "a GPU of unknown size", 8 * GIB

@@ -4,6 +4,7 @@ import gzip
 import shutil
 import tarfile
 import zipfile
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,9 +16,8 @@ from pydantic import ValidationError
 from tandem import ROOT
 from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
-from tandem.extras.operations.configurations import Configuration, Configurations, split_files
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
-from tandem.extras.operations.scan import find
+from tandem.extras.operations.targets import Configuration, Configurations, find, split_files
 from tandem.extras.plan import FullPlan
 from tandem.plan.towers import LOCK
 from tandem.stages import KINDS
@@ -47,10 +47,8 @@ class Bundle(Record):
 def read_bundle(folder: Path) -> Bundle | None:
     """The bundle that was unpacked into a folder; None if there is none."""
     path = folder / LIST
-    if not path.is_file():
-        return None
     try:
-        return Bundle.model_validate_json(path.read_bytes())
+        return Bundle.model_validate_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValidationError):
         raise UserError(f"{path}: is not what `tandem bundle` writes; unpack the archive anew") from None
 
@@ -163,14 +161,13 @@ def resolved_configuration(plan: FullPlan, name: str) -> str:
     config: Json = redacted(plan.document())
     own = plan.tables.layouts[name]
     config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.settings.tables) else [name]
-    for entry in [entry for block in ("datasets", "encoders", "rerankers") for entry in config[block].values()]:
-        if isinstance(entry.get("path"), str):
-            entry["path"] = str(Path(entry["path"]).absolute())
-    for entry in [*config["llm_rerankers"].values(), config["audits"]["llm_judge"]]:
-        if entry and not entry["endpoint"] and Path(entry["model"]).is_dir():
-            entry["model"] = str(Path(entry["model"]).absolute())
-    if Path(config["encoder"]).is_dir():
-        config["encoder"] = str(Path(config["encoder"]).absolute())
+    blocks = (config[block].values() for block in ("datasets", "encoders", "rerankers"))
+    folders = [(entry, "path") for entry in chain(*blocks) if isinstance(entry.get("path"), str)]
+    models = [entry for entry in (*config["llm_rerankers"].values(), config["audits"]["llm_judge"]) if entry]
+    folders += [(entry, "model") for entry in models if not entry["endpoint"] and Path(entry["model"]).is_dir()]
+    folders += [(config, "encoder")] if Path(config["encoder"]).is_dir() else []
+    for entry, key in folders:
+        entry[key] = str(Path(entry[key]).absolute())
     return yaml.safe_dump(config, allow_unicode=True, sort_keys=True)
 
 

@@ -5,31 +5,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NamedTuple
-
-from cyclopts import Parameter
 
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.evaluation.layouts import system_name
 from tandem.extras.operations.lineage import SWEEPS
-from tandem.extras.operations.scan import RESULTS, artifact_folders, find, first_names, kind_of, read_manifest
+from tandem.extras.operations.targets import RESULTS, artifact_folders, find, kind_of, read_manifest
 from tandem.extras.sweeps import label_point, read_result
 from tandem.report.results import read_table
 from tandem.stages import KINDS
-from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.environment import files_changed_since, modules_hash, sources
 from tandem.store.lineage import Stage, resolve_input, walk
 
 
-class Row(NamedTuple):
-    """The artifacts behind a row, and the keys of those that are gone."""
-
-    artifacts: list[Artifact]
-    gone: list[str]
-
-
-def check(*folders: Path, strict: Annotated[bool, Parameter(negative="")] = False) -> int:
+def check(*folders: Path, strict: bool = False) -> int:
     """Print a warning for every result that a rerun might not reproduce.
 
     For every kind whose modules have changed since artifacts were made, at the same version: raise the kind's version
@@ -54,13 +44,15 @@ def changed_code(roots: Iterable[Path]) -> Iterator[str]:
     """A line for each kind and state of its code that made artifacts of today's version and is not today's."""
     keys: dict[tuple[str, str], list[str]] = defaultdict(list)
     commits: dict[tuple[str, str], str] = {}
-    for folder, manifest in manifests(roots):
-        kind = kind_of(folder)
-        if manifest and manifest.modules and manifest.version == KINDS[kind].version:
-            code = kind, manifest.modules
-            keys[code].append(folder.name)
-            if manifest.commit and not manifest.dirty:
-                commits.setdefault(code, manifest.commit)
+    folders = [folder for root in roots for folder in artifact_folders(root) if kind_of(folder) in KINDS]
+    with Progress("check", len(folders), "artifacts") as progress:
+        for folder in folders:
+            kind, manifest = kind_of(folder), read_manifest(folder)
+            if manifest and manifest.modules and manifest.version == KINDS[kind].version:
+                keys[kind, manifest.modules].append(folder.name)
+                if manifest.commit and not manifest.dirty:
+                    commits.setdefault((kind, manifest.modules), manifest.commit)
+            progress.add(1)
     now = {kind: modules_hash(kind) for kind, _ in keys}
     for (kind, modules), names in sorted(keys.items()):
         if modules != now[kind]:
@@ -71,13 +63,9 @@ def changed_code(roots: Iterable[Path]) -> Iterator[str]:
             yield f"{kind}: made by modules {modules}, now {now[kind]}{changed}, but {same}: {first_names(names)}"
 
 
-def manifests(roots: Iterable[Path]) -> Iterator[tuple[Path, Manifest | None]]:
-    """The artifacts below folders with their manifests; None for one that is not finished."""
-    folders = [folder for root in roots for folder in artifact_folders(root) if kind_of(folder) in KINDS]
-    with Progress("check", len(folders), "artifacts") as progress:
-        for folder in folders:
-            yield folder, read_manifest(folder)
-            progress.add(1)
+def first_names(names: list[str]) -> str:
+    """The first three names, and how many more."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def mixed_generations(root: Path) -> Iterator[str]:
@@ -95,27 +83,20 @@ def mixed_generations(root: Path) -> Iterator[str]:
             else:
                 for line in read_result(path).lines:
                     folders[f"{line.system} at {label_point(line.point)}"] = list(map(Path, line.stages))
-        yield from _warnings(what, path, {name: _open(own) for name, own in folders.items()})
-
-
-def _open(folders: Iterable[Path]) -> Row:
-    row = Row([], [])
-    for folder in folders:
-        try:
-            row.artifacts.append(open_artifact(folder, verify=False) if folder.is_dir() else find(folder.name))
-        except UserError:
-            row.gone.append(folder.name)
-    return row
-
-
-def _warnings(what: str, path: Path, rows: dict[str, Row]) -> Iterator[str]:
-    for name, row in rows.items():
-        if row.gone:
-            yield f"{what}: row {name} shows {first_names(row.gone)}, which is deleted: it cannot be traced"
-        for artifact in row.artifacts:
-            yield from _outdated(f"{what}: row {name}", path, artifact)
-    stages = walk(artifact for row in rows.values() for artifact in row.artifacts)
-    yield from _mixed(what, {name: _above(stages, row.artifacts) for name, row in rows.items()})
+        rows: dict[str, dict[str, Stage]] = {}
+        for name, scores in folders.items():
+            artifacts, gone = list[Artifact](), list[str]()
+            for folder in scores:
+                try:
+                    artifacts.append(open_artifact(folder, verify=False) if folder.is_dir() else find(folder.name))
+                except UserError:
+                    gone.append(folder.name)
+            if gone:
+                yield f"{what}: row {name} shows {first_names(gone)}, which is deleted: it cannot be traced"
+            for artifact in artifacts:
+                yield from _outdated(f"{what}: row {name}", path, artifact)
+            rows[name] = walk(artifacts)
+        yield from _mixed(what, rows)
 
 
 def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
@@ -131,22 +112,11 @@ def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
             yield f"{what}: {kind} {artifact.key} is of {above.name} before it was made again; {again}"
 
 
-def _above(stages: dict[str, Stage], artifacts: list[Artifact]) -> list[Stage]:
-    above: dict[str, Stage] = {}
-    waiting = [artifact.key for artifact in artifacts]
-    while waiting:
-        key = waiting.pop()
-        if key not in above:
-            above[key] = stages[key]
-            waiting += stages[key].upstream.values()
-    return list(above.values())
-
-
-def _mixed(what: str, rows: dict[str, list[Stage]]) -> Iterator[str]:
-    """Kinds whose code, and libraries whose version, differs between the rows of one table."""
+def _mixed(what: str, rows: dict[str, dict[str, Stage]]) -> Iterator[str]:
+    """Kinds whose code, and libraries whose version, differs between the rows of one table, each with its stages."""
     values: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row, stages in rows.items():
-        for stage in stages:
+        for stage in stages.values():
             manifest = stage.artifact.manifest
             values[f"generations: {stage.kind} by modules", manifest.version][manifest.modules].add(row)
             for library, version in {**manifest.libraries, "python": manifest.machine.python}.items():

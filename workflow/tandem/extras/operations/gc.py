@@ -3,41 +3,30 @@
 import json
 import os
 import shutil
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from tandem.cluster.progress import Progress, duration, say
 from tandem.data.fetch import readable
 from tandem.errors import UserError
-from tandem.extras.operations.configurations import LARGE, Configuration, Configurations, full_plan, spent_stages
-from tandem.extras.operations.scan import (
-    DELETED,
-    ORDER,
-    PAIRS,
-    RESULTS,
-    STORE,
-    artifact_folders,
-    bytes_of,
-    find,
-    is_running,
-    kind_of,
-    leftovers,
-    read_manifest,
-)
+from tandem.extras.operations import targets
+from tandem.extras.operations.targets import Configurations
+from tandem.extras.plan import FullPlan
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in
 from tandem.store.lineage import walk
 
 LOCKS = Path(".snakemake/locks")
+# Large, and needed only until runs are made from them.
+LARGE = ("embeddings", "token_vectors", "term_weights", "index", "impacts", "seismic")
 CLASSES = {
     "models": ("model", "pretrain"),
-    "transient": (*LARGE, "tokens", "lucene", "bm25s", ORDER),
+    "transient": (*LARGE, "tokens", "lucene", "bm25s", targets.ORDER),
     "checkpoints": ("checkpoint",),
-    "pairs": (PAIRS,),
+    "pairs": (targets.PAIRS,),
 }
 OTHERS = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
 LEFT = "leftovers"  # of deletions that were interrupted
@@ -63,8 +52,8 @@ def gc(
     configurations: Configurations = (),
     keep: str = "",
     only: str = ",".join(NAMES),
-    spent: Annotated[bool, Parameter(negative="")] = False,
-    yes: Annotated[bool, Parameter(negative="")] = False,
+    spent: bool = False,
+    yes: bool = False,
 ) -> None:
     """List what lies in results/ and no configuration needs, with its size and what making it took.
 
@@ -80,16 +69,16 @@ def gc(
     groups = [name for name in only.split(",") if name]
     if wrong := [name for name in groups if name not in NAMES]:
         raise UserError(f"--only is {', '.join(wrong)}; allowed: {', '.join(NAMES)}")
-    if not RESULTS.is_dir():
-        raise UserError(f"{RESULTS}: no such folder here; run gc where Snakemake is run")
+    if not targets.RESULTS.is_dir():
+        raise UserError(f"{targets.RESULTS}: no such folder here; run gc where Snakemake is run")
     if yes:
         refuse_locked()
     plans = [full_plan(configuration) for configuration in configurations]
-    above = walk(find(word) for word in keep.split(",") if word)
+    above = walk(targets.find(word) for word in keep.split(",") if word)
     protected = {(stage.kind, stage.key) for stage in above.values()}
     needed = protected.union(*(plan.stages for plan in plans))
     done = spent_stages(plans) - protected if spent else set()
-    folders = [folder for folder in unneeded(RESULTS, needed, done) if folder.group in groups]
+    folders = [folder for folder in unneeded(targets.RESULTS, needed, done) if folder.group in groups]
     # Latest first, so that what is left after an interruption has its inputs; unfinished folders before all.
     folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
     print(listing(folders, configurations), end="")
@@ -99,28 +88,48 @@ def gc(
         print("nothing was deleted; --yes deletes what is listed")
 
 
+def full_plan(configuration: targets.Configuration) -> FullPlan:
+    """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
+    plan = configuration.plan()
+    plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
+    plan.sweeps()
+    plan.by_name()
+    optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
+    for plan_stages in (plan.validations, *optional):
+        with suppress(UserError):
+            plan_stages()
+    return plan
+
+
+def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
+    """(kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
+    used, waiting = set[tuple[str, str]](), set[tuple[str, str]]()
+    for stage in (stage for plan in plans for stage in targets.stages_of_all(plan)):
+        inputs = {(above.kind, above.key) for above in stage.upstream.values() if above.kind in LARGE}
+        (used if Path(stage.manifest).is_file() else waiting).update(inputs)
+    return used - waiting
+
+
 def unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded]:
     """What lies in results/ and is not needed; folders where a job is running are left out."""
-    for folder in artifact_folders(results):
-        kind = kind_of(folder)
-        if (kind, folder.name) in spent and not is_running(folder):
+    for folder in targets.artifact_folders(results):
+        kind = targets.kind_of(folder)
+        if (kind, folder.name) in spent and not targets.is_running(folder):
             yield _describe(folder, SPENT)
-        elif not _is_needed(folder, kind, needed) and not is_running(folder):
+        elif not _is_needed(folder, kind, needed) and not targets.is_running(folder):
             yield _describe(folder, next((name for name, kinds in CLASSES.items() if kind in kinds), OTHERS))
         elif kind != "checkpoint" and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
             yield _describe(folder / "checkpoints", "checkpoints")  # of a finished model, left by a job that was ended
-    for folder in leftovers(results):
+    for folder in targets.leftovers(results):
         yield _describe(folder, LEFT)
 
 
 def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
     """Whether an artifact is needed, or what a store was made from."""
-    if kind == ORDER:
-        return ("dataset", folder.name) in needed
-    if kind != PAIRS:
-        return (kind, folder.name) in needed
+    if kind != targets.PAIRS:
+        return ("dataset" if kind == targets.ORDER else kind, folder.name) in needed
     try:
-        identity = json.loads((folder / STORE).read_text(encoding="utf-8"))
+        identity = json.loads((folder / targets.STORE).read_text(encoding="utf-8"))
         model = any((kind, identity["model"]) in needed for kind in ("model", "checkpoint", "reranker"))
         return ("tokens", identity["tokens"]) in needed and model
     except (OSError, ValueError, KeyError, TypeError):
@@ -128,15 +137,18 @@ def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
 
 
 def _describe(folder: Path, group: str) -> Unneeded:
-    manifest, size = read_manifest(folder), bytes_of(files_in(folder))
+    manifest, size = targets.read_manifest(folder), 0
+    for path in files_in(folder):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            size += path.lstat().st_size  # a link counts as itself
     return Unneeded(folder, group, size, manifest.seconds if manifest else None, manifest.finished if manifest else "")
 
 
-def listing(folders: list[Unneeded], configurations: Sequence[Configuration]) -> str:
+def listing(folders: list[Unneeded], configurations: Sequence[targets.Configuration]) -> str:
     """A line for each folder, the class's sum below it."""
     if not folders:
         names = ", ".join(configuration.name for configuration in configurations)
-        return f"everything in {RESULTS}/ is needed by {names}\n"
+        return f"everything in {targets.RESULTS}/ is needed by {names}\n"
     lines = []
     for group in NAMES:
         if own := [folder for folder in folders if folder.group == group]:
@@ -172,7 +184,7 @@ def delete_all(folders: list[Unneeded]) -> int:
                 refuse_locked()
             except UserError as error:
                 raise UserError(f"{error}; deleted before that: {progress.done:,} folders, {readable(freed)}") from None
-            if is_running(folder.folder):
+            if targets.is_running(folder.folder):
                 say(f"{folder.folder}: a job has begun there since; it is left alone")
             elif delete(folder.folder):
                 freed += folder.bytes
@@ -185,13 +197,13 @@ def delete(folder: Path) -> bool:
 
     What lies outside results/, or behind a link, is left alone.
     """
-    if folder.is_symlink() or not folder.resolve().is_relative_to(RESULTS.resolve()):
-        say(f"{folder}: leads out of {RESULTS}/ and is left alone")
+    if folder.is_symlink() or not folder.resolve().is_relative_to(targets.RESULTS.resolve()):
+        say(f"{folder}: leads out of {targets.RESULTS}/ and is left alone")
         return False
     doomed = folder
-    if not folder.name.startswith(DELETED):
+    if not folder.name.startswith(targets.DELETED):
         try:
-            doomed = folder.rename(folder.with_name(f"{DELETED}{os.getpid()}-{folder.name}"))
+            doomed = folder.rename(folder.with_name(f"{targets.DELETED}{os.getpid()}-{folder.name}"))
         except OSError as error:
             raise UserError(f"{folder}: cannot be deleted ({error.strerror})") from None
     shutil.rmtree(doomed, ignore_errors=True)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -12,9 +12,9 @@ from tandem.cluster.progress import duration
 from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import system_name
-from tandem.extras.operations.scan import RESULTS, find
+from tandem.extras.operations.targets import RESULTS, find
 from tandem.extras.sweeps import Line, Result, label_point, read_result
-from tandem.report.results import Cell, Lineage, Row, Table, read_table
+from tandem.report.results import Lineage, Table, read_table
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import Node, Stage, causes, differences_beside_keys, explain, stage_name, tree, walk
 
@@ -22,7 +22,7 @@ SWEEPS = "sweeps/"  # prefix of a sweep's name, here as below results/
 DIGITS = 16  # of a file's checksum, for a person
 
 
-def lineage(target: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+def lineage(target: str, /, *, as_json: Annotated[bool, Parameter(name="--json")] = False) -> None:
     """Print the stages above an artifact or a number, each with what made it.
 
     For a table's number the scores of each seed are shown: `rocketqav2/table4:"RocketQAv2 (retriever)":RR@10`. A
@@ -47,34 +47,30 @@ def why(artifact: str, other: str | None = None, /) -> None:
     fewest differing roots; among equals, one finished before the artifact, then the one finished last.
     """
     this, renamed = resolve(artifact).artifacts[0], other is not None
-    others = siblings(this) if other is None else resolve(other).artifacts
+    own = this.folder.absolute()
+    if other is None:
+        beside = (path.parent for path in sorted(own.parent.glob(f"*/{MANIFEST}")) if path.parent.name != own.name)
+        others = [open_artifact(at, verify=False) for at in beside if stage_name(at.name) == stage_name(own.name)]
+    else:
+        others = resolve(other).artifacts
     if not others:
         absent = f"no other {this.kind} named {stage_name(this.key)} is finished beside it"
         print(f"{this.key} has no sibling: {absent}")
         return
-    near = min(others, key=lambda sibling: _distance(this, sibling, renamed))
-    roots = list(causes(this, near, renamed=renamed))
+
+    def distance(sibling: Artifact) -> tuple[int, bool, list[int], str]:
+        finished = sibling.manifest.finished
+        recent = [-ord(character) for character in finished]
+        return len(list(causes(this, sibling, renamed))), finished > this.manifest.finished, recent, sibling.key
+
+    near = min(others, key=distance)
+    roots = list(causes(this, near, renamed))
     if not roots:
-        elsewhere = this.folder.absolute() != near.folder.absolute()
-        lines = list(differences_beside_keys(this, near)) if elsewhere else []
+        lines = list(differences_beside_keys(this, near)) if own != near.folder.absolute() else []
         print(f"{this.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}")
         print("".join(f"  {line}\n" for line in lines), end="")
     for line in explain(this, near, roots):
         print(line)
-
-
-def siblings(artifact: Artifact) -> list[Artifact]:
-    """Finished artifacts of the same dataset, kind and name."""
-    own = artifact.folder.absolute()
-    paths = [path.parent for path in sorted(own.parent.glob(f"*/{MANIFEST}")) if path.parent.name != own.name]
-    return [open_artifact(path, verify=False) for path in paths if stage_name(path.name) == stage_name(own.name)]
-
-
-def _distance(artifact: Artifact, other: Artifact, renamed: bool) -> tuple[int, bool, list[int], str]:
-    """The number of differing roots, then whether a sibling is younger, then how long ago it finished."""
-    finished = other.manifest.finished
-    recent = [-ord(character) for character in finished]
-    return len(list(causes(artifact, other, renamed))), finished > artifact.manifest.finished, recent, other.key
 
 
 @dataclass(frozen=True)
@@ -114,10 +110,14 @@ def _of_table(table: Table, word: str) -> Target:
         raise UserError(f"{name}: {full} has no run: {row.absent or 'its numbers are quoted'}")
     label, runs = f"{name}: {full}", {scored.run for scored in row.lineage}
     if column:
-        cell, column_name = _cell(table, row, column)
+        named = zip(row.cells, table.names, strict=True)
+        cells = [(cell, text) for cell, text in named if column in (cell.measure, text, text.split(" (")[0])]
+        if len(cells) != 1:
+            problem = "is in several columns; say" if cells else "is not a column; allowed:"
+            raise UserError(f"{column} {problem} {', '.join(text for _, text in cells) or ', '.join(table.names)}")
+        cell, text = cells[0]
         runs &= set(cell.stages)
-        value = "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
-        label += f": {column_name} = {value}"
+        label += f": {text} = " + ("not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}")
     return Target(label, [open_scored(scored) for scored in row.lineage if scored.run in runs])
 
 
@@ -145,30 +145,14 @@ def _parts(
         what = "sweep" if name.startswith(SWEEPS) else "table"
         raise UserError(f"{name}: is a {what}; name a row, {name}:ROW:COLUMN; it has {', '.join(traceable)}")
     for cut in (len(rest), len(rest) - 1):  # names may hold colons: the row gets as much as possible
-        text, column = _unquoted(":".join(rest[:cut])), _unquoted(":".join(rest[cut:]))
+        text, column = (":".join(part).strip().strip("\"'") for part in (rest[:cut], rest[cut:]))
         candidates = [row for row in rows if matches(row, text)]
         if len(candidates) > 1 and text not in candidates:
             raise UserError(f"{word}: {text} stands for {', '.join(candidates)}; say which")
         if candidates:
             return text if text in candidates else candidates[0], column
-    text = _unquoted(":".join(rest[:-1] or rest))
-    raise UserError(f"{word}: {name} has no row {text}{nearest(text, list(rows))}")
-
-
-def _unquoted(text: str) -> str:
-    return text.strip().strip("\"'")
-
-
-def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
-    cells = [
-        (cell, label)
-        for cell, label in zip(row.cells, table.names, strict=True)
-        if column in (cell.measure, label, label.split(" (")[0])
-    ]
-    if len(cells) != 1:
-        problem = "is in several columns; say" if cells else "is not a column; allowed:"
-        raise UserError(f"{column} {problem} {', '.join(label for _, label in cells) or ', '.join(table.names)}")
-    return cells[0]
+    text = text if len(rest) > 1 else column
+    raise UserError(f"{word}: {name} has no row {text}{nearest(text, rows)}")
 
 
 def open_scored(scored: Lineage) -> Artifact:
@@ -184,8 +168,8 @@ def lineage_json(target: Target, stages: dict[str, Stage]) -> str:
         | {"manifest": stage.artifact.manifest.model_dump()}
         for key, stage in stages.items()
     ]
-    keys = [artifact.key for artifact in target.artifacts]
-    return json.dumps({"target": target.label, "of": keys, "stages": entries}, indent=1, ensure_ascii=False)
+    data = {"target": target.label, "of": [artifact.key for artifact in target.artifacts], "stages": entries}
+    return json.dumps(data, indent=1, ensure_ascii=False)
 
 
 def lineage_text(target: Target, stages: dict[str, Stage]) -> str:
@@ -217,7 +201,9 @@ def describe(stage: Stage) -> Iterator[str]:
     """What made a stage, in a few lines."""
     manifest = stage.artifact.manifest
     if stage.params:
-        yield "params: " + ", ".join(f"{path}={_short(value)}" for path, value in stage.params)
+        values = {path: json.dumps(value, ensure_ascii=False) for path, value in stage.params}
+        texts = (f"{path}={text if len(text) <= 120 else f'{text[:117]}…'}" for path, text in values.items())
+        yield f"params: {', '.join(texts)}"
     for role, folder in stage.artifact.upstream.items():
         gone = "" if role in stage.upstream else ", deleted since"
         yield f"input {role}: {Path(folder).name}, content {manifest.inputs.get(role, 'not recorded')}{gone}"
@@ -227,15 +213,8 @@ def describe(stage: Stage) -> Iterator[str]:
         yield f"… {len(manifest.files)} files, {readable(manifest.bytes)}"
     commit = f"{(manifest.commit or 'unknown')[:12]}{', with changes' if manifest.dirty else ''}"
     yield f"code: version {manifest.version}, modules {manifest.modules}, commit {commit}"
-    libraries = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
-    machine = manifest.machine
-    device = f", {manifest.facts['device']}" if "device" in manifest.facts else ""
-    on = f"{machine.node}, {machine.cores} cores, Python {machine.python}{device}"
-    yield f"with: {libraries or 'no library of note'}; on {on}"
+    libraries = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items()) or "no library of note"
+    machine, device = manifest.machine, f", {manifest.facts['device']}" if "device" in manifest.facts else ""
+    yield f"with: {libraries}; on {machine.node}, {machine.cores} cores, Python {machine.python}{device}"
     memory = "" if manifest.peak_memory_mib is None else f", {manifest.peak_memory_mib:,} MiB"
     yield f"took: {duration(stage.seconds)}{memory}; finished {manifest.finished}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 120 else f"{text[:117]}…"

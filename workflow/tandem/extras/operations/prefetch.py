@@ -1,6 +1,6 @@
 """The command `prefetch`: download what a configuration needs, so that compute nodes need no network."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,16 +9,15 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tandem.cluster.progress import say
-from tandem.config.execution import Mirror
 from tandem.config.language_models import LanguageModel
+from tandem.config.settings import Mirror
 from tandem.data.catalogue import Entries, presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
 from tandem.errors import UserError
-from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
+from tandem.extras.operations.targets import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
-from tandem.models.hub import COMMIT, FILES, download
-from tandem.models.weights import weight_files
+from tandem.models.hub import COMMIT, FILES, download, weight_files
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, write_lock
 from tandem.stages.base import Json
@@ -47,7 +46,7 @@ class Item:
 def prefetch(
     *files: str,
     configurations: Configurations = (),
-    dry_run: Annotated[bool, Parameter(name=("--dry-run", "-n"), negative="")] = False,
+    dry_run: Annotated[bool, Parameter(name=("--dry-run", "-n"))] = False,
 ) -> int:
     """Download what the stages of `rule all` read from elsewhere; what is here stays, what was begun is resumed.
 
@@ -71,9 +70,21 @@ def prefetch(
     print(listing(list(items.values())))
     if dry_run:
         return 0
-    status = fetch_all([item for item in items.values() if not item.here])
-    pin(item.hub for item in items.values() if item.hub)
-    return status
+    failed = 0
+    for item in items.values():
+        if not item.here:
+            try:
+                item.fetch()
+                say(f"{item.kind} {item.name}: {item.what} is here")
+            except UserError as error:
+                failed = 1
+                say(f"tandem prefetch: {item.kind} {item.name}: {error}")
+    for name, revision in dict.fromkeys(item.hub for item in items.values() if item.hub):
+        commit = None if COMMIT.fullmatch(revision) else in_cache(name, revision)
+        if commit is not None:
+            write_lock({name: {revision: commit}})
+            say(f"{LOCK}: {name} at {revision} is {commit}")
+    return failed
 
 
 def needed(plan: FullPlan) -> list[Item]:
@@ -110,26 +121,12 @@ def listing(items: Sequence[Item]) -> str:
     return "\n".join([*lines, f"to be downloaded: {total}{more}" if missing else "all of it is here"])
 
 
-def fetch_all(items: Iterable[Item]) -> int:
-    """Fetch items one after the other, in spite of failures; the exit status: 1 if one is missing."""
-    failed = 0
-    for item in items:
-        try:
-            item.fetch()
-            say(f"{item.kind} {item.name}: {item.what} is here")
-        except UserError as error:
-            failed = 1
-            say(f"tandem prefetch: {item.kind} {item.name}: {error}")
-    return failed
-
-
 def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]
-        fetch = partial(fetch_ir_datasets, stage.name, stage.values)
-        what = f"ir_datasets {stage.values['id']}"
-        yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
+        what, load = f"ir_datasets {stage.values['id']}", partial(fetch_ir_datasets, stage.name, stage.values)
+        yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", load)
     if "files" not in stage.execution:
         return
     files = datasets[stage.name].files or {}
@@ -140,13 +137,12 @@ def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
         here = all(downloads.is_present(name) for name in names)
-        yield Item("dataset", stage.name, url, size, here, partial(fetch_files, downloads, names))
 
+        def fetch(own: list[str] = names) -> None:
+            for name in own:
+                downloads.find(name)
 
-def fetch_files(downloads: Downloads, names: list[str]) -> None:
-    """Fetch and unpack some of a dataset's files."""
-    for name in names:
-        downloads.find(name)
+        yield Item("dataset", stage.name, url, size, here, fetch)
 
 
 def fetch_ir_datasets(name: str, params: Json) -> None:
@@ -171,15 +167,6 @@ def of_hub(kind: str, label: str, name: str, revision: str) -> Item:
     here = in_cache(name, revision) is not None
     size = None if here else query_size(name, revision)
     return Item(kind, label, f"{name}@{revision}", size, here, partial(download, name, revision), (name, revision))
-
-
-def pin(models: Iterable[tuple[str, str]]) -> None:
-    """Write the commits of the models of the hub that are here to the lock, of those whose revision may move."""
-    for name, revision in dict.fromkeys(models):
-        commit = None if COMMIT.fullmatch(revision) else in_cache(name, revision)
-        if commit is not None:
-            write_lock({name: {revision: commit}})
-            say(f"{LOCK}: {name} at {revision} is {commit}")
 
 
 def in_cache(name: str, revision: str) -> str | None:
@@ -207,7 +194,5 @@ def query_size(name: str, revision: str) -> int | None:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
     except Exception:  # whatever its HTTP library raises: the size is only printed
         return None
-    files = info.siblings or []
-    sizes = [file.size for file in files if any(fnmatchcase(file.rfilename, pattern) for pattern in FILES)]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known and len(known) == len(sizes) else None
+    files = [file for file in info.siblings or [] if any(fnmatchcase(file.rfilename, name) for name in FILES)]
+    return sum(file.size for file in files) if files and all(file.size is not None for file in files) else None

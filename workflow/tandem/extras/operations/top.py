@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from pydantic import ValidationError
 
+from tandem.cli import columns
 from tandem.cluster.progress import EVERY, FILE, ProgressRecord, duration, pid_namespace
 from tandem.errors import UserError
 
@@ -28,8 +30,8 @@ SEARCH = ("-maxdepth", str(DEPTH), "-name", f"*{FILE}", "-not", "-name", ".*", "
 
 def top(
     *places: str,
-    watch: Annotated[bool, Parameter(negative="")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    watch: bool = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Print a line for each running job.
 
@@ -46,7 +48,10 @@ def top(
     try:
         while True:
             jobs = [job for host, folder in searched for job in jobs_at(host, folder)]
-            text = "\n".join(job.model_dump_json(exclude_none=True) for job in jobs) if as_json else table(jobs)
+            if as_json:
+                text = "\n".join(job.model_dump_json(exclude_none=True) for job in jobs)
+            else:
+                text = columns([HEAD, *map(cells, jobs)]) if jobs else "no job is running"
             print(f"{CLEAR if watch and sys.stdout.isatty() else ''}{text}", flush=True)
             if not watch:
                 return 0
@@ -75,7 +80,7 @@ class Job(ProgressRecord):
 
 def jobs_at(host: str, folder: str) -> list[Job]:
     """The jobs below a folder, the longest running first; files that are not progress files are passed over."""
-    now, lines = _read_remote(host, folder) if host else (time.time(), _read_local(Path(folder)))
+    now, lines = _read_remote(host, folder) if host else (time.time(), list(_read_local(Path(folder))))
     jobs = []
     for line in lines:
         with suppress(ValidationError):
@@ -98,18 +103,16 @@ def is_dead(job: Job) -> bool:
     return os.fsencode(job.out) not in words
 
 
-def _read_local(root: Path) -> list[str]:
+def _read_local(root: Path) -> Iterator[str]:
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; run top where Snakemake is run, or name its results")
-    contents = []
     for folder, inner, names in os.walk(root):
         depth = len(Path(folder).relative_to(root).parts)
         inner[:] = [name for name in inner if not name.startswith(".") and depth < DEPTH - 1]
         for name in names:
             if name.endswith(FILE) and not name.startswith("."):
                 with suppress(OSError):  # the job has ended meanwhile
-                    contents.append(Path(folder, name).read_text(encoding="utf-8", errors="replace"))
-    return contents
+                    yield Path(folder, name).read_text(encoding="utf-8", errors="replace")
 
 
 def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
@@ -131,20 +134,10 @@ def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
     return float(clock), lines
 
 
-def table(jobs: list[Job]) -> str:
-    """The jobs as columns."""
-    if not jobs:
-        return "no job is running"
-    rows = [HEAD, *map(cells, jobs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-
 def cells(job: Job) -> tuple[str, ...]:
     """One job's cells; what its file lacks is empty."""
     slurm, via = f" slurm {job.slurm}" if job.slurm else "", f" via {job.host}" if job.host else ""
     silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""
-    state = f"{silence} for {duration(job.age)}" if silence else f"for {duration(job.updated - job.started)}"
     row = (
         f"{job.command} {job.key}",
         "" if job.done is None else f"{job.done:,} {job.unit or ''}",
@@ -155,6 +148,6 @@ def cells(job: Job) -> tuple[str, ...]:
         f"{job.peak_memory_mib / 1024:,.1f} GiB" if job.peak_memory_mib else "",
         f"{job.gpu_memory_mib / 1024:,.1f} GiB" if job.gpu_memory_mib else "",
         f"{job.node}{slurm}{via}",
-        state,
+        f"{silence} for {duration(job.age)}" if silence else f"for {duration(job.updated - job.started)}",
     )
     return tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row)

@@ -3,48 +3,72 @@
 import json
 import os
 import shlex
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import FILE, Progress
 from tandem.data.fetch import readable
+from tandem.extras.operations import targets
 from tandem.extras.operations.bundle import AGAIN, LIST, Bundle, read_bundle
-from tandem.extras.operations.configurations import Configuration, split_files
-from tandem.extras.operations.scan import (
-    RESULTS,
-    Examined,
-    Fault,
-    Inputs,
-    artifact_folders,
-    examine,
-    kind_of,
-    leftovers,
-    stamp,
-)
+from tandem.plan.graph import digest
 from tandem.stages import KINDS
-from tandem.store.artifact import MANIFEST, FileRecord
-from tandem.store.files import files_in, sha256
+from tandem.store.artifact import MANIFEST, RECORD, FileRecord, Manifest
+from tandem.store.environment import HIDDEN
+from tandem.store.files import files_in, is_partial, sha256
+from tandem.store.lineage import resolve_input
 
 SMALL = 1 << 20  # bytes of an artifact whose files one thread reads: to hand each over would cost more
 AHEAD = 64  # folders whose files are being read
 LINES = 1000  # faults, and files to be removed, in a report
 REBUILT = ("missing", "truncated", "changed", "damaged", "unfinished", "input")  # faults that building anew mends
-REMOVED = ("unknown", "draft")
+# Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
+BESIDE = (MANIFEST, "log.txt", RECORD, FILE, ".snakemake_timestamp")
+DRAFTS = (".partial", ".scratch")
+WORK = ("checkpoints", "state", "shards", "work", *DRAFTS)
+LOCK = ".*.lock"  # held by a process that makes the artifact; one that is killed leaves it, free
+HALF_WRITTEN = "was left half-written by a job that was ended"
+SCORED_AGAIN = "delete it, its pairs will be scored again"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A difference between results and their manifests."""
+
+    folder: Path
+    what: str  # `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`
+    path: Path  # the file or folder in the artifact's `folder` that it is about
+    why: str
+
+
+class Examined(NamedTuple):
+    """What shows of a folder without reading its files."""
+
+    folder: Path
+    stamp: int  # `stamp` of the folder before it was looked at
+    faults: list[Fault]
+    files: dict[str, FileRecord]  # what is to be read and compared
+
+    @property
+    def bytes(self) -> int:
+        """Expected size of the files."""
+        return sum(file.bytes for file in self.files.values())
 
 
 def verify(
     *places: str,
-    quick: Annotated[bool, Parameter(negative="")] = False,
+    quick: bool = False,
     threads: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
-    json_lines: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    json_lines: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Compare everything below results/ with its manifests, byte by byte; exit status 1 if anything differs.
 
@@ -59,10 +83,10 @@ def verify(
         threads: that read files; by default as many as there are cores.
         json_lines: print a line of JSON per fault, as soon as it is found.
     """
-    names, files = split_files(places)
-    report, pool = Report(Configuration(files)), ThreadPoolExecutor(threads or os.cpu_count())
+    names, files = targets.split_files(places)
+    report, pool = Report(targets.Configuration(files)), ThreadPoolExecutor(threads or os.cpu_count())
     try:
-        for root in [Path(name) for name in names] or [RESULTS]:
+        for root in [Path(name) for name in names] or [targets.RESULTS]:
             for fault in below(root, quick, pool, report):
                 report.add(fault)
                 if json_lines:
@@ -76,14 +100,14 @@ def verify(
 
 def below(root: Path, quick: bool, pool: Executor, report: "Report") -> Iterator[Fault]:
     """The faults below a folder, artifact by artifact; the report counts these."""
-    bundle, inputs, total = read_bundle(root), Inputs(), 0
+    bundle, contents, total = read_bundle(root), Contents(), 0
     results = root / "results" if bundle else root
-    folders = list(artifact_folders(results)) if results.is_dir() or bundle is None else []
+    folders = list(targets.artifact_folders(results)) if results.is_dir() or bundle is None else []
     report.artifacts += len(folders)
-    for path in leftovers(results):
+    for path in targets.leftovers(results):
         yield Fault(path, "draft", path, "was being deleted by `tandem gc`")
     listed = [examine_bundle(root, bundle)] if bundle else []
-    artifacts = (examine(folder, inputs, bundle.left_out if bundle else ()) for folder in folders)
+    artifacts = (examine(folder, contents, bundle.left_out if bundle else ()) for folder in folders)
     with Progress("verify", len(listed) + len(folders), "folders") as progress:
         for examined, comparisons in compared(chain(listed, artifacts), quick, pool):
             yield from examined.faults
@@ -97,13 +121,21 @@ def compared(
     folders: Iterable[Examined], quick: bool, pool: Executor
 ) -> Iterator[tuple[Examined, list[Future[list[Fault]]]]]:
     """Folders and the comparisons of their files, in order; the next folders are looked at and read meanwhile."""
-    waiting: deque[tuple[Examined, list[Future[list[Fault]]]]] = deque()
+    waiting = deque[tuple[Examined, list[Future[list[Fault]]]]]()
     for examined in folders:
         parts = [list(examined.files)] if examined.bytes < SMALL else [[name] for name in examined.files]
         waiting.append((examined, [pool.submit(differing, examined, part, quick) for part in parts]))
         if len(waiting) > AHEAD:
             yield waiting.popleft()
     yield from waiting
+
+
+def stamp(folder: Path) -> int:
+    """When an artifact's manifest was written, in nanoseconds; 0 where there is none."""
+    try:
+        return (folder / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def examine_bundle(folder: Path, bundle: Bundle) -> Examined:
@@ -114,34 +146,121 @@ def examine_bundle(folder: Path, bundle: Bundle) -> Examined:
     return Examined(folder, stamp(folder), faults, bundle.files)
 
 
-def differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
-    """The files that differ from what is expected; none if the artifact was deleted or made again meanwhile."""
-    faults = [fault for name in names if (fault := compare(examined.folder, name, examined.files[name], quick))]
-    return faults if stamp(examined.folder) == examined.stamp else []
+class Contents(dict[Path, str | None]):
+    """The content of artifacts by folder, None without a manifest; each read once: thousands share a dataset."""
+
+    def __missing__(self, folder: Path) -> str | None:
+        manifest = targets.read_manifest(folder)
+        return self.setdefault(folder, manifest.content if manifest else None)
 
 
-def compare(folder: Path, name: str, expected: FileRecord, quick: bool) -> Fault | None:
-    """The fault of a file that is missing, of another size or, unless `quick`, of other bytes."""
-    path = folder / name
+def examine(folder: Path, contents: Contents, left_out: Iterable[str] = ()) -> Examined:
+    """Look at an artifact or a store; of the artifacts in `left_out` only the manifest is there."""
+    written, kind = stamp(folder), targets.kind_of(folder)
+    if kind == targets.PAIRS:
+        return Examined(folder, written, *_examine_store(folder))
+    if kind == targets.ORDER:
+        return Examined(folder, written, [], _order_files(folder))
+    files, manifest = list(files_in(folder)), targets.read_manifest(folder)
+    faults = list(_faults(folder, manifest, files, contents) if manifest else _unfinished(folder, files))
+    drafts = [folder / name for name in DRAFTS if (folder / name).exists()]
+    drafts += [path for path in files if is_partial(path.name) and path.relative_to(folder).parts[0] not in WORK]
+    if drafts and not targets.is_running(folder):
+        faults += [Fault(folder, "draft", path, HALF_WRITTEN) for path in drafts]
+    return Examined(folder, written, faults, manifest.files if manifest and folder.name not in left_out else {})
+
+
+def _unfinished(folder: Path, files: list[Path]) -> Iterator[Fault]:
+    own = [path for path in files if path.name not in BESIDE and not path.match(LOCK)]
+    if (folder / MANIFEST).exists():
+        yield Fault(folder, "damaged", folder / MANIFEST, "is not a manifest; delete it and run its stage again")
+    elif own and not targets.is_running(folder):
+        why = f"holds {len(own):,} files and no {MANIFEST}: its job was ended, or files were purged"
+        yield Fault(folder, "unfinished", folder, f"{why}; run its stage again")
+
+
+def _faults(folder: Path, manifest: Manifest, files: list[Path], contents: Contents) -> Iterator[Fault]:
+    """Another key, kind or parameters than the folder's name says; inputs of other bytes; files of no stage."""
+    path, key, kind = folder / MANIFEST, folder.absolute().name, targets.kind_of(folder)
+    if (manifest.key, manifest.kind) != (key, kind):
+        why = f"is of {manifest.kind} {manifest.key}, its folder of {kind} {key}"
+        yield Fault(folder, "name", path, f"{why}; the folder was renamed or copied over")
+    elif HIDDEN not in str(manifest.params) and kind in KINDS:
+        above = {role: Path(at).name.rpartition("-")[2] for role, at in manifest.upstream.items()}
+        expected = digest(kind, manifest.version, manifest.params, above)
+        if expected != key.rpartition("-")[2]:
+            yield Fault(folder, "name", path, f"its parameters and inputs give {expected}, not the digest of its name")
+    for role, before in manifest.inputs.items():
+        source = resolve_input(folder, manifest.upstream[role])
+        if (now := contents[source]) and now != before:  # a deleted input is no fault
+            why = f"was made from {source.name} (as {role}) with content {before}; it has {now} now"
+            yield Fault(folder, "input", source / MANIFEST, f"{why}: it was made again with other bytes")
+    for path in files:
+        name = path.relative_to(folder).as_posix()
+        first = name.split("/")[0]
+        block = first == "blocks" and name.removesuffix(".json") + ".npy" in manifest.files
+        known = name in manifest.files or name in BESIDE or first in WORK or block
+        if not known and not path.match(LOCK) and not is_partial(path.name):
+            yield Fault(folder, "unknown", path, "is not in the manifest; no stage reads it")
+
+
+def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
+    """What is wrong with the names in a store of pairs' scores, and its parts, whose names are their checksums."""
+    from tandem.retrieval.pair_store import NAME, store_name
+
+    what, why, files = "", "", dict[str, FileRecord]()
     try:
-        size = path.stat().st_size
-        digest = None if quick or size != expected.bytes else sha256(path)
-    except OSError as error:
-        why = f"cannot be read ({error.strerror}); {expected.bytes:,} bytes expected"
-        return Fault(folder, "missing", path, why)
-    if size != expected.bytes:
-        what = "truncated" if size < expected.bytes else "changed"
-        return Fault(folder, what, path, f"has {size:,} bytes, {expected.bytes:,} in the manifest")
-    if digest and digest != expected.sha256:
-        return Fault(folder, "changed", path, f"has sha256 {digest}, {expected.sha256} in the manifest")
-    return None
+        identity = json.loads((folder / targets.STORE).read_text(encoding="utf-8"))
+        if folder.absolute().name != store_name(identity["model"], identity["made_from"]):
+            what, why = "changed", "does not give the store's name"
+    except FileNotFoundError:
+        what, why = "missing", "nothing says whose scores these are"
+    except (OSError, ValueError, KeyError, TypeError):
+        what, why = "damaged", "does not say whose scores these are"
+    faults = [Fault(folder, what, folder / targets.STORE, f"{why}; the store: {SCORED_AGAIN}")] if what else []
+    for path in sorted(folder.glob("[!.]*.npy")):
+        if match := NAME.fullmatch(path.name):
+            with suppress(FileNotFoundError):  # merged with others meanwhile
+                files[path.name] = FileRecord(bytes=path.stat().st_size, sha256=match[1])
+        else:
+            faults.append(Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}"))
+    drafts = [path for path in folder.glob(".*") if time.time() - path.stat().st_mtime > targets.ALIVE]
+    return faults + [Fault(folder, "draft", path, HALF_WRITTEN) for path in drafts], files
+
+
+def _order_files(folder: Path) -> dict[str, FileRecord]:
+    """The files of an order of ids; none where it is half made: the next job that needs it makes it again."""
+    try:
+        files = json.loads((folder / "order.json").read_text(encoding="utf-8"))["files"]
+        return {name: FileRecord(bytes=file["bytes"], sha256=file["sha256"]) for name, file in files.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
+    """Files missing, of another size or, unless `quick`, of other bytes; none of an artifact made again meanwhile."""
+    faults = []
+    for name in names:
+        path, expected, what = examined.folder / name, examined.files[name], ""
+        try:
+            size = path.stat().st_size
+            if size != expected.bytes:
+                what = "truncated" if size < expected.bytes else "changed"
+                why = f"has {size:,} bytes, {expected.bytes:,} in the manifest"
+            elif not quick and (checksum := sha256(path)) != expected.sha256:
+                what, why = "changed", f"has sha256 {checksum}, {expected.sha256} in the manifest"
+        except OSError as error:
+            what, why = "missing", f"cannot be read ({error.strerror}); {expected.bytes:,} bytes expected"
+        if what:
+            faults.append(Fault(examined.folder, what, path, why))
+    return faults if stamp(examined.folder) == examined.stamp else []
 
 
 @dataclass
 class Report:
     """The faults for a person; `configuration` is repeated in the commands that mend them."""
 
-    configuration: Configuration
+    configuration: targets.Configuration
     artifacts: int = 0
     count: int = 0
     faults: list[Fault] = field(default_factory=list)  # the first
@@ -152,7 +271,7 @@ class Report:
         self.count += 1
         if len(self.faults) < LINES:
             self.faults.append(fault)
-        if fault.what in REBUILT and kind_of(fault.folder) in KINDS:  # a pair store's fault says itself what to do
+        if fault.what in REBUILT and targets.kind_of(fault.folder) in KINDS:  # a store's fault says what to do
             self.damaged[fault.folder] = None
 
     def text(self) -> str:
@@ -164,20 +283,17 @@ class Report:
             lines.append(f"… and {self.count - LINES:,} more: --json tells all")
         if self.damaged:
             lines.append("\nTo build anew what is damaged (what was made from it keeps its bytes if it gets the same):")
-            lines += self._rebuild(list(self.damaged)[:LINES])
+            by_project: dict[Path, list[Path]] = {}
+            for folder in list(self.damaged)[:LINES]:
+                by_project.setdefault(folder.absolute().parents[3], []).append(folder)
+            for project, damaged in by_project.items():
+                manifests = [str(folder / MANIFEST) for folder in damaged if (folder / MANIFEST).exists()]
+                remove = f"{shlex.join(['rm', *manifests])} && " if manifests else ""
+                rebuilt = [str(folder.absolute().relative_to(project) / MANIFEST) for folder in damaged]
+                directory = "" if project == Path.cwd() else f" --directory {shlex.quote(str(project))}"
+                lines.append(f"{remove}{self.configuration.snakemake(rebuilt)}{directory}")
             if len(self.damaged) > LINES:
                 lines.append(f"… and {len(self.damaged) - LINES:,} more: verify again after that")
-        if removed := [str(fault.path) for fault in self.faults if fault.what in REMOVED]:
+        if removed := [str(fault.path) for fault in self.faults if fault.what in ("unknown", "draft")]:
             lines += ["\nTo remove what nobody reads:", shlex.join(["rm", "-r", *removed])]
         return "\n".join(lines) + "\n"
-
-    def _rebuild(self, folders: list[Path]) -> Iterator[str]:
-        by_project: dict[Path, list[Path]] = {}
-        for folder in folders:
-            by_project.setdefault(folder.absolute().parents[3], []).append(folder)
-        for project, damaged in by_project.items():
-            manifests = [str(folder / MANIFEST) for folder in damaged if (folder / MANIFEST).exists()]
-            targets = [str(folder.absolute().relative_to(project) / MANIFEST) for folder in damaged]
-            remove = f"{shlex.join(['rm', *manifests])} && " if manifests else ""
-            directory = "" if project == Path.cwd() else f" --directory {shlex.quote(str(project))}"
-            yield f"{remove}{self.configuration.snakemake(targets)}{directory}"

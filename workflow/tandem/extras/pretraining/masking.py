@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.config.encoders import Spans
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, ends, ranges
 from tandem.training.forward import Seeds
@@ -61,28 +62,21 @@ class Vocabulary:
         return Ragged(np.where(chosen, seen, ids), texts.offsets), Ragged(labels, texts.offsets)
 
 
-def crop(texts: Ragged, shortest: float, longest: float, draw: np.random.Generator) -> Ragged:
+def crop(texts: Ragged, spans: Spans, draw: np.random.Generator) -> Ragged:
     """A random span of each text; its share of the text and its place are uniform.
 
-    The independent cropping of Contriever (Izacard et al. 2022). A text without tokens stays without.
-
-    Args:
-        shortest: the least share.
-        longest: the largest share; a span has at least one token.
+    The independent cropping of Contriever (Izacard et al. 2022). A span has at least one token where its text has any.
     """
     lengths = np.diff(texts.offsets)
-    shares, places = draw.uniform(shortest, longest, len(texts)), draw.random(len(texts))
+    shares = draw.uniform(spans.crop_shortest, spans.crop_longest, len(texts))
+    places = draw.random(len(texts))
     sizes = np.minimum(lengths, np.maximum(1, np.rint(shares * lengths).astype(np.int64)))
     starts = texts.offsets[:-1] + np.floor(places * (lengths - sizes + 1)).astype(np.int64)
     return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes))
 
 
 def aligned(labels: Ragged, before: int, width: int) -> Ids:
-    """Labels where the padded inputs have their tokens.
-
-    Returns:
-        Shape (texts, width), `IGNORED` at special tokens and padding.
-    """
+    """Labels where padded inputs have their tokens, shape (texts, width); `IGNORED` at special tokens and padding."""
     at = np.arange(width) - before
     result = np.full((len(labels), width), IGNORED, np.int64)
     result[(at >= 0) & (at < np.diff(labels.offsets)[:, None])] = labels.ids
@@ -105,8 +99,7 @@ def norm(config: Any, size: int) -> nn.LayerNorm:
 class LanguageHead(nn.Module):
     """BERT's head that predicts tokens: o = E · LayerNorm(gelu(W h + b)) + c, with E the encoder's own embeddings.
 
-    Args:
-        encoder: gives the sizes; its embeddings are no parameter of the head and come with every call.
+    These are no parameter of the head and come with every call; `encoder` gives the sizes.
     """
 
     def __init__(self, encoder: Any) -> None:
@@ -118,9 +111,7 @@ class LanguageHead(nn.Module):
         initialise(self, encoder.config)
 
     def forward(self, hidden: Tensor, labels: Tensor, embeddings: Tensor) -> Tensor:
-        """-log p(token) averaged over each passage's labelled tokens; 0 for a passage without any.
-
-        BERT averages over all labelled tokens of the batch; this way the loss falls apart per passage.
+        """-log p(token) averaged over each passage's labelled tokens (BERT: the batch's); 0 for a passage without any.
 
         Args:
             hidden: shape (passages, length, dim).

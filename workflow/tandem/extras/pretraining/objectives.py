@@ -11,7 +11,7 @@ from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spa
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Block, LanguageHead, Vocabulary, aligned, crop, generator
-from tandem.models.device import device, precision
+from tandem.models.device import place_all, precision
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.encoding import pool
 from tandem.models.ragged import Ids, Ragged, token_batches
@@ -29,12 +29,13 @@ class Crop:
     """-log( e^{s(a_i, b_i)} / Σ_j e^{s(a_i, b_j)} ), a_i and b_i being two random spans of passage i.
 
     Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping, the negatives being the
-    batch's other passages instead of a queue of earlier ones. It is the dual encoder's loss with one span as query and
-    the other as passage; so in-batch negatives come from all processes.
-    The encoder is both towers of `model`.
+    batch's other passages, of all processes, instead of a queue of earlier ones. It is the dual encoder's loss with one
+    span as query and the other as passage. The encoder is both towers of `model`; no vocabulary is needed.
     """
 
-    def __init__(self, model: DualEncoder, tokens: Tokens, train: Spans, budget: Budget, world: World) -> None:
+    def __init__(
+        self, model: DualEncoder, tokens: Tokens, train: Spans, vocabulary: None, budget: Budget, world: World
+    ) -> None:
         self.models = nn.ModuleDict({"dual": model})
         self.model, self.tokens, self.train, self.budget, self.world = model, tokens, train, budget, world
         self.contrast = DualTrain(loss="listwise", in_batch=True, precision=train.precision)
@@ -42,8 +43,7 @@ class Crop:
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. A passage that stands in the batch twice is no negative of itself."""
         texts, places = self.tokens.passages.take(batch.queries), np.arange(len(batch.queries))
-        shares = self.train.crop_shortest, self.train.crop_longest
-        first, second = (crop(texts, *shares, generator(seeds, side)) for side in (0, 1))
+        first, second = (crop(texts, self.train, generator(seeds, side)) for side in (0, 1))
         same = Positives(*np.argwhere(batch.queries[:, None] == batch.queries).T)
         spans = Tokens(second, first, self.tokens.template)
         objective = Dual(self.model, spans, self.contrast, same, self.budget, self.world)
@@ -72,7 +72,7 @@ class Pretraining(ABC, Generic[T]):
 
     def inputs(self, texts: Ragged) -> dict[str, Tensor]:
         """Padded inputs on the device."""
-        return {name: tensor.to(device()) for name, tensor in self.tokens.template.singles(texts, MULTIPLE).items()}
+        return place_all(self.tokens.template.single_inputs(texts).padded(MULTIPLE))
 
     def predict(self, hidden: Tensor, labels: Ragged) -> Tensor:
         """The head's loss of each passage, shape (passages,)."""
@@ -85,14 +85,14 @@ class Pretraining(ABC, Generic[T]):
 class Separable(Pretraining[T]):
     """An objective whose loss falls apart per passage: passages are computed a few at a time, exactly."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of what is reported: the loss and, of several, its terms
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`."""
         texts, count = self.tokens.passages.take(batch.queries), len(batch.queries)
         seen, labels = self.vocabulary.hide(texts, self.train.mask_probability, generator(seeds))
         own = np.arange(count)[self.world.slice(count)]
-        totals = dict.fromkeys(("loss", *self.names) if len(self.names) > 1 else ("loss",), 0.0)
+        totals = dict.fromkeys(self.names, 0.0)
         lengths = texts.lengths(own) + self.tokens.template.extra[0]
         for number, rows in enumerate(token_batches(lengths, self.budget.micro_tokens)):
             seeds.child(number).set()
@@ -113,7 +113,7 @@ class Mlm(Separable[Masking]):
     BERT's objective (Devlin et al. 2019 §3.1) without next-sentence prediction.
     """
 
-    names = ("mlm",)
+    names = ("loss",)
 
     def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
         """See `Separable`."""
@@ -155,7 +155,7 @@ class RetroMae(Separable[RetroMaeTrain]):
     Each is averaged over its tokens.
     """
 
-    names = ("mlm", "decoder")
+    names = ("loss", "mlm", "decoder")
 
     def further(self) -> dict[str, nn.Module]:
         """The decoder."""
@@ -176,16 +176,11 @@ class RetroMae(Separable[RetroMaeTrain]):
         share = self.train.decoder_mask_probability
         visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(hidden.device)
         tokens = self.embeddings(self.inputs(texts)["input_ids"])
-        decoded = self.decoder(vector + self.positions(width), torch.cat([vector, tokens[:, 1:]], 1), visible)
-        mlm, decoder = self.predict(hidden, labels), self.predict(decoded, texts)
-        return {"mlm": mlm.sum(), "decoder": decoder.sum()}
-
-    def positions(self, width: int) -> Tensor:
-        """p_0, …, p_N, shape (width, dim)."""
         table = self.embeddings.position_embeddings
         first = 0 if table.padding_idx is None else table.padding_idx + 1  # as the RoBERTa family counts
-        weights: Tensor = table.weight[first : first + width]
-        return weights
+        positions = table.weight[first : first + width]
+        decoded = self.decoder(vector + positions, torch.cat([vector, tokens[:, 1:]], 1), visible)
+        return {"mlm": self.predict(hidden, labels).sum(), "decoder": self.predict(decoded, texts).sum()}
 
 
 def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
@@ -231,8 +226,7 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The contrast binds the spans together: their vectors meet in one loss, as in `Replayed`."""
         passages = np.repeat(batch.queries, 2)
-        shares = self.train.crop_shortest, self.train.crop_longest
-        spans = crop(self.tokens.passages.take(passages), *shares, generator(seeds, 0))
+        spans = crop(self.tokens.passages.take(passages), self.train, generator(seeds, 0))
         seen, labels = self.vocabulary.hide(spans, self.train.mask_probability, generator(seeds, 1))
         mine = self.world.slice(len(batch.queries))
         own = np.arange(2 * mine.start, 2 * mine.stop)
@@ -267,3 +261,7 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
         if self.model.normalize:
             vectors = nn.functional.normalize(vectors, dim=-1)
         return torch.cat([vectors, torch.stack(losses, 1)], 1)
+
+
+OBJECTIVES: dict[str, Any] = {"crop": Crop, "mlm": Mlm, "retromae": RetroMae, "cocondenser": CoCondenser}
+"""A stage's `objective` → its class, by the model, its tokens, `train`, the vocabulary, a budget and the processes."""

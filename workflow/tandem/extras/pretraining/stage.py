@@ -21,30 +21,28 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from tandem.cluster.progress import Progress
-from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
-from tandem.config.execution import Execution
-from tandem.config.optimisation import Optimisation
-from tandem.config.training import Train
+from tandem.config.settings import Execution
+from tandem.config.training import Optimisation, Train
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Vocabulary, masked_lm
-from tandem.extras.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
+from tandem.extras.pretraining.objectives import OBJECTIVES, Mlm
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
+from tandem.models.lora import set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.models.tokens import Tokens
 from tandem.stages.training import PretrainParams, VocabularyParams
 from tandem.store.job import Job, writing
 from tandem.training.checkpoints import Checkpoints, State
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget
 from tandem.training.lists import Lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
-from tandem.training.stage import prepare, start_towers, write_log
+from tandem.training.stage import start_towers, write_log
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 INNER = "##"  # begins a piece that continues a word
@@ -62,7 +60,7 @@ def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
 
     Args:
         texts: yields the texts anew at each call; none is held in memory.
-        size: number of pieces, special tokens included; fewer from a small corpus. At most half are characters.
+        size: pieces, special tokens included; fewer from a small corpus. At most half are characters.
     """
     normal, seen = BertNormalizer(lowercase=lowercase, strip_accents=False), Counter[str]()
 
@@ -81,10 +79,9 @@ def _learn(texts: Iterable[str], normal: Any, size: int, inner: list[str], alpha
     """One run of the library's trainer: the pieces by id, special tokens and `inner` first."""
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normal, BertPreTokenizer()
-    options: dict[str, Any] = (
-        {} if alphabet is None else {"initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
-    )
-    options |= {"vocab_size": size, "min_frequency": LEAST, "special_tokens": [*SPECIAL, *inner]}
+    options: dict[str, Any] = {"vocab_size": size, "min_frequency": LEAST, "special_tokens": [*SPECIAL, *inner]}
+    if alphabet is not None:
+        options |= {"initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
     tokenizer.train_from_iterator(texts, WordPieceTrainer(**options, show_progress=False))
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.__getitem__)
@@ -116,8 +113,7 @@ def untrained(params: VocabularyParams, vocabulary: int) -> Any:
 
 def vocabulary(job: Job[VocabularyParams]) -> None:
     """Learn the tokenizer, draw the weights, write both as a Hugging Face folder `hf/`."""
-    collection, params = Collection(job.inputs["dataset"]), job.params
-    passes = iter(("characters", "pieces"))
+    collection, params, passes = Collection(job.inputs["dataset"]), job.params, iter(("characters", "pieces"))
 
     def texts() -> Iterator[str]:
         with Progress(f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages") as progress:
@@ -178,43 +174,23 @@ def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Obj
     torch.manual_seed(train.seed)  # heads
     crops = params.objective == "crop"
     vocabulary = None if crops else Vocabulary.of(load_tokenizer(start.folder / "hf"), start.key)
-    objective = make_objective(model, tokens, train, vocabulary, budget, world)
-    prepare(objective.models, train.dropout)
+    objective: Objective = OBJECTIVES[params.objective](model, tokens, train, vocabulary, budget, world)
+    set_dropout(objective.models, train.dropout)
+    objective.models.to(device())
     # hidden tokens stand in a grid
     execution = job.execution if crops else Execution(attention="padded", compile="never")
     accelerate(objective.models, execution, budget.micro_tokens, train.precision, training=True)
     return objective
 
 
-def make_objective(
-    model: DualEncoder,
-    tokens: Tokens,
-    train: Spans | Masking | RetroMaeTrain | CoCondenserTrain,
-    vocabulary: Vocabulary | None,
-    budget: Budget,
-    world: World = ALONE,
-) -> Objective:
-    """The objective of these parameters; only crops need no vocabulary."""
-    match train, vocabulary:
-        case CoCondenserTrain(), Vocabulary():
-            return CoCondenser(model, tokens, train, vocabulary, budget, world)
-        case RetroMaeTrain(), Vocabulary():
-            return RetroMae(model, tokens, train, vocabulary, budget, world)
-        case Masking(), Vocabulary():
-            return Mlm(model, tokens, train, vocabulary, budget, world)
-        case Spans(), _:
-            return Crop(model, tokens, train, budget, world)
-    raise ValueError(f"{type(train).__name__} needs a vocabulary")
-
-
 def write(job: PretrainJob, objective: Objective, state: State) -> None:
     """The finished encoder, with the tokenizer it started with."""
     model: Any = objective.models["dual"]
     folder, params = job.inputs["start"].folder / "hf", job.params
-    head = objective.head if isinstance(objective, Mlm) else None
 
     def with_head(encoder: Any, folder: Path) -> None:
-        (masked_lm(encoder, head) if head else encoder).save_pretrained(folder)
+        whole = masked_lm(encoder, objective.head) if isinstance(objective, Mlm) else encoder
+        whole.save_pretrained(folder)
 
     with writing(job) as draft:
         save_encoder(model.towers["passage"], load_tokenizer(folder), draft.folder / "hf", with_head)

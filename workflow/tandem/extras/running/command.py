@@ -1,22 +1,30 @@
 """The command `run`: make what a configuration asks for, by Snakemake, and end with the answer, or why none."""
 
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 
+import psutil
+
+from tandem import ROOT
 from tandem.cluster.progress import duration, say
 from tandem.errors import UserError, nearest, shortened
-from tandem.extras.operations.configurations import Configuration, read_configurations, split_files
+from tandem.extras.operations.targets import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.events import Job, Run, read_lines, stage_words
-from tandem.extras.running.progress import Forecast, Line, Snakemake, describe, requested_stages
+from tandem.extras.running import progress
 from tandem.plan.graph import Stages
-from tandem.report import formats
-from tandem.report.formats import table_grid
-from tandem.report.page import aligned
+from tandem.report.formats import hurt, losses, table_grid
+from tandem.report.page import LEVEL, aligned, number, probability, signed
 from tandem.report.results import Table, read_table
 
 LOGS = Path("logs")
@@ -25,13 +33,11 @@ ELSEWHERE = {
     "--config": "write it before --",
     "--configfile": "name the file before --",
     "--configfiles": "name the files before --",
-    "--directory": "change to the folder",
-    "-d": "change to the folder",
-    "--snakefile": "run Snakemake itself",
-    "-s": "run Snakemake itself",
+    **dict.fromkeys(("--directory", "-d"), "change to the folder"),
+    **dict.fromkeys(("--snakefile", "-s"), "run Snakemake itself"),
 }
 CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
-LONGEST = 600  # characters of Snakemake's own words
+TICK = 1.0  # seconds between two looks at the progress of the running jobs
 KILLED = 137  # the status of a process that was ended by SIGKILL
 
 
@@ -47,13 +53,12 @@ class Order:
     def words(self) -> list[str]:
         """Snakemake's words."""
         cores = [] if any(flag.startswith(CORES) for flag in self.flags) else ["--cores", "all"]
-        own = self.configuration
-        files = ["--configfile", *map(str, own.files)] if own.files else []
-        return [*self.targets, *cores, *self.flags, *files, *(["--config", *own.values] if own.values else [])]
+        return [*self.targets, *cores, *self.flags, *self.configuration.words]
 
-    def again(self, *flags: str) -> str:
-        """This command line with other flags for Snakemake."""
-        return " ".join(["tandem run", *map(str, self.configuration.files), "--", *flags])
+    @property
+    def unlock(self) -> str:
+        """The command that frees a locked folder."""
+        return " ".join(["tandem run", *map(str, self.configuration.files), "-- --unlock"])
 
 
 def main(words: list[str]) -> int:
@@ -76,17 +81,17 @@ def main(words: list[str]) -> int:
     plan = order.configuration.plan()
     check_targets(plan, order.targets)
     log = LOGS / f"run-{time.strftime('%Y%m%d-%H%M%S')}.log"
-    forecast = Forecast(plan, requested_stages(plan, order.targets))
-    line = Line(plan.stages, forecast)
+    forecast = progress.Forecast(plan, progress.requested_stages(plan, order.targets))
+    line = progress.Line(plan.stages, forecast)
     snakemake = Snakemake(order.words, log)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # of a batch system, and of a terminal that is closed
-        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` has it
-            signal.signal(number, signal.default_int_handler)
+    for caught in (signal.SIGTERM, signal.SIGHUP):  # of a batch system, and of a terminal that is closed
+        if signal.getsignal(caught) != signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(caught, signal.default_int_handler)
     run, status = snakemake.follow(line)
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
     elif status:
-        say("\n".join(failure_lines(run, plan.stages, log, order.again("--unlock"))))
+        say("\n".join(failure_lines(run, plan.stages, log, order.unlock)))
     elif not run.executes:  # with a flag such as -n, whose output this is
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:
@@ -106,18 +111,18 @@ def read_order(words: Sequence[str]) -> Order:
     for flag in flags:
         if (hint := ELSEWHERE.get(flag.partition("=")[0])) is not None:
             raise UserError(f"{flag} is not allowed after --; {hint}")
-    configurations, rest = read_configurations(own)
-    if len(configurations) > 1:
+    (configuration, *others), rest = read_configurations(own)
+    if others:
         raise UserError("--configfile and --config: one configuration is run at a time")
     targets, files = split_files(rest)
     for target in targets:
         if target.startswith("-"):
             raise UserError(f"{target} is not allowed here; flags of Snakemake stand after --: tandem run -- {target}")
-    configuration = Configuration([*files, *configurations[0].files], configurations[0].values)
+    configuration.files[:0] = files
     for file in configuration.files:
         if not file.is_file():
-            others = [str(path) for path in file.parent.glob("*.yaml")]
-            raise UserError(f"{file}: no such file{nearest(str(file), others) if others else ''}")
+            beside = [str(path) for path in file.parent.glob("*.yaml")]
+            raise UserError(f"{file}: no such file{nearest(str(file), beside) if beside else ''}")
     return Order(configuration, targets, flags)
 
 
@@ -132,17 +137,104 @@ def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
             say(text)
 
 
+class Snakemake:
+    """A run of Snakemake on this checkout's Snakefile.
+
+    It has a session of its own, so that Ctrl-C reaches `tandem run` alone: were the pipes that write a stage's log
+    ended with it, the stage could not say that it has saved its state.
+
+    Args:
+        words: of its command line: targets first.
+        log: the file that its output goes to, and that of its jobs.
+    Raises:
+        UserError: the log cannot be written.
+    """
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self.stopped = False
+        read, write = os.pipe()
+        events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
+        path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"PYTHONPATH": path}
+        try:
+            log.parent.mkdir(exist_ok=True)
+            with log.open("ab") as output:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "snakemake", *events, *words],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                    pass_fds=[write], start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise UserError(f"{log}: cannot be written: {error.strerror}") from None
+        os.close(write)
+        self._events: SimpleQueue[progress.Event | None] = SimpleQueue()
+        Thread(target=self._read, args=(read,), daemon=True).start()
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    self._events.put(progress.Event.model_validate_json(line))
+        finally:
+            self._events.put(None)
+
+    def follow(self, line: progress.Line) -> tuple[progress.Run, int]:
+        """Show what happens until Snakemake ends; what has happened, and the exit status."""
+        run = progress.Run()
+        try:
+            while self._next(run, line):
+                pass
+        except Exception:  # a fault of ours must not leave Snakemake running unseen
+            self.stop(line)
+            raise
+        status = self.process.wait()
+        line.clear()
+        return run, status if status >= 0 else 128 - status
+
+    def _next(self, run: progress.Run, line: progress.Line) -> bool:
+        """Take the next event, or look at the progress where there is none for a moment; False at the end."""
+        try:
+            event = self._events.get(timeout=TICK)
+            if event is None:
+                return False
+            run.take(event)
+            if event.event == "job_info":
+                line.begin(run, run.running[event.jobid])
+        except Empty:
+            line.refresh(run)
+        except KeyboardInterrupt:
+            self.stop(line)
+        return True
+
+    def stop(self, line: progress.Line) -> None:
+        """Have Snakemake begin nothing more, and its jobs end: trainings save their state, but not the second time."""
+        self.stopped = True
+        line.say("stopping: trainings save their state; Ctrl-C again ends them at once")
+        self.process.send_signal(signal.SIGINT)
+        with suppress(psutil.Error):  # it has ended meanwhile
+            for stage in stage_processes(psutil.Process(self.process.pid)):
+                stage.send_signal(signal.SIGINT)
+
+
+def stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
+    """The processes of Tandem's commands below a process, without theirs: ranks are stopped by their launcher."""
+    for child in process.children():
+        words = child.cmdline()
+        if ("-m", "tandem") in pairwise(words):
+            yield child
+        else:
+            yield from stage_processes(child)
+
+
 def print_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     """Print the table with the most systems that the targets have made, and its answer; without one the targets."""
-    wanted = set(targets) or {"all"}
-    page = Path(plan.views, "report.html") if wanted & {"all", "report"} else None
-    papers = plan.tables.papers | {name: [table] for name, table in plan.tables.targets.items()}
-    names = plan.tables.requested() if page else [name for target in targets for name in papers.get(target, ())]
-    if not (made := [name for name in names if name in plan.tables]):
+    page = Path(plan.views, "report.html") if not targets or {"all", "report"} & set(targets) else None
+    known = progress.tables_of_targets(plan)
+    names = plan.tables.requested() if page else [name for target in targets for name in known.get(target, ())]
+    if not (names := [name for name in names if name in plan.tables]):
         print(f"done: {' '.join(targets) or page}")
         return
-    files = map(Path, plan.tables.files(*made))
-    tables = [(read_table(file.with_suffix(".json")), file) for file in files]
+    tables = [(read_table(file.with_suffix(".json")), file) for file in map(Path, plan.tables.files(*names))]
     table, file = max(tables, key=lambda pair: sum(row.cells[0].value is not None for row in pair[0].rows))
     print(aligned(table_grid(table, terminal=True)), end="\n\n")
     print("\n".join(answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
@@ -150,23 +242,23 @@ def print_answer(plan: FullPlan, targets: Sequence[str]) -> None:
 
 def answer_lines(table: Table, page: Path) -> list[str]:
     """Five lines: the best system, by how much it is better than the reference, p, what hurt, and the page."""
-    best, gain, p = table.best, "–", "–"
-    if best is None:
+    if (best := table.best) is None:
         return [f"report  {page}"]
+    gain = p = "–"
     if best.gain is not None:
-        gain, p = f"{formats.signed(best.gain, 1)} over {best.over}", formats.probability(best.p)
-        p += "" if best.p is not None and best.p < formats.LEVEL else ": not significant"
-    worse = formats.hurt(table)
+        gain, p = f"{signed(best.gain, 1)} over {best.over}", probability(best.p)
+        p += "" if best.p is not None and best.p < LEVEL else ": not significant"
+    worse = hurt(table)
     return [
-        f"best    {best.system}: {best.measure} {formats.number(best.value, 1)}",
+        f"best    {best.system}: {best.measure} {number(best.value, 1)}",
         f"gain    {gain}",
         f"p       {p}",
-        f"hurt    {formats.losses(worse) if worse else 'nothing, significantly'}",
+        f"hurt    {losses(worse) if worse else 'nothing, significantly'}",
         f"report  {page}",
     ]
 
 
-def failure_lines(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]:
+def failure_lines(run: progress.Run, stages: Stages, log: Path, unlock: str) -> list[str]:
     """Why a run failed; the last line begins with `tandem` and says what to mend.
 
     Args:
@@ -175,34 +267,23 @@ def failure_lines(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]
     """
     lines = [f"Snakemake's output: {log}"]
     for job in run.failed.values():
-        lines += [f"{describe(job, stages)} failed; its log: {', '.join(job.log) or log}", _why_job(job, run, stages)]
+        what = progress.describe(job, stages)
+        lines += [f"{what} failed; its log: {', '.join(job.log) or log}", _why_job(job, run, f"tandem run: {what}")]
     if run.failed:
         return lines
     if any(error.exception == "LockException" for error in run.errors):
         problem = f"{Path.cwd()} is locked by another run, or by one that was killed"
         return [*lines, f"tandem run: {problem}; if none is running: {unlock}"]
-    return [*lines, f"tandem run: {_why_snakemake(run, log)}"]
+    return [*lines, f"tandem run: {progress.snakemake_words(run, log)}"]
 
 
-def _why_job(job: Job, run: Run, stages: Stages) -> str:
+def _why_job(job: progress.Job, run: progress.Run, what: str) -> str:
     """The `tandem …:` line at the end of a job's log, or its last words."""
-    if own := stage_words([Path(path) for path in job.log]):
+    if own := progress.stage_words(job.log):
         return own
-    what = f"tandem run: {describe(job, stages)}"
     statuses = [int(status) for error in run.errors for status in re.findall(r"exit status (\d+)", error.message)]
     if KILLED in statuses:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
     status = f" with status {statuses[-1]}" if statuses else ""
-    words = [line for path in job.log for line in read_lines(Path(path))]
-    return f"{what} ended{status}; its last words: {shortened(words[-1], LONGEST) if words else 'none'}"
-
-
-def _why_snakemake(run: Run, log: Path) -> str:
-    """Snakemake's own error in one line, without its place in the Snakefile."""
-    if messages := [error.message for error in run.errors if error.message.strip()]:
-        lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
-        first, *rest = [line for line in lines if not line.startswith("File ")] or lines
-        words = rest if rest and first.endswith(":") else [first, *rest]
-    else:  # it did not come as far as its logger
-        words = read_lines(log)[-1:] or ["Snakemake ended without a word"]
-    return shortened(" ".join(words), LONGEST)
+    words = progress.read_lines(*job.log)
+    return f"{what} ended{status}; its last words: {shortened(words[-1], progress.LONGEST) if words else 'none'}"

@@ -1,32 +1,28 @@
-"""Snakemake as a process of its own, and how far it is: the time left by estimates and pace, and a line that shows it.
+"""How far a run of Snakemake is: its reports about jobs, the time left by estimates and pace, and a line that shows it.
 
-Its output goes to a file, its events to `tandem run`; Ctrl-C stops its jobs.
+Also what a failed stage or Snakemake itself says of a failure.
 """
 
-import os
+import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from statistics import fmean
-from threading import Thread
 
-import psutil
+from pydantic import BaseModel, ValidationError
 
 from tandem import ROOT
-from tandem.cluster.progress import duration, say
-from tandem.errors import UserError
+from tandem.cluster.progress import ProgressRecord, duration, progress_path, say
+from tandem.errors import UserError, shortened
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import new_setting, stage_cost
-from tandem.extras.operations.configurations import stages_of_all
+from tandem.extras.operations.targets import stages_of_all
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.events import Event, Job, Run, kind_of_rule
 from tandem.plan.graph import Stage, Stages, upstream_first
 from tandem.store.lineage import stage_name
 
@@ -34,6 +30,7 @@ SHORT = 3.0  # seconds of a job without an estimate: its process starts, and a m
 PRIOR = 30.0  # seconds of estimated work after which the pace so far counts as much as the estimate
 ALMOST = 0.95  # the most that a job without a progress file is taken to have done
 COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the collection is
+KINDS_OF_RULES = {"train": "model", "encode": "embeddings"}  # rules whose name is not that of a kind of stage
 DOES = {
     "dataset": "reading", "encoder": "loading", "tokens": "tokenizing", "lucene": "indexing", "bm25": "searching",
     "bm25s": "indexing", "term_weights": "encoding", "retrieve_sparse": "searching", "impacts": "indexing",
@@ -46,18 +43,113 @@ DOES = {
     "vocabulary": "learning a vocabulary for", "table": "writing", "report": "writing the",
 }  # fmt: skip
 MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
-TICK = 1.0  # seconds between two looks at the progress of the running jobs
+LONGEST = 600  # characters of Snakemake's own words
+TRACEBACK = "Traceback (most recent call last)"
+OWN = re.compile(r"tandem [\w-]+: ")
+FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)  # Snakemake's words about a job that has failed
+
+
+class Event(BaseModel):
+    """A line of the logger plugin: the kind of event, and the fields that this kind has."""
+
+    event: str
+    dryrun: bool = False
+    stats: dict[str, int] = {}  # rule → number of jobs, and `total`
+    jobid: int = -1
+    job_id: int = -1
+    rule_name: str = ""
+    wildcards: dict[str, str] = {}
+    output: list[str] = []
+    log: list[str] = []
+    done: int = 0
+    total: int = 0
+    exception: str | None = None
+    message: str = ""
+
+
+@dataclass
+class Job:
+    """A job that has begun: its rule and files, and when it began, by the monotonic clock."""
+
+    rule: str
+    wildcards: dict[str, str]
+    output: list[str]
+    log: list[str]
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def stage(self) -> tuple[str, str]:
+        """(kind, key) of the stage that it makes, or a shard of; empty words for a table or the report."""
+        return self.wildcards.get("kind", ""), self.wildcards.get("key", "")
+
+    def share(self) -> float | None:
+        """Which share of its work is done, by the progress file that it keeps; None without one."""
+        try:
+            text = progress_path(Path(self.output[0])).read_text(encoding="utf-8")
+            record = ProgressRecord.model_validate_json(text)
+        except (OSError, ValidationError, IndexError):
+            return None
+        return min(1.0, record.done / record.total) if record.total and record.done is not None else None
+
+
+class Run:
+    """A run of Snakemake, as far as it has been reported.
+
+    Attributes:
+        counts: rule → number of its jobs.
+        running, finished, failed: jobs by Snakemake's number; one that is tried again has not failed.
+        errors: Snakemake's own.
+        executes: whether it makes anything; not in a dry run, nor with flags like `--unlock`.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.done = 0
+        self.running: dict[int, Job] = {}
+        self.finished: dict[int, Job] = {}
+        self.failed: dict[int, Job] = {}
+        self.errors: list[Event] = []
+        self.executes = False
+
+    @property
+    def total(self) -> int:
+        """The number of jobs."""
+        return self.counts.total()
+
+    def take(self, event: Event) -> None:
+        """Note an event."""
+        match event.event:
+            case "run_info":
+                self.counts = Counter({rule: count for rule, count in event.stats.items() if rule != "total"})
+            case "workflow_started":
+                self.executes = not event.dryrun
+            case "job_info":
+                self.failed.pop(event.jobid, None)
+                self.running[event.jobid] = Job(event.rule_name, event.wildcards, event.output, event.log)
+            case "job_finished" if event.job_id in self.running:
+                self.finished[event.job_id] = self.running.pop(event.job_id)
+            case "job_error" if event.jobid in self.running:
+                self.failed[event.jobid] = self.running.pop(event.jobid)
+            case "progress":
+                self.done = event.done
+            case "error":
+                self.errors.append(event)
 
 
 def requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
     """The stages that targets may need: of tables those behind them, of other targets all that are planned."""
     if set(targets) <= {"all", "report"}:
         return stages_of_all(plan)
-    tables = plan.tables.papers | {name: [table] for name, table in plan.tables.targets.items()}
+    tables = tables_of_targets(plan)
     if not all(target in tables for target in targets):
         return list(plan.stages.values())
     named = (table for target in targets for table in tables[target])
     return upstream_first(stage for table in named for _, stage in plan.tables.get(table, ()))
+
+
+def tables_of_targets(plan: FullPlan) -> dict[str, list[str]]:
+    """The tables of each target that names a paper or a table."""
+    return plan.tables.papers | {name: [table] for name, table in plan.tables.targets.items()}
 
 
 class Forecast:
@@ -84,7 +176,7 @@ class Forecast:
         running = [(self._expected(job), job) for job in run.running.values()]
         done = finished + sum(seconds * self._share(job, seconds, now) for seconds, job in running)
         begun = Counter(job.rule for jobs in (run.finished, run.running) for job in jobs.values())
-        waiting = sum(count * self._mean(kind_of_rule(rule)) for rule, count in (run.counts - begun).items())
+        waiting = sum(count * self._mean(rule) for rule, count in (run.counts - begun).items())
         whole = finished + sum(seconds for seconds, _ in running) + waiting
         pace = (now - self.began + PRIOR) / (done + PRIOR)
         return done / whole, (whole - done) * pace
@@ -100,12 +192,14 @@ class Forecast:
             except UserError:
                 self.known = False
 
-    def _mean(self, kind: str) -> float:
-        values = [seconds for (of, _), seconds in self.seconds.items() if of == kind]
-        return fmean(values) if values else SHORT
+    def _mean(self, rule: str) -> float:
+        """Seconds of the mean stage that a rule's jobs make or share."""
+        name = rule.removesuffix("_shard")
+        own = KINDS_OF_RULES.get(name, name)
+        return fmean([seconds for (kind, _), seconds in self.seconds.items() if kind == own] or [SHORT])
 
     def _expected(self, job: Job) -> float:
-        return self.seconds.get(job.stage, self._mean(kind_of_rule(job.rule)))
+        return self.seconds.get(job.stage, self._mean(job.rule))
 
     def _share(self, job: Job, seconds: float, now: float) -> float:
         share = job.share()
@@ -115,11 +209,11 @@ class Forecast:
 def describe(job: Job, stages: Stages) -> str:
     """What a job does, in words: `training cross-encoder ce_deneg`."""
     kind, key = job.stage
+    does = DOES.get(kind or job.rule, (kind or job.rule).replace("_", " "))
     if not kind:
-        words = (DOES.get(job.rule, job.rule.replace("_", " ")), *job.wildcards.values())
-        return " ".join([*words, *(["report"] if job.rule == "report" else [])])
+        return " ".join([does, *job.wildcards.values(), *(["report"] if job.rule == "report" else [])])
     objective = stages[kind, key].values.get("objective") if (kind, key) in stages else None
-    return " ".join(filter(None, (DOES.get(kind, kind.replace("_", " ")), MODELS.get(str(objective)), stage_name(key))))
+    return " ".join(filter(None, (does, MODELS.get(str(objective)), stage_name(key))))
 
 
 def about(seconds: float) -> str:
@@ -137,8 +231,8 @@ class Line:
     def text(self, run: Run, job: Job) -> str:
         """`training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
         others = len(run.running) - 1
-        parts = [describe(job, self.stages) + (f" and {others} more" if others > 0 else "")]
-        parts.append(f"stage {min(run.done + 1, run.total)} of {run.total}")
+        what = describe(job, self.stages) + (f" and {others} more" if others > 0 else "")
+        parts = [what, f"stage {min(run.done + 1, run.total)} of {run.total}"]
         if forecast := self.forecast(run):
             share, left = forecast
             parts += [f"{share:.0%}".replace("%", " %"), f"about {about(left)} left"]
@@ -168,92 +262,34 @@ class Line:
         say(text)
 
 
-class Snakemake:
-    """A run of Snakemake on this checkout's Snakefile.
-
-    It has a session of its own, so that Ctrl-C reaches `tandem run` alone: were the pipes that write a stage's log
-    ended with it, the stage could not say that it has saved its state.
-
-    Args:
-        words: of its command line: targets first.
-        log: the file that its output goes to, and that of its jobs.
-    Raises:
-        UserError: the log cannot be written.
-    """
-
-    def __init__(self, words: list[str], log: Path) -> None:
-        self.stopped = False
-        read, write = os.pipe()
-        events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
-        path = [str(ROOT / "workflow"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
-        try:
-            log.parent.mkdir(exist_ok=True)
-            with log.open("ab") as output:
-                self.process = subprocess.Popen(
-                    [sys.executable, "-m", "snakemake", *events, *words],
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
-                    pass_fds=[write], start_new_session=True,
-                )  # fmt: skip
-        except OSError as error:
-            raise UserError(f"{log}: cannot be written: {error.strerror}") from None
-        os.close(write)
-        self._events: SimpleQueue[Event | None] = SimpleQueue()
-        Thread(target=self._read, args=(read,), daemon=True).start()
-
-    def _read(self, descriptor: int) -> None:
-        try:
-            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    self._events.put(Event.model_validate_json(line))
-        finally:
-            self._events.put(None)
-
-    def follow(self, line: Line) -> tuple[Run, int]:
-        """Show what happens until Snakemake ends; what has happened, and the exit status."""
-        run = Run()
-        try:
-            while self._next(run, line):
-                pass
-        except Exception:  # a fault of ours must not leave Snakemake running unseen
-            self.stop(line)
-            raise
-        status = self.process.wait()
-        line.clear()
-        return run, status if status >= 0 else 128 - status
-
-    def _next(self, run: Run, line: Line) -> bool:
-        """Take the next event, or look at the progress where there is none for a moment; False at the end."""
-        try:
-            event = self._events.get(timeout=TICK)
-            if event is None:
-                return False
-            run.take(event)
-            if event.event == "job_info":
-                line.begin(run, run.running[event.jobid])
-        except Empty:
-            line.refresh(run)
-        except KeyboardInterrupt:
-            self.stop(line)
-        return True
-
-    def stop(self, line: Line) -> None:
-        """Have Snakemake begin nothing more, and its jobs end: trainings save their state, but not the second time."""
-        self.stopped = True
-        line.say("stopping: trainings save their state; Ctrl-C again ends them at once")
-        self.process.send_signal(signal.SIGINT)
-        try:
-            for stage in stage_processes(psutil.Process(self.process.pid)):
-                stage.send_signal(signal.SIGINT)
-        except psutil.Error:  # it has ended meanwhile
-            return
+def stage_words(logs: Iterable[str]) -> str:
+    """A stage's last `tandem …:` line and what follows; empty where it said none, or fell over after it."""
+    words = read_lines(*logs)
+    own = max((at for at, line in enumerate(words) if OWN.match(line)), default=len(words))
+    return "" if any(line.startswith(TRACEBACK) for line in words[own:]) else "\n".join(words[own:])
 
 
-def stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
-    """The processes of Tandem's commands below a process, without theirs: ranks are stopped by their launcher."""
-    for child in process.children():
-        words = child.cmdline()
-        if ("-m", "tandem") in pairwise(words):
-            yield child
-        else:
-            yield from stage_processes(child)
+def words_of_failed_stages(logs: Iterable[str]) -> str:
+    """What the stages said that failed, by Snakemake's own logs of a run; empty where they said nothing."""
+    named = dict.fromkeys(FAILED.findall("\n".join(read_lines(*logs))))
+    return "\n".join(filter(None, (stage_words(paths.split(", ")) for paths in named)))
+
+
+def read_lines(*logs: str | Path) -> list[str]:
+    """The lines of logs that are not blank; none of one that cannot be read."""
+    lines = list[str]()
+    for path in logs:
+        with suppress(OSError):
+            lines += Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    return [line for line in lines if line.strip()]
+
+
+def snakemake_words(run: Run, log: Path) -> str:
+    """Snakemake's own error in one line, without its place in the Snakefile."""
+    if messages := [error.message for error in run.errors if error.message.strip()]:
+        lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
+        first, *rest = [line for line in lines if not line.startswith("File ")] or lines
+        words = rest if rest and first.endswith(":") else [first, *rest]
+    else:  # it did not come as far as its logger
+        words = read_lines(log)[-1:] or ["Snakemake ended without a word"]
+    return shortened(" ".join(words), LONGEST)

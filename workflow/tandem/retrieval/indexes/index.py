@@ -4,9 +4,9 @@ Shards fill whole parts, the stage those still missing, and merges inverted list
 changes no byte, and a killed build continues after its last finished part. No torch here, as in `retrieve`.
 """
 
-import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import faiss
 import numpy as np
 from faiss.contrib.ondisk import merge_ondisk
 
-from tandem.cluster.parts import Pieces, origin, spans
 from tandem.cluster.progress import Progress, say
+from tandem.cluster.work import Pieces, origin, spans
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
@@ -24,7 +24,7 @@ from tandem.retrieval.indexes.threads import PIECE, Nearest, Threads, alone, cen
 from tandem.retrieval.indexes.types import LEAST, SIGNS, check, factory, sample_size, sized, uses
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
-from tandem.store.files import write_json
+from tandem.store.files import link, write_json
 from tandem.store.job import Job, plain, writing
 
 TRAINED, PARTS = "trained.faiss", "work"
@@ -122,23 +122,6 @@ def _train_transform(transform: Any, vectors: Floats) -> None:
     transform.pq = None
 
 
-def merge(trained: Path, parts: Sequence[Path], folder: Path) -> None:
-    """Write one index of all parts: `index.faiss`, and its lists one after the other in `lists.ivfdata`.
-
-    The parts' lists are mapped, not loaded: memory does not grow with the corpus.
-    """
-    index = faiss.read_index(str(trained))
-    merge_ondisk(index, [str(part) for part in parts], str(folder / LISTS))
-    lists: Any = faiss.downcast_InvertedLists(chain(index)[1].invlists)
-    lists.filename = LISTS  # whatever this folder is called later
-    faiss.write_index(index, str(folder / INDEX))
-
-
-def part_name(number: int) -> str:
-    """The file of a part."""
-    return f"part-{number:05d}.faiss"
-
-
 class Build:
     """An index that is being built; a `UserError` where parameters do not fit the vectors, or FAISS lacks it."""
 
@@ -150,7 +133,7 @@ class Build:
         check(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
         self.index = empty(self.params, dimension)
         self.factory = factory(self.params, dimension)
-        self.parts = spans(rows, self.params.part)
+        self.parts = {f"part-{n:05d}.faiss": part for n, part in enumerate(spans(rows, self.params.part))}
         self.pieces = Pieces(job.out / PARTS, origin(job, job.inputs["passages"].manifest.checksums))
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))
@@ -159,8 +142,7 @@ class Build:
         """Compare the blocks of rows with their manifest before they are read, each once; a `UserError` names one."""
         size = self.passages.size
         blocks = self.unchecked & set(range(rows.start // size, -(-rows.stop // size)))
-        for _ in self.threads.map(lambda block: check_files(self.passages.artifact, [block_name(block)]), blocks):
-            pass
+        list(self.threads.map(lambda block: check_files(self.passages.artifact, [block_name(block)]), blocks))
         self.unchecked -= blocks
 
     def train(self) -> None:
@@ -178,17 +160,17 @@ class Build:
                 train(self.index, vectors, self.params.seed, self.threads, self.gpu)
         self.save(TRAINED, self.index)
 
-    def fill(self, numbers: Iterable[int]) -> None:
+    def fill(self, names: Iterable[str]) -> None:
         """Fill those of the parts that are missing."""
-        missing = [number for number in numbers if not self.pieces.facts(part_name(number))]
-        total = sum(len(self.parts[number]) for number in missing)
+        missing = {name: self.parts[name] for name in names if not self.pieces.facts(name)}
+        total = sum(map(len, missing.values()))
         with Progress(f"index {self.job.key}", total, "vectors", quiet=not missing) as progress:
-            for number in missing:
-                self.verify(self.parts[number])
+            for name, rows in missing.items():
+                self.verify(rows)
                 index = faiss.read_index(str(self.pieces.folder / TRAINED))
                 with explained(f"index: FAISS cannot build {self.factory}"):
-                    self._add(index, self.parts[number], progress)
-                self.save(part_name(number), index)
+                    self._add(index, rows, progress)
+                self.save(name, index)
 
     def _add(self, index: Any, rows: range, progress: Progress) -> None:
         """Add passages in the order of their rows.
@@ -220,16 +202,23 @@ class Build:
         self.pieces.write(name, lambda path: faiss.write_index(index, str(path)))
 
     def finish(self, folder: Path) -> None:
-        """Put the parts together in a folder: one index where lists can be merged, else one a part; and `meta.json`."""
-        parts = [self.pieces.folder / part_name(number) for number in range(len(self.parts))]
+        """Put the parts together in a folder: one index where lists can be merged, else one a part; and `meta.json`.
+
+        Parts' lists are mapped, not loaded, and merged into `lists.ivfdata`: memory does not grow with the corpus.
+        """
+        parts = [self.pieces.folder / name for name in self.parts]
         firsts = {INDEX: 0}
         if is_merged(self.index):
-            merge(self.pieces.folder / TRAINED, parts, folder)
+            index = faiss.read_index(str(self.pieces.folder / TRAINED))
+            merge_ondisk(index, list(map(str, parts)), str(folder / LISTS))
+            lists: Any = faiss.downcast_InvertedLists(chain(index)[1].invlists)
+            lists.filename = LISTS  # whatever this folder is called later
+            faiss.write_index(index, str(folder / INDEX))
         else:
-            names = [INDEX] if len(parts) == 1 else [path.name for path in parts]
-            firsts = {name: rows.start for name, rows in zip(names, self.parts, strict=True)}
+            names = [INDEX] if len(parts) == 1 else list(self.parts)
+            firsts = {name: rows.start for name, rows in zip(names, self.parts.values(), strict=True)}
             for name, path in zip(names, parts, strict=True):
-                _link(path, folder / name)
+                link(path, folder / name)  # so that a kill at any time does not lose a finished part
         meta = {
             "rows": self.passages.rows,
             "dimension": self.passages.dimension,
@@ -241,38 +230,33 @@ class Build:
         write_json(folder / "meta.json", meta)
 
 
-def _link(path: Path, to: Path) -> None:
-    """Give a finished part a second name in the draft, so that a kill at any time does not lose it."""
-    try:
-        os.link(path, to)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(path, to)
+@contextmanager
+def trained(job: Job[IndexParams]) -> Iterator[Build]:
+    """The index of a job, trained; it computes within the context."""
+    with alone(job.execution.workers) as threads:
+        build = Build(job, threads)
+        build.train()
+        yield build
 
 
 def train_shard(job: Job[IndexParams]) -> dict[str, object]:
     """Train the index before its shards fill it."""
-    with alone(job.execution.workers) as threads:
-        build = Build(job, threads)
-        build.train()
-    return {"trained": build.pieces.origin}
+    with trained(job) as build:
+        return {"trained": build.pieces.origin}
 
 
 def run_shard(job: Job[IndexParams]) -> dict[str, object]:
     """Fill every n-th part, beginning with this shard's number."""
-    with alone(job.execution.workers) as threads:
-        build = Build(job, threads)
-        numbers = range(job.execution.shard or 0, len(build.parts), job.execution.shards)
-        build.train()
-        build.fill(numbers)
-    return {"parts": list(numbers)}
+    with trained(job) as build:
+        numbers = range(len(build.parts))[job.execution.shard or 0 :: job.execution.shards]
+        build.fill([*build.parts][number] for number in numbers)
+        return {"parts": list(numbers)}
 
 
 def run(job: Job[IndexParams]) -> None:
     """Train, fill what no shard has filled, put the parts together and write the manifest."""
-    with alone(job.execution.workers) as threads:
-        build = Build(job, threads)
-        build.train()
-        build.fill(range(len(build.parts)))
+    with trained(job) as build:
+        build.fill(build.parts)
         with writing(job) as draft:
             build.finish(draft.folder)
             size, rows = sum(path.stat().st_size for path in draft.folder.iterdir()), build.passages.rows

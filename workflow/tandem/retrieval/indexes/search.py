@@ -1,27 +1,44 @@
-"""Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do."""
+"""Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do.
+
+Stages `ann`, a run through an index with its recall, and `tradeoffs`, several indexes compared. Latency is of one query
+at a time by one thread, throughput of all queries by all threads: times differ every time. No torch here.
+"""
 
 import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 import faiss
 import numpy as np
 
-from tandem.cluster.progress import say
-from tandem.data.columns import Floats
-from tandem.data.rows import Rows
+from tandem.cluster.progress import Progress, say
+from tandem.config.indexes import TradeoffSweep
+from tandem.data.columns import Floats, RankedRows
+from tandem.data.rows import Order, Rows
+from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.retrieval import maxsim
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import CHUNK, Array, Best, pack, pair_scores
+from tandem.retrieval.exact import CHUNK, Array, Best, measured, pack, pair_scores, recall, spaced
+from tandem.retrieval.faiss_search import exact_best
 from tandem.retrieval.indexes.index import LISTS, chain
-from tandem.retrieval.indexes.threads import MOST, NONE, Threads, on_gpus
+from tandem.retrieval.indexes.threads import MOST, NONE, Threads, alone, lease_gpus, on_gpus
+from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
+from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.artifact import Artifact
+from tandem.store.files import csv_text, write_text
+from tandem.store.job import Job, writing
 
+GROUP = 1024  # queries searched and rescored together
 BATCH = 32  # queries of one call; FAISS's last bits depend on it
 TOGETHER = 2048  # pairs that a thread scores at a time
 # Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
 LISTED, MAPPED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY, faiss.IO_FLAG_MMAP_IFC
 
 Hits = tuple[Floats, Rows]  # scores and rows
+Line = dict[str, str | float | None]
 
 
 class Index:
@@ -44,7 +61,10 @@ class Index:
             say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
             self.gpu = NONE
         for index in indexes:
-            _no_prefetch(chain(index)[1])
+            stored: Any = getattr(chain(index)[1], "invlists", None)
+            stored = None if stored is None else faiss.downcast_InvertedLists(stored)
+            if isinstance(stored, faiss.OnDiskInvertedLists):
+                stored.prefetch_nthread = 0  # read as they are searched: further threads would cost each call anew
         self.parts = [on_gpus(index, self.gpu) for index in indexes]
         self.sizes = [int(index.ntotal) for index in indexes]
 
@@ -91,13 +111,6 @@ class Index:
         return scores, np.where(rows < 0, -1, rows + first)
 
 
-def _no_prefetch(inner: Any) -> None:
-    """Let lists on disk be read as they are searched: prefetching by further threads costs each call anew."""
-    lists: Any = getattr(inner, "invlists", None)
-    if lists is not None and isinstance(lists := faiss.downcast_InvertedLists(lists), faiss.OnDiskInvertedLists):
-        lists.prefetch_nthread = 0
-
-
 class Searcher:
     """Search through an index of `passages`, whose ids have the alphabetical `ranks`.
 
@@ -113,28 +126,29 @@ class Searcher:
         depth = min(depth, self.index.rows)
         k = min(depth * self.factor, self.index.rows)
         if self.index.gpu != NONE and k > MOST:
-            raise UserError(
-                f"ann: {k} passages per query are requested of a GPU, which gives {MOST}; lower rescore_factor"
-            )
+            problem = f"{k} passages per query are requested of a GPU, which gives {MOST}"
+            raise UserError(f"ann: {problem}; lower rescore_factor")
         scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), k)
         best = Best(len(queries), depth)
-        best.add(slice(0, len(queries)), self._exact_keys(queries, rows) if self.rescore else self._keys(scores, rows))
+        if self.rescore:
+            keys = self._exact_keys(queries, rows)
+        else:
+            scaled = np.where(rows < 0, np.float32(0), scores) / np.float32(self.passages.temperature)
+            keys = np.where(rows < 0, np.uint64(0), pack(scaled, self.ranks[rows]))
+        best.add(slice(0, len(queries)), keys)
         return best
 
-    def _keys(self, scores: Floats, rows: Rows) -> Array:
-        """The index's scores as packed candidates of `Best`; 0 for row -1. All of shape (queries, k)."""
-        scaled = np.where(rows < 0, np.float32(0), scores) / np.float32(self.passages.temperature)
-        return np.where(rows < 0, np.uint64(0), pack(scaled, self.ranks[rows]))
-
     def _exact_keys(self, queries: Array, rows: Rows) -> Array:
-        """The same with exact scores; vectors are read in the order of their rows, and threads share the pairs."""
+        """Exact scores as packed candidates of `Best`, 0 for row -1, of rows' shape, (queries, k).
+
+        Vectors are read in the order of their rows, and threads share the pairs.
+        """
         flat, exact, width = rows.ravel(), queries.astype(np.float64), rows.shape[1]
         keys = np.zeros(len(flat), np.uint64)
         order = np.argsort(flat, kind="stable")
         order = order[np.searchsorted(flat[order], 0) :]
 
         def score(first: int) -> None:
-            """Exact scores of the pairs that stand in `order` from here on."""
             together = order[first : first + TOGETHER]
             vectors = self.passages.at(flat[together])
             for start in range(0, len(together), CHUNK):
@@ -143,6 +157,95 @@ class Searcher:
                 keys[pairs] = pack(scores, self.ranks[flat[pairs]])
 
         run = self.index.threads.map if len(order) > TOGETHER else map  # handing over costs more than a few pairs
-        for _ in run(score, range(0, len(order), TOGETHER)):
-            pass
+        list(run(score, range(0, len(order), TOGETHER)))
         return keys.reshape(rows.shape)
+
+
+def search(job: Job[AnnParams], searcher: Searcher, queries: Embeddings, order: Order) -> Iterator[RankedRows]:
+    """(the query's row, its passages' rows, their scores) of each query, a bounded group of queries at a time."""
+    rows = embedded_rows(job, queries)
+    with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
+        for first in range(0, queries.rows, GROUP):
+            group = queries.take(first, first + GROUP)
+            yield from lists(searcher.best(group, job.params.depth), rows[first : first + GROUP], order)
+            progress.add(len(group))
+
+
+def run(job: Job[AnnParams]) -> None:
+    """Search and write the run, and its recall at 10, 100 and the depth as far as it goes."""
+    params, depth = job.params, job.params.depth
+    passages, queries = open_embeddings(job, Embeddings)
+    gpu = lease_gpus(job)
+    order = Order(job.inputs["dataset"])
+    with alone(job.execution.workers) as threads, writing(job) as draft:
+        index = Index(job.inputs["index"], threads, gpu)
+        index.tune(params.nprobe, params.ef_search)
+        searcher = Searcher(index, passages, order.ranks, params.rescore, params.rescore_factor)
+        lines = write_rows(job, draft, search(job, searcher, queries, order), order)
+        draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
+        if params.recall_queries:
+            sample = queries.at(spaced(queries.rows, params.recall_queries))
+            ours = searcher.best(sample, depth).ranks()
+            exact = exact_best(passages, sample, order.ranks, depth, threads).ranks()
+            ks = sorted({min(10, depth), min(100, depth), depth})
+            draft.facts["recall"] = {str(k): round(recall(ours, exact, k), 4) for k in ks}
+            draft.facts["recall_queries"] = len(sample)
+
+
+def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
+    """(nprobe, ef_search, rescore) of an index: lists or candidates where it has any, without and with exact scores."""
+    within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
+    nprobe: list[int] | list[None] = within if index.lists else [None]
+    ef_search: tuple[int, ...] | list[None] = sweep.ef_search if index.is_graph else [None]
+    return product(nprobe, ef_search, sweep.rescore)
+
+
+def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """What `measured` says of a search, by `best(queries, depth)`, for some queries down to the largest k."""
+    search = partial(searcher.best, depth=max(ks))
+    together = partial(search, queries)
+    return measured(together().ranks(), exact, ks, lambda at: search(queries[at : at + 1]), together, repeats)
+
+
+def open_searches(job: Job[TradeoffsParams], threads: Threads) -> tuple[Array, list[Array], Callable[..., Any]]:
+    """What `run_tradeoffs` compares, of single vectors or late interaction, for a sample of queries.
+
+    Returns:
+        The queries, vectors or numbers; each one's passages by exact search, best first; and a function from an
+        `Index`, and whether exact scores decide, to a search through it.
+    """
+    params, depth, factor = job.params, max(job.params.k), job.params.sweep.rescore_factor
+    if maxsim.OFFSETS in job.inputs["passages"].manifest.files:
+        search = maxsim.open_search(job)
+        numbers = spaced(len(search.counts), params.queries)
+
+        def through(index: Index, rescore: bool) -> maxsim.Searcher:
+            if not rescore and index.gpu != NONE:
+                raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
+            return maxsim.Searcher(search, index, factor, None if rescore else index.decode)
+
+        return numbers, search.best(numbers, depth).ranks(), through
+    passages, embedded = open_embeddings(job, Embeddings)
+    ranks, queries = Order(job.inputs["dataset"]).ranks, embedded.at(spaced(embedded.rows, params.queries))
+    exact = exact_best(passages, queries, ranks, depth, threads).ranks()
+    return queries, exact, lambda index, rescore: Searcher(index, passages, ranks, rescore, factor)
+
+
+def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
+    """Measure every setting of every index and write `tradeoffs.csv`."""
+    params, sweep, lines = job.params, job.params.sweep, list[Line]()
+    gpu = lease_gpus(job)
+    indexes = list(zip(params.indexes, job.many("index"), strict=True))
+    with alone(job.execution.workers) as threads, writing(job) as draft:
+        queries, exact, through = open_searches(job, threads)
+        with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
+            for name, artifact in indexes:
+                index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
+                for nprobe, ef_search, rescore in settings(index, sweep):
+                    index.tune(nprobe, ef_search)
+                    line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
+                    line |= measure(through(index, rescore), queries, exact, params.k, params.repeats)
+                    lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
+                progress.add(1)
+        write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))
+        draft.facts |= {"lines": len(lines), "threads": threads.workers}

@@ -1,4 +1,4 @@
-"""Threads and GPUs on which FAISS computes the same bits, whatever their number, and k-means on them.
+"""Threads and GPUs on which FAISS computes the same bits, whatever their number, and k-means on them: stage `topics`.
 
 FAISS's last bits depend on how many OpenMP threads share a call. Here every call has one thread, and calls of a fixed
 size run side by side. On GPUs (faiss-gpu) `execution.index_gpu` decides how several share an index.
@@ -14,12 +14,16 @@ from typing import Any, TypeVar
 
 import faiss
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from tandem.cluster.leases import lease
+from tandem.cluster.scheduler import lease
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
-from tandem.store.job import Job
+from tandem.retrieval.embeddings import Embeddings
+from tandem.stages.negatives import TopicsParams
+from tandem.store.job import Job, writing
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -83,10 +87,8 @@ def lease_gpus(job: Job[Any]) -> str:
     if mode != NONE:
         lease(job.execution.devices, job.kind)
         if not faiss.get_num_gpus():
-            raise UserError(
-                f"execution.index_gpu is {mode}, but FAISS {faiss.__version__} has no GPU here; "
-                "install faiss-gpu (envs/setup.sh), or set it to none"
-            )
+            problem = f"execution.index_gpu is {mode}, but FAISS {faiss.__version__} has no GPU here"
+            raise UserError(f"{problem}; install faiss-gpu (envs/setup.sh), or set it to none")
     return mode
 
 
@@ -116,7 +118,7 @@ class Nearest:
             return np.ascontiguousarray(self.index.search(vectors, 1)[1][:, 0])
 
 
-def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = "none") -> Floats:
+def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE) -> Floats:
     """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
 
     Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
@@ -133,8 +135,7 @@ def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str
 def unit(vectors: Floats) -> Floats:
     """The vectors at length 1; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return units
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
 def assign(nearest: Nearest, vectors: Floats, threads: Threads) -> Rows:
@@ -157,8 +158,7 @@ def _sums(vectors: Floats, labels: Rows, count: int, threads: Threads) -> Floats
             points = vectors[order[starts[own[0]] : ends[own[-1]]]]
             sums[own] = np.add.reduceat(points, starts[own] - starts[own[0]], axis=0)
 
-    for _ in threads.map(add, range(0, count, TOGETHER)):
-        pass
+    list(threads.map(add, range(0, count, TOGETHER)))
     _split(sums, sizes)
     return sums
 
@@ -171,3 +171,21 @@ def _split(sums: Floats, sizes: Rows) -> None:
         sums[empty], sums[largest] = sums[largest] * (1 + apart), sums[largest] * (1 - apart)
         sizes[empty] = sizes[largest] // 2
         sizes[largest] -= sizes[empty]
+
+
+def run_topics(job: Job[TopicsParams]) -> None:
+    """Write `topics.parquet`: each query's cluster by the angle between vectors, for batches of one topic (TAS)."""
+    embeddings, count = Embeddings(job.inputs["queries"], "queries"), job.params.clusters
+    if count > embeddings.rows:
+        problem = f"{job.key}: {count:,} topics of {embeddings.rows:,} queries"
+        raise UserError(f"{problem}; lower train.topics.clusters to that or less")
+    vectors = np.ascontiguousarray(embeddings.take(0, embeddings.rows), np.float32)
+    with alone(job.execution.workers) as threads:
+        index = faiss.IndexFlatIP(embeddings.dimension)
+        index.add(centroids(vectors, count, job.params.seed, threads))
+        topics = assign(Nearest(index, NONE), vectors, threads)
+    columns = {"query_id": embeddings.query_ids(), "topic": topics.astype(np.int32)}
+    with writing(job) as draft:
+        pq.write_table(pa.table(columns), draft.path("topics.parquet"))
+        sizes = np.bincount(topics, minlength=count)
+        draft.facts |= {"queries": len(topics), "smallest": int(sizes.min()), "largest": int(sizes.max())}

@@ -80,19 +80,15 @@ def check(params: IndexParams, where: str, rows: int | None = None, dimension: i
     trained = min((size for size in (rows, params.train_sample) if size), default=None)
     nlist, bits = lists(params), params.bits if uses(params, "bits") else None
     if trained and nlist and nlist > trained:
-        raise UserError(
-            f"{where}: {nlist} lists cannot be learned from {trained} passages; lower nlist (null: as many as fit) or "
-            "raise train_sample"
-        )
+        problem = f"{nlist} lists cannot be learned from {trained} passages"
+        raise UserError(f"{where}: {problem}; lower nlist (null: as many as fit) or raise train_sample")
     if trained and bits and 1 << bits > trained:
-        raise UserError(
-            f"{where}.bits is {bits}: {1 << bits} centroids cannot be learned from {trained} passages; lower it"
-        )
+        problem = f"{1 << bits} centroids cannot be learned from {trained} passages"
+        raise UserError(f"{where}.bits is {bits}: {problem}; lower it")
     if trained and dimension and uses(params, "opq") and params.opq and trained < dimension:
         problem = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
         raise UserError(f"{where}.opq: {problem}; set it to false")
     if dimension and bits and params.m and dimension % params.m:
         fit = ", ".join(map(str, divisors(dimension)))
-        raise UserError(
-            f"{where}.m is {params.m}, which does not divide the vectors' {dimension} dimensions; allowed: {fit}"
-        )
+        problem = f"does not divide the vectors' {dimension} dimensions"
+        raise UserError(f"{where}.m is {params.m}, which {problem}; allowed: {fit}")

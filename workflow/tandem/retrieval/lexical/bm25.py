@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.cluster.parts import Parts
 from tandem.cluster.progress import Progress, say
+from tandem.cluster.work import Parts
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
@@ -67,9 +67,8 @@ def require_index(job: Job[Any]) -> Artifact:
     has = index.params_as(LuceneParams if "lucene" in job.inputs else Bm25sParams)
     for name, needed in (("rm3", "vectors"), ("fields", "fields")):
         if getattr(params, name) and not getattr(has, needed, False):
-            raise UserError(
-                f"{index.folder}: was made without {needed}, which {name} needs; name an index with {needed}"
-            )
+            problem = f"was made without {needed}, which {name} needs"
+            raise UserError(f"{index.folder}: {problem}; name an index with {needed}")
     if isinstance(has, Bm25sParams) and has.fields and not params.fields:
         raise UserError(f"{index.folder}: has fields apart; name an index of bm25s without fields")
     return index
@@ -142,14 +141,13 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
     queries = [entry for entry in collection.queries(params.split).items() if entry[0] in judged][: params.queries]
     if not queries:
         raise UserError(f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on")
+    names, points = [query for query, _ in queries], list(product(params.k1, params.b))
     grid: list[tuple[float, float, float]] = []
-    steps = len(params.k1) * len(params.b)
     with open_engine(job) as engine, writing(job) as draft:
-        with Progress(f"tune_bm25 {job.key}", steps * len(queries), "queries") as progress:
-            for k1, b in product(params.k1, params.b):
+        with Progress(f"tune_bm25 {job.key}", len(points) * len(queries), "queries") as progress:
+            for k1, b in points:
                 hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
                 ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
-                names = [query for query, _ in queries]
                 evaluation = evaluate([measure], qrels, ranked, names, params.ignore_identical_ids)
                 grid.append((k1, b, float(evaluation.values.mean())))
         k1, b, value = max(grid, key=lambda point: point[2])

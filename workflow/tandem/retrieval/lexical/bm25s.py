@@ -7,7 +7,13 @@ frequency in a passage of |d| terms, L = 1 - b + b |d| / mean |d|, N passages, d
     bm25+    ln((N + 1) / df) · ((k1 + 1) tf / (k1 L + tf) + δ)                            (Lv and Zhai, CIKM 2011)
     bm25l    ln((N + 1) / (df + 1/2)) · (k1 + 1) (c + δ) / (k1 + c + δ) with c = tf / L    (Lv and Zhai, SIGIR 2011)
 
-each summed over the query's terms that the passage has. Fields that are searched apart are in `bm25f`.
+each summed over the query's terms that the passage has. Fields are searched apart by BM25F with a b for each (Zaragoza
+et al., TREC 2004): with tf_f a term's frequency in a field of |d|_f terms, a field's weight w_f and b_f,
+
+    c = Σ_f w_f tf_f / (1 - b_f + b_f |d|_f / mean |d|_f)
+    score = ln(1 + (N - df + 1/2) / (df + 1/2)) · c / (k1 + c)
+
+where df of the N passages have the term in a field that is searched, and means are over all passages.
 """
 
 import json
@@ -31,36 +37,21 @@ from tandem.data.runs import ranked_order
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
-from tandem.retrieval.lexical.bm25f import Field, FieldScores
 from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
 from tandem.store.job import Job, writing
 
 NAME, FIELDS, DTYPE, VOCABULARY = "terms", ("title", "text"), "int32", "vocabulary.json"
 ROWS = 8192  # passages whose terms are lists at a time
+BLOCK = 1 << 16  # passages, and then terms, whose numbers are in float64 at a time
 SMALLEST = 1e-9  # a k1 that float32 scores do not distinguish from 0
 AHEAD = 64  # queries a thread may be ahead of the reader
 CACHED = 1 << 20  # words whose term is cached: text repeats itself
 WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
 STOP_WORDS = {
-    *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of"),
-    *(
-        "on",
-        "or",
-        "such",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "to",
-        "was",
-        "will",
-        "with",
-    ),
+    *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in"),
+    *("into", "is", "it", "no", "not", "of", "on", "or", "such", "that", "the", "their"),
+    *("then", "there", "these", "they", "this", "to", "was", "will", "with"),
 }
 
 
@@ -73,9 +64,8 @@ def run(job: Job[Bm25sParams]) -> None:
     """
     analyzer, language = job.params.analyzer, job.params.language
     if analyzer in ("default", "porter") and language != "en":
-        raise UserError(
-            f"analyzer: of bm25s {analyzer} is English and language is {language}; none, whitespace or jieba is allowed"
-        )
+        problem = f"of bm25s {analyzer} is English and language is {language}"
+        raise UserError(f"analyzer: {problem}; none, whitespace or jieba is allowed")
     collection = Collection(job.inputs["dataset"])
     split, vocabulary = term_splitter(job.params), dict[str, int]()
     files = {name: (name,) for name in FIELDS} if job.params.fields else {NAME: FIELDS}
@@ -224,3 +214,54 @@ def reaching(scores: Floats, depth: int) -> Rows:
         some = scores[rows]
         rows = rows[some >= np.partition(some, len(some) - depth)[len(some) - depth]]
     return rows
+
+
+class Field:
+    """A field of all passages: its numbered terms, a row for each passage, with its weight and its b."""
+
+    def __init__(self, rows: Ragged, weight: float, b: float) -> None:
+        lengths = np.diff(rows.offsets).astype(np.float64)
+        ratios = 1 - b + b * lengths / max(lengths.mean(), 1e-9)
+        self.rows, self.factors = rows, np.divide(weight, ratios, out=np.zeros_like(ratios), where=lengths > 0)
+
+    def frequencies(self, span: slice, terms: int) -> Any:
+        """The terms' frequencies in some passages, each times its passage's factor: a matrix of SciPy's."""
+        from scipy import sparse
+
+        bounds = np.asarray(self.rows.offsets[span.start : span.stop + 1])
+        ids = np.array(self.rows.ids[bounds[0] : bounds[-1]])
+        data = np.repeat(self.factors[span], np.diff(bounds))
+        matrix = sparse.csr_matrix((data, ids, bounds - bounds[0]), shape=(len(bounds) - 1, terms))
+        matrix.sum_duplicates()
+        return matrix
+
+
+class FieldScores:
+    """Scores of every term in every passage that has it in a field that is searched, of so many different `terms`.
+
+    Memory: 8 bytes each, three times as much while they are computed.
+    """
+
+    def __init__(self, fields: Sequence[Field], terms: int, k1: float) -> None:
+        from scipy import sparse
+
+        self.passages, blocks = len(fields[0].rows), []
+        for start in range(0, self.passages, BLOCK):
+            span = slice(start, min(start + BLOCK, self.passages))
+            blocks.append(sum(field.frequencies(span, terms) for field in fields).astype(np.float32))
+        self.columns: Any = sparse.vstack(blocks, format="csc")
+        df = np.diff(self.columns.indptr)
+        idf = np.log1p((self.passages - df + 0.5) / (df + 0.5))
+        for start in range(0, terms, BLOCK):
+            bounds = self.columns.indptr[start : start + BLOCK + 1]
+            c = self.columns.data[bounds[0] : bounds[-1]].astype(np.float64)
+            scores = np.repeat(idf[start : start + BLOCK], np.diff(bounds)) * c / (k1 + c)
+            self.columns.data[bounds[0] : bounds[-1]] = scores
+
+    def get_scores_from_ids(self, numbers: list[int]) -> Floats:
+        """Scores of all passages for a query's terms, of which one may repeat: float32, shape (passages,)."""
+        scores = np.zeros(self.passages, np.float32)
+        for number in numbers:
+            begin, end = self.columns.indptr[number : number + 2]
+            scores[self.columns.indices[begin:end]] += self.columns.data[begin:end]
+        return scores

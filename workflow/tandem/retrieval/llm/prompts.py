@@ -105,8 +105,7 @@ def windows(count: int, size: int, step: int) -> Iterator[slice]:
 def slide(count: int, size: int, step: int, order_of: Callable[[list[int]], list[int]]) -> list[int]:
     """The order of a list after each of its windows has been ordered (RankGPT, Sun et al. 2023, §3.2).
 
-    Args:
-        order_of: the order of a window, as positions in it, of the passages that stand there.
+    `order_of` gives the order of a window, as positions in it, of the passages that stand there.
     """
     ranked = list(range(count))
     for window in windows(count, size, step):

@@ -75,13 +75,9 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
 def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
     """max(0, m - (s_i - s_j)), averaged over each list's pairs with t_i > t_j, summed over queries.
 
-    As `hinge`, with the order of all passages from the teacher's scores t, which have no gradient.
+    As `hinge`, with the order of all passages from the teacher's scores t(q, p), which have no gradient.
 
-    Args:
-        student: s(q, p), shape (queries, passages).
-        teacher: t(q, p), same shape.
-        mask: True where a passage stands, same shape.
-        margin: m, in the student's unit.
+    Args: as `hinge`, `student` and `teacher` of the shape (queries, passages), `margin` in the student's unit.
     Returns:
         Scalar, in the student's unit; 0 for a list whose passages the teacher all scores the same.
     """
@@ -185,10 +181,7 @@ def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     The paper has one negative. With n negatives in every list this is what sentence-transformers' `MarginMSELoss`
     computes: it averages over all (query, negative) pairs of a batch, so longer lists would weigh more.
 
-    Args:
-        student: s(q, p) with the positive first, shape (queries, passages).
-        teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
-        mask: True where a passage stands, same shape.
+    Args: as `hinge_distillation`, shape (queries, passages), the positive first, the teacher in the unit to be learned.
     Returns:
         Scalar, in squared units of the scores; 0 for a list without negatives.
     """

@@ -1,5 +1,7 @@
 """Objectives: what a batch's loss is and how its gradient reaches the models; re-rankers alone or with a retriever."""
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -11,17 +13,7 @@ from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import (
-    Budget,
-    Replayed,
-    Seeds,
-    batch_pairs,
-    batch_texts,
-    list_scores,
-    on_lists,
-    pool_scores,
-    split,
-)
+from tandem.training.forward import Budget, PairScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import distillation_loss, over_positives, supervision_loss
 
@@ -50,10 +42,7 @@ class Ranker(Objective, Protocol):
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """Scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
 
-        Args:
-            batch: this process' queries; `pool` is the same in all processes.
-        Returns:
-            Shapes (queries, pool) and (queries, list).
+        Shapes (queries, pool) and (queries, list); `batch` has this process' queries, `pool` is that of all processes.
         """
 
 
@@ -107,7 +96,7 @@ class ListLoss:
         terms = {}
         if batch.teacher is not None:
             teacher = torch.from_numpy(batch.teacher).to(own)
-            scored = torch.from_numpy(batch.mask).to(own.device) & teacher.isfinite()
+            scored = mask_of(batch, own) & teacher.isfinite()
             lists = scored.sum(-1) > 1  # one score compares with nothing
             distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
             terms["distil"] = distilled * self.distil.weight
@@ -119,49 +108,63 @@ class ListLoss:
         return terms
 
 
-class Cross:
-    """Supervision of a cross-encoder: `listwise` (RocketQAv2 Eq. 5), `pointwise` (RocketQA, DuReader-retrieval), ….
+class Separable(ABC):
+    """An objective whose loss falls apart per query: lists are computed a few at a time, exactly.
 
     `in_batch` lengthens each list by the other queries' positives.
     """
 
-    def __init__(
-        self,
-        model: CrossEncoder,
-        tokens: Tokens,
-        train: CrossTrain,
-        positives: Positives,
-        budget: Budget,
-        world: World = ALONE,
-    ) -> None:
-        self.models = nn.ModuleDict({"cross": model})
-        self.model, self.tokens, self.train, self.positives = model, tokens, train, positives
-        self.budget, self.world = budget, world
-        self.list_loss = ListLoss(train)
+    train: CrossTrain | JointTrain
+    positives: Positives
+    pairs: PairScores
+    world: World
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. The loss falls apart per query: lists are computed a few at a time, exactly."""
+        """See `Objective`."""
         if self.train.in_batch:
             batch = self.positives.lengthened(batch)
         totals: dict[str, float] = {"loss": 0.0}
-        for number, part in enumerate(split(self.world.share(batch), self.tokens, self.budget.graph_tokens)):
-            pairs = self._pairs(part, seeds.child(number))
-            scores = on_lists(pairs.values(), part)
-            terms = self.list_loss(scores, mask_of(part, scores), scores, part)
-            add(totals, backward(terms, len(batch.queries)))
-            pairs.backward()
+        for number, part in enumerate(self.pairs.split(self.world.share(batch))):
+            add(totals, self.part(part, len(batch.queries), seeds.child(number)))
         return totals
 
-    def _pairs(self, batch: Batch, seeds: Seeds) -> Replayed:
-        return batch_pairs(self.model, self.tokens, batch, self.train.precision, self.budget, seeds)
+    @abstractmethod
+    def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
+        """Gradient and values of a few lists' share of the loss; `queries` is the size of the whole batch."""
 
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """See `Ranker`."""
-        return {"cross": on_lists(self._pairs(batch, Seeds((0,))).values(), batch)}
+        return {"cross": on_lists(self.pairs.of(batch, Seeds((0,))).values(), batch)}
 
 
-class Joint:
+@dataclass(eq=False)
+class Cross(Separable):
+    """Supervision of a cross-encoder: `listwise` (RocketQAv2 Eq. 5), `pointwise` (RocketQA, DuReader-retrieval), …."""
+
+    model: CrossEncoder
+    tokens: Tokens
+    train: CrossTrain
+    positives: Positives
+    budget: Budget
+    world: World = ALONE
+
+    def __post_init__(self) -> None:
+        self.models = nn.ModuleDict({"cross": self.model})
+        self.pairs = PairScores(self.model, self.tokens, self.train.precision, self.budget)
+        self.list_loss = ListLoss(self.train)
+
+    def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
+        """See `Separable`."""
+        pairs = self.pairs.of(batch, seeds)
+        scores = on_lists(pairs.values(), batch)
+        values = backward(self.list_loss(scores, mask_of(batch, scores), scores, batch), queries)
+        pairs.backward()
+        return values
+
+
+@dataclass(eq=False)
+class Joint(Separable):
     """L = w L_KL + L_sup (RocketQAv2 Eq. 6): dynamic listwise distillation plus the re-ranker's supervision.
 
     Both are means over the batch's N queries. As printed, Eq. 4 is a sum over queries and Eq. 5 a mean: `weight` w = 1
@@ -170,45 +173,35 @@ class Joint:
     `semantics` is `paper` (Eq. 4, gradient to both), `reference` (what the released code computes) or any other
     distillation of `training.losses`; no gradient flows to the re-ranker, except in `paper`. A `static` teacher is
     frozen and not supervised (the paper's "w/ Static Distillation"). `supervision` is `listwise` (Eq. 5), `pointwise`
-    (its "w/ Pointwise") or another. `in_batch` lengthens each list by the other queries' positives.
+    (its "w/ Pointwise") or another.
     """
 
-    def __init__(
-        self,
-        dual: DualEncoder,
-        cross: CrossEncoder,
-        tokens: Tokens,
-        cross_tokens: Tokens,
-        train: JointTrain,
-        positives: Positives,
-        budget: Budget,
-        world: World = ALONE,
-    ) -> None:
-        self.models = nn.ModuleDict({"dual": dual, "cross": cross})
-        self.dual, self.cross, self.tokens, self.cross_tokens = dual, cross, tokens, cross_tokens
-        self.train, self.positives, self.budget, self.world = train, positives, budget, world
-        self.distillation = distillation_loss(train.semantics, train)
-        self.supervision = supervision_loss(train.supervision, train)
-        self.static = train.teacher == "static"
+    dual: DualEncoder
+    cross: CrossEncoder
+    tokens: Tokens
+    cross_tokens: Tokens
+    train: JointTrain
+    positives: Positives
+    budget: Budget
+    world: World = ALONE
+
+    def __post_init__(self) -> None:
+        self.models = nn.ModuleDict({"dual": self.dual, "cross": self.cross})
+        self.vectors = TextVectors(self.dual, self.tokens, self.train.precision, self.budget)
+        self.pairs = PairScores(self.cross, self.cross_tokens, self.train.precision, self.budget)
+        self.distillation = distillation_loss(self.train.semantics, self.train)
+        self.supervision = supervision_loss(self.train.supervision, self.train)
+        self.static = self.train.teacher == "static"
         if self.static:
-            cross.requires_grad_(False)
+            self.cross.requires_grad_(False)
 
-    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. Both losses fall apart per query: lists are computed a few at a time, exactly."""
-        if self.train.in_batch:
-            batch = self.positives.lengthened(batch)
-        totals: dict[str, float] = {"loss": 0.0}
-        for number, part in enumerate(split(self.world.share(batch), self.cross_tokens, self.budget.graph_tokens)):
-            add(totals, self._part(part, len(batch.queries), seeds.child(number)))
-        return totals
-
-    def _part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
-        """Gradient of a few lists' share of the loss; `queries` is the size of the whole batch."""
-        sides = self._texts(batch, seeds.child(0))
+    def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
+        """See `Separable`."""
+        sides = self.vectors.of_batch(batch, seeds.child(0))
         de = list_scores(self.dual.scores, sides[0].values(), sides[1].values(), batch)
         if self.static:
             self.cross.eval()
-        pairs = self._pairs(batch, seeds.child(1))
+        pairs = self.pairs.of(batch, seeds.child(1))
         with torch.set_grad_enabled(not self.static):
             ce = on_lists(pairs.values(), batch)
         mask = mask_of(batch, de)
@@ -219,15 +212,7 @@ class Joint:
             computed.backward()
         return values
 
-    def _texts(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
-        return batch_texts(self.dual, self.tokens, batch, self.train.precision, self.budget, seeds)
-
-    def _pairs(self, batch: Batch, seeds: Seeds) -> Replayed:
-        return batch_pairs(self.cross, self.cross_tokens, batch, self.train.precision, self.budget, seeds)
-
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """See `Ranker`."""
-        mode = self.train.precision
-        dual = pool_scores(self.dual, self.tokens, batch.queries, pool, mode, self.budget, self.world)
-        return {"dual": dual, "cross": on_lists(self._pairs(batch, Seeds((0,))).values(), batch)}
+        return {"dual": self.vectors.pool_scores(batch.queries, pool, self.world), **super().scores(batch, pool)}

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
-from tandem.models.spade import Spade
-from tandem.models.unicoil import UniCoil
-from tandem.training.forward import MULTIPLE, Replayed, Seeds, batch_texts, list_scores
+from tandem.models.token_weights import Spade, UniCoil
+from tandem.training.forward import MULTIPLE, Replayed, Seeds, list_scores
 from tandem.training.lists import Batch
 from tandem.training.objectives import backward, mask_of
 from tandem.training.objectives.dual import Dual, DualObjective, InBatch, Teacher
@@ -37,7 +36,19 @@ class TermRecall(DualObjective):
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The loss falls apart per passage."""
-        errors = self._errors(self.world.share(batch).passages[:, 0], seeds)
+        rows = self.world.share(batch).passages[:, 0]
+        texts = self.tokens.passages.take(rows)
+
+        def compute(part: Ids) -> Tensor:
+            """The mean squared error of each passage's tokens; 0 of a passage without any."""
+            options = self.tokens.template, self.train.precision, MULTIPLE
+            _, weights, own = self.model.scalars("passage", texts.take(part), *options)
+            recall = np.concatenate([self.recall(int(row)) for row in rows[part]])
+            target = torch.zeros_like(weights).masked_scatter(own, torch.from_numpy(recall).to(weights))
+            return ((weights - target).square() * own).sum(1) / own.sum(1).clamp(min=1)
+
+        lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
+        errors = Replayed(compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds)
         values = backward({"term_recall": errors.values().sum()}, len(batch.queries))
         errors.backward()
         return values
@@ -49,20 +60,6 @@ class TermRecall(DualObjective):
         own = self.tokens.passages[passage]
         shares: Ids = np.mean([np.isin(own, query) for query in queries], axis=0)
         return shares
-
-    def _errors(self, rows: Ids, seeds: Seeds) -> Replayed:
-        """The mean squared error of each passage's tokens; 0 of a passage without any."""
-        texts = self.tokens.passages.take(rows)
-
-        def compute(part: Ids) -> Tensor:
-            options = self.tokens.template, self.train.precision, MULTIPLE
-            _, weights, own = self.model.scalars("passage", texts.take(part), *options)
-            recall = np.concatenate([self.recall(int(row)) for row in rows[part]])
-            target = torch.zeros_like(weights).masked_scatter(own, torch.from_numpy(recall).to(weights))
-            return ((weights - target).square() * own).sum(1) / own.sum(1).clamp(min=1)
-
-        empty = next(self.model.parameters()).new_zeros(0)
-        return Replayed(compute, np.diff(texts.offsets) + self.tokens.template.extra[0], empty, self.budget, seeds)
 
 
 @dataclass(eq=False)
@@ -95,17 +92,14 @@ class CoTraining(DualObjective):
         if not self.train.co_training:
             return batch
         self.models.eval()
-        losses = self.world.gather(self._losses(judge, self.world.share(batch)))
+        own = self.world.share(batch)
+        queries, passages = (side.values() for side in judge.vectors.of_batch(own, Seeds((0,))))
+        scores = list_scores(judge.model.scores, queries, passages, own)
+        scores = scores.masked_fill(~mask_of(own, scores), float("-inf"))
+        losses = self.world.gather(-scores.log_softmax(1)[:, 0])
         self.models.train()
         count = max(1, round(self.train.co_training * len(losses)))
         return batch.taken(np.sort((-losses).cpu().numpy().argsort(kind="stable")[:count]))
-
-    def _losses(self, judge: Dual, own: Batch) -> Tensor:
-        """Of each list by itself, shape (lists,)."""
-        sides = batch_texts(judge.model, self.tokens, own, self.train.precision, self.budget, Seeds((0,)))
-        queries, passages = (side.values() for side in sides)
-        scores = list_scores(judge.model.scores, queries, passages, own)
-        return -scores.masked_fill(~mask_of(own, scores), float("-inf")).log_softmax(1)[:, 0]
 
 
 class Expanding(Dual):

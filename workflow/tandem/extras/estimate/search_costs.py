@@ -1,4 +1,4 @@
-"""Cost functions of indexes: operations of FAISS to train, fill and search one, memory and disk.
+"""Cost functions of search by what encoders make: exact, of terms, and through indexes that are built.
 
 Operations are those of distances, a multiplication and its addition counting as two; a product code, or signs, cost
 one table look-up a byte in a search. `faiss` is what all of a machine's threads do together, `faiss_alone` one thread,
@@ -9,9 +9,9 @@ from math import log2
 from types import SimpleNamespace
 
 from tandem.config.indexes import INDEXES
-from tandem.extras.estimate.representation_costs import token_rows
+from tandem.extras.estimate.model_costs import active_terms, token_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import run_bytes
+from tandem.extras.estimate.stage_costs import LIGHT, bm25_memory, bm25_rows
 from tandem.plan.graph import Stage
 from tandem.retrieval.exact import STRETCH
 from tandem.retrieval.indexes.types import lists, sample_size, sized
@@ -24,6 +24,7 @@ BYTES = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
 GROUP = 1024  # queries whose candidates are held together
 ALONE = 100  # queries that trade-offs search for one at a time
 RESCORED = 10  # proposals of many queries together that are rescored while one of a query's files is read
+ORDER = 24  # bytes a passage whose id's place in alphabetical order is mapped
 
 
 class Index:
@@ -31,9 +32,8 @@ class Index:
 
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
-        self.rows = setting.size(passages).passages
-        if passages.kind == "token_vectors":
-            self.rows = round(token_rows(passages, setting))
+        is_late = passages.kind == "token_vectors"
+        self.rows = round(token_rows(passages, setting)) if is_late else setting.passages(passages)
         self.dimension = setting.dimension(passages)
         params = sized(stage.params, self.rows, self.dimension)
         keys = INDEXES[params.type].model_fields
@@ -140,8 +140,7 @@ def topics(stage: Stage, setting: Setting) -> Work:
 @cost("ann")
 def ann(stage: Stage, setting: Setting) -> Work:
     """Searching an index, exact scores of what it proposes, and the exact search that recall is measured against."""
-    index, params = Index(stage.upstream["index"], setting), params_of(stage)
-    queries = setting.queries(stage, params.split)
+    index, params, queries = Index(stage.upstream["index"], setting), params_of(stage), setting.queries(stage)
     depth = min(params.depth, index.rows)
     proposed = min(depth * params.rescore_factor, index.rows) if params.rescore else depth
     each = index.searched(params.nprobe, params.ef_search)
@@ -155,15 +154,14 @@ def ann(stage: Stage, setting: Setting) -> Work:
         ("faiss", 2 * exact * index.dimension),
         ("compared", exact),
     )
-    return Work(rows=rows, memory=memory, run=run_bytes(queries, depth, params.split))
+    return Work(rows=rows, memory=memory, run=setting.run(stage, depth))
 
 
 @cost("maxsim")
 def maxsim(stage: Stage, setting: Setting) -> Work:
     """Products of every query's tokens with every passage's, or an index's search for each and the most promising's."""
-    params, passages, queries = params_of(stage), stage.upstream["passages"], stage.upstream["queries"]
-    count, texts = setting.size(stage).passages, setting.queries(stage, params.split)
-    tokens, query_tokens = token_rows(passages, setting), token_rows(queries, setting)
+    params, count, passages = params_of(stage), setting.passages(stage), stage.upstream["passages"]
+    tokens, query_tokens = token_rows(passages, setting), token_rows(stage.upstream["queries"], setting)
     memory, searches = 1024.0 * MIB, dict[str, float]()
     if "index" in stage.upstream:
         index = Index(stage.upstream["index"], setting)
@@ -172,8 +170,8 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
         tokens *= min(count, params.depth * params.rescore_factor) / count
         memory += index.rows * (index.each + (0 if params.rescore else 8))
     products = 2.0 * query_tokens * tokens * setting.dimension(passages)
-    run = run_bytes(texts, min(params.depth, count), params.split)
-    return Work(rows=(*searches.items(), ("flat_search", products)), memory=memory, run=run)
+    rows = (*searches.items(), ("flat_search", products))
+    return Work(rows=rows, memory=memory, run=setting.run(stage, min(params.depth, count)))
 
 
 @cost("tradeoffs")
@@ -182,14 +180,14 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
 
     Of tokens' vectors the passages that an index proposes are scored by MaxSim, whichever vectors decide.
     """
-    params, passages = params_of(stage), setting.size(stage).passages
-    queries, sweep = min(params.queries, setting.queries(stage, params.split)), params.sweep
+    params, passages = params_of(stage), setting.passages(stage)
+    queries, sweep = min(params.queries, setting.queries(stage)), params.sweep
     single, batched = min(queries, ALONE) * (params.repeats + 1), queries * (params.repeats + 2)
     files = -(-passages // params_of(stage.upstream["passages"]).block)
     all_at_once, one_by_one, hops, rescored = 0.0, 0.0, 0.0, 0.0
-    tokens, is_late, products = 1.0, stage.upstream["queries"].kind == "token_vectors", 0.0
-    if is_late:
-        tokens = token_rows(stage.upstream["queries"], setting) / setting.queries(stage, params.split)
+    asked_by, products = stage.upstream["queries"], 0.0
+    is_late = asked_by.kind == "token_vectors"
+    tokens = token_rows(asked_by, setting) / setting.queries(stage) if is_late else 1.0
     indexes = [Index(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:
         settings: list[tuple[int | None, int | None]] = [(None, None)]
@@ -221,3 +219,75 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     )
     memory = 0.0 if is_late else stretch(indexes[0])
     return Work(rows=rows, memory=150 * MIB + memory + max(index.rows * index.each for index in indexes))
+
+
+@cost("retrieve")
+def retrieve(stage: Stage, setting: Setting) -> Work:
+    """Exact inner-product search of every query against every passage."""
+    passages, split = setting.passages(stage), params_of(stage.upstream["queries"]).split
+    queries = setting.queries(stage, split)
+    compared = float(queries * passages)
+    dimension, depth = setting.dimension(stage.upstream["passages"]), params_of(stage).depth
+    rows = (("flat_search", 2 * compared * dimension), ("compared", compared))
+    # The best of a group of queries have a quarter (retrieve.py), two stretches of vectors a third (faiss_search.py).
+    allowed = (setting.execution.search_memory or 2048) * MIB
+    held = min(allowed / 4, 16 * queries * depth) + min(allowed / 3, 6 * passages * dimension)
+    return Work(rows=rows, memory=LIGHT + held + ORDER * passages, run=setting.run(stage, split=split))
+
+
+@cost("average_rank")
+def average_rank(stage: Stage, setting: Setting) -> Work:
+    """Ranking the relevant passage of every query among all of a small collection."""
+    dimension = setting.dimension(stage.upstream["passages"])
+    return Work(rows=(("flat_search", 2.0 * setting.queries(stage) * setting.passages(stage) * dimension),))
+
+
+@cost("retrieve_sparse")
+def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
+    """At most a product for each of a query's weights with every passage."""
+    active = active_terms(stage.upstream["queries"], setting)
+    operations = 2.0 * setting.queries(stage) * setting.passages(stage) * active
+    return Work(rows=(("flat_search", operations),), run=setting.run(stage))
+
+
+@cost("impacts")
+def impacts(stage: Stage, setting: Setting) -> Work:
+    """Lucene's index of rounded weights: about two bytes each."""
+    rows = (("indexed", setting.passages(stage)),)
+    return Work(rows=rows, memory=1024 * MIB, disk=2 * weights_of(stage, setting))
+
+
+def weights_of(stage: Stage, setting: Setting) -> float:
+    """Weights of terms of all passages."""
+    return setting.passages(stage) * active_terms(stage.upstream["passages"], setting)
+
+
+@cost("search_impacts")
+def search_impacts(stage: Stage, setting: Setting) -> Work:
+    """As a search by BM25, of some times the terms."""
+    rows = bm25_rows(stage, setting, setting.queries(stage), params_of(stage).depth, terms=5)
+    return Work(rows=rows, memory=bm25_memory(stage, setting), run=setting.run(stage))
+
+
+@cost("seismic")
+def seismic(stage: Stage, setting: Setting) -> Work:
+    """Seismic's index: the weights, and lists of the largest of them; in memory while it is built."""
+    rows, weights = (("indexed", setting.passages(stage)),), weights_of(stage, setting)
+    return Work(rows=rows, memory=1024 * MIB + 24.0 * weights, disk=12 * weights)
+
+
+@cost("search_seismic")
+def search_seismic(stage: Stage, setting: Setting) -> Work:
+    """A search through few lists, and exact scores of as many passages as a run is deep."""
+    active = active_terms(stage.upstream["passages"], setting)
+    rows = (("flat_search", 2.0 * setting.queries(stage) * params_of(stage).depth * active),)
+    return Work(rows=rows, memory=1024 * MIB + 24.0 * active * setting.passages(stage), run=setting.run(stage))
+
+
+@cost("term_tradeoffs")
+def term_tradeoffs(stage: Stage, setting: Setting) -> Work:
+    """A few searches of a sample of queries, exact and in Lucene."""
+    params = params_of(stage)
+    searched = min(params.queries, setting.queries(stage)) * (params.repeats + 2)
+    rows = bm25_rows(stage, setting, searched, max(params.k), terms=10)
+    return Work(rows=rows, memory=1024 * MIB + 12.0 * weights_of(stage, setting))

@@ -1,11 +1,12 @@
-"""Configurations as a command line names them, their plans, and the stages that they need."""
+"""What a command line names: configurations with their plans, and artifacts as they lie below a folder."""
 
+import glob
 import os
+import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,15 +14,24 @@ import yaml
 from cyclopts import Parameter
 
 from tandem import ROOT
-from tandem.config.loading import LOADER, gathered
-from tandem.config.merging import Raw, merged
+from tandem.cluster.progress import FILE as PROGRESS
+from tandem.config.merging import LOADER, Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import views_folder
+from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
 
-# Large, and needed only until runs are made from them.
-LARGE = ("embeddings", "token_vectors", "term_weights", "index", "impacts", "seismic")
+RESULTS = Path("results")
+KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it
+PAIRS = "pairs"  # beside the kinds of a dataset: stores of a cross-encoder's scores
+ORDER = "order"  # the same: the order of a dataset's ids
+STORE = "store.json"
+DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
+DEPTH = 4  # folders between a bundle's and an artifact's
+FOLDERS = {*KINDS, PAIRS, ORDER}
+ALIVE = 120.0  # seconds: a job that has written its progress since is running
 
 
 @dataclass
@@ -47,16 +57,20 @@ class Configuration:
         return FullPlan(self.config(), ROOT, views_folder(self.files))
 
     @property
+    def words(self) -> list[str]:
+        """The same on Snakemake's command line."""
+        files = ["--configfile", *map(str, self.files)] if self.files else []
+        return [*files, *(["--config", *self.values] if self.values else [])]
+
+    @property
     def name(self) -> str:
         """What it is called in messages."""
         return " ".join([*map(str, self.files), *self.values]) or "config/config.yaml"
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
         """The command that builds files below results/; `system` is one that no table of the configuration names."""
-        line = ["snakemake", "--cores", str(os.cpu_count() or 1), *targets]
-        line += ["--configfile", *map(str, self.files)] if self.files else []
-        values = [*self.values, *([f"systems=[{system}]"] if system else [])]
-        return shlex.join([*line, *(["--config", *values] if values else [])])
+        own = Configuration(self.files, [*self.values, *([f"systems=[{system}]"] if system else [])])
+        return shlex.join(["snakemake", "--cores", str(os.cpu_count() or 1), *targets, *own.words])
 
 
 Configurations = Annotated[
@@ -101,25 +115,11 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
     """Names, and YAML files. Several words in one that end in `.yaml` are a query, unless there is such a file."""
     names, files = list[str](), list[Path]()
     for word in words:
-        is_file = word.endswith((".yaml", ".yml")) and (len(word.split()) == 1 or Path(word).is_file())
-        if is_file:
+        if word.endswith((".yaml", ".yml")) and (len(word.split()) == 1 or Path(word).is_file()):
             files.append(Path(word))
         else:
             names.append(word)
     return names, files
-
-
-def full_plan(configuration: Configuration) -> FullPlan:
-    """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
-    plan = configuration.plan()
-    plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
-    plan.sweeps()
-    plan.by_name()
-    optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
-    for plan_stages in (plan.validations, *optional):
-        with suppress(UserError):
-            plan_stages()
-    return plan
 
 
 def stages_of_all(plan: FullPlan) -> list[Stage]:
@@ -133,14 +133,64 @@ def stages_of_all(plan: FullPlan) -> list[Stage]:
     return upstream_first(targets)
 
 
-def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
-    """(kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
-    stages = {(stage.kind, stage.key): stage for plan in plans for stage in stages_of_all(plan)}
-    waiting = {
-        (upstream.kind, upstream.key)
-        for stage in stages.values()
-        if not Path(stage.manifest).is_file()
-        for upstream in stage.upstream.values()
-    }
-    used = {(upstream.kind, upstream.key) for stage in stages.values() for upstream in stage.upstream.values()}
-    return {(kind, key) for kind, key in used - waiting if kind in LARGE}
+def find(word: str) -> Artifact:
+    """The artifact at a folder or with a key below results/, its files unread; a `UserError` unless there is one."""
+    folder = Path(word)
+    if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
+        return open_artifact(folder, verify=False)
+    manifests = RESULTS.glob(f"*/*/{glob.escape(folder.name)}/{MANIFEST}") if folder.name else ()
+    folders = sorted(path.parent for path in manifests)
+    if not folders:
+        raise UserError(f"{word}: no finished artifact; give a folder with a {MANIFEST}, or a key below {RESULTS}/")
+    if len(folders) > 1:
+        raise UserError(f"{word}: stands for {', '.join(map(str, folders))}; give one of these folders")
+    return open_artifact(folders[0], verify=False)
+
+
+def artifact_folders(root: Path) -> Iterator[Path]:
+    """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed."""
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; give results/ or a folder below it")
+    if KEY.fullmatch(root.absolute().name) and kind_of(root) in FOLDERS:
+        yield root
+    else:
+        yield from _below(root, DEPTH)
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    keyed = folder.absolute().name in FOLDERS
+    try:
+        with os.scandir(folder) as entries:
+            paths = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, PermissionError):
+        return
+    for path in paths:
+        if keyed and KEY.fullmatch(path.name):
+            yield path
+        elif not keyed and depth > 1 and not path.name.startswith("."):
+            yield from _below(path, depth - 1)
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Folders that an interrupted `gc` has renamed and not yet removed."""
+    paths = [path for depth in ("*/*", "*/*/*") for path in root.glob(f"{depth}/{DELETED}*")]
+    return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
+
+
+def kind_of(folder: Path) -> str:
+    """The kind that a folder's place says."""
+    return folder.absolute().parent.name
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """An artifact's manifest; None where there is none or it is damaged."""
+    try:
+        return open_artifact(folder, verify=False).manifest
+    except (OSError, UserError):
+        return None
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a job, or a shard of it, has written its progress a moment ago."""
+    files = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
+    return any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE for path in files)

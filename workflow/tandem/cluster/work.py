@@ -1,13 +1,21 @@
-"""Finished parts of a job's result, from which a killed stage goes on and which shards share."""
+"""Long work: in threads and processes beside the main one, and in finished parts, which shards share.
+
+A killed stage goes on from the parts that are finished.
+"""
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tandem.cluster.progress import Progress
 from tandem.stages import KINDS
@@ -15,7 +23,78 @@ from tandem.stages.base import Json
 from tandem.store.files import files_in, replacing, sha256, write_json
 from tandem.store.job import Job, plain
 
+P = ParamSpec("P")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+CHUNK = 32  # items that a process gets at once
+AHEAD = 4  # chunks that a process may be ahead of the reader
 WORK = "work"  # the folder, beside the artifact's files, of pieces that are put together and then removed
+
+
+@contextmanager
+def ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
+    """The same items in order; a thread prepares the next one, and its exception is raised in that item's place."""
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
+
+        def take() -> Iterator[Item]:
+            coming = thread.submit(next, items, None)
+            while (item := coming.result()) is not None:
+                coming = thread.submit(next, items, None)
+                yield item
+
+        yield take()
+
+
+@contextmanager
+def behind(work: Callable[P, object]) -> Iterator[Callable[P, None]]:
+    """A function that does `work` in a thread, in the order of the calls, while the caller goes on.
+
+    A call waits for the one before it. An exception of `work` is raised by the next call or at the end of the context,
+    which waits for the last call even where the caller itself fails.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="behind") as thread:
+        under_way: Future[object] = thread.submit(lambda: None)
+
+        def submit(*args: P.args, **keywords: P.kwargs) -> None:
+            nonlocal under_way
+            under_way.result()
+            under_way = thread.submit(work, *args, **keywords)
+
+        yield submit
+        under_way.result()
+
+
+def ordered_map(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    chunk_size: int = CHUNK,
+    start: Callable[[], object] | None = None,
+) -> Iterator[Result]:
+    """`map(work, items)` by `workers` processes, in the order of the items; one worker is this process.
+
+    Unlike the pool's own map it reads only a few chunks ahead, so that a stream of any length fits into memory. Each
+    process calls `start` first.
+    """
+    if workers <= 1:
+        if start:
+            start()
+        yield from map(work, items)
+        return
+    stream = iter(items)
+    waiting: deque[Future[list[Result]]] = deque()
+    # Spawned, not forked: this process may hold threads of Arrow.
+    with ProcessPoolExecutor(workers, get_context("spawn"), start) as pool:
+        while chunk := list(islice(stream, chunk_size)):
+            waiting.append(pool.submit(_map_chunk, work, chunk))
+            if len(waiting) >= AHEAD * workers:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def _map_chunk(work: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+    return [work(item) for item in items]
 
 
 def origin(job: Job[Any], files: object) -> str:
@@ -25,10 +104,7 @@ def origin(job: Job[Any], files: object) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Files or folders that appear whole, each with a JSON file beside it that marks it as finished.
-
-    A piece of another `origin` does not count.
-    """
+    """Files or folders that appear whole, each marked as finished by a JSON file beside it that names its `origin`."""
 
     folder: Path
     origin: str
@@ -78,10 +154,9 @@ class Parts:
     def __init__(self, job: Job[Any], suffix: str = "") -> None:
         part = KINDS[job.kind].part
         assert part is not None
-        self.rows, self.unit = part.rows, part.unit
+        self.job, self.suffix, self.rows, self.unit = job, suffix, part.rows, part.unit
         files = {role: artifact.manifest.checksums for role, artifact in job.inputs.items()}
         self.pieces = Pieces(job.out / WORK, origin(job, [files, part.rows]))
-        self.job, self.suffix = job, suffix
 
     def path(self, number: int) -> Path:
         """The file or folder of a part."""

@@ -1,19 +1,75 @@
-"""Cost functions of trainings and pre-trainings, and how many steps they take."""
+"""Cost functions of what computes with models: encoding texts, training and pre-training, in how many steps."""
 
 from dataclasses import replace
 from math import ceil
 
-from tandem.extras.estimate.representation_costs import logits
-from tandem.extras.estimate.resources import DUAL_SPECIAL, PROCESS, Setting, Work, cost, params_of
+from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import EVERY, mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import Shape
 from tandem.training.instances import visits_in
 from tandem.training.lists import VALIDATIONS, steps_within, validations_within
 
+ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
 BACKWARD = 3  # forward and backward together cost three forward passes
 CACHED = 4  # … and one more where gradients are cached
+
+
+def encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
+    """How many texts of its side a stage encodes, and the mean tokens of one, special ones included."""
+    query, passage = setting.lengths(stage.upstream["tokens"])
+    if params_of(stage).side == "passages":
+        return setting.passages(stage), passage + DUAL_SPECIAL
+    return setting.queries(stage), query + DUAL_SPECIAL
+
+
+@cost("embeddings")
+def embeddings(stage: Stage, setting: Setting) -> Work:
+    """Encoding passages or a split's queries into vectors; one of int8 has a scale of four bytes."""
+    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
+    dimension = setting.dimension(stage)
+    each = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}[params_of(stage).dtype]
+    memory, rows = PROCESS + 4 * shape.parameters, (("encoded", texts * tokens),)
+    return Work("encode", shape.forward(texts, tokens), rows, memory=memory, disk=texts * each)
+
+
+def token_rows(stage: Stage, setting: Setting) -> float:
+    """Tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
+    texts, tokens = encoded_texts(stage, setting)
+    side = "query" if params_of(stage).side == "queries" else "passage"
+    return texts * float(params_of(stage.upstream["model"]).representation.vectors(side, tokens))
+
+
+@cost("token_vectors")
+def token_vectors(stage: Stage, setting: Setting) -> Work:
+    """Encoding passages or a split's queries into a vector a token, of two bytes a number."""
+    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
+    rows, memory = token_rows(stage, setting), PROCESS + 4 * shape.parameters + 8 * texts
+    operations = shape.forward(texts, max(tokens, rows / texts))
+    return Work("encode", operations, memory=memory, disk=2 * rows * setting.dimension(stage))
+
+
+def logits(model: Stage, shape: Shape) -> float:
+    """Operations a token of the wide layer above a model's encoder; 0 where there is none."""
+    return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
+
+
+def active_terms(stage: Stage, setting: Setting) -> float:
+    """Weights of a text of a `term_weights` stage: as many as its model allows, else as SPLADE's papers have."""
+    usual = ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS
+    _, tokens = encoded_texts(stage, setting)
+    return float(params_of(stage.upstream["model"]).representation.active_terms(tokens) or usual)
+
+
+@cost("term_weights")
+def term_weights(stage: Stage, setting: Setting) -> Work:
+    """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
+    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
+    model = params_of(stage.upstream["model"]).representation
+    operations = model.encoders * shape.forward(texts, tokens) + texts * tokens * logits(stage.upstream["model"], shape)
+    disk = 6 * texts * active_terms(stage, setting)
+    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)
 
 
 def instances_of(stage: Stage, setting: Setting) -> int:
@@ -26,8 +82,7 @@ def instances_of(stage: Stage, setting: Setting) -> int:
     count = 0
     kind = getattr(train, "instance", "query")
     for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
-        params = params_of(drawn)
-        queries = setting.queries(drawn, params.split)
+        params, queries = params_of(drawn), setting.queries(drawn)
         of_dataset = kind != "query" and params.labels == "qrels"
         each = setting.positives(drawn, params.split) if of_dataset else queries
         share = min(1.0, (params.queries or EVERY) / max(1, queries))  # of the queries that lists are drawn for

@@ -1,25 +1,127 @@
-"""Stage `relabel`: judgements with the labels that annotators, or judges, found in a pool (DuReader-retrieval §2.3)."""
+"""Sheets that annotators fill in, and the stage `relabel`: judgements with the labels that they, or judges, give.
 
+DuReader-retrieval §2.3. A sheet is CSV that spreadsheets open safely, read back whatever spreadsheet saved it.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, groupby
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import warn
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
+from tandem.data.reading import lines
 from tandem.errors import UserError
-from tandem.extras.audits.false_negatives import judgements
-from tandem.extras.sheets import filled_rows
+from tandem.report.page import FOLDERS, render, shortened
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
-from tandem.store.files import fingerprint, write_json
-from tandem.store.job import Job, writing
+from tandem.store.files import fingerprint, write_json, write_text
+from tandem.store.job import Draft, Job, writing
 
+FOLDERS.append(Path(__file__).parent / "assets")
+CHARACTERS = 4000  # of a passage; a spreadsheet's cell ends at 32,767
+FORMULA = ("=", "+", "-", "@")  # a cell that begins so is computed by spreadsheets
+DELIMITERS = ",;\t"  # as spreadsheets of different countries save CSV
+PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
 FILLED = ("query_id", "doc_id", "verdict")
 FILLED_BY = "filled_by"  # the column of a sheet that names the model behind a verdict; empty where a person decided
 VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
 Answers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
+
+
+def one_line(text: str) -> str:
+    """A text with single spaces for white space, so that a row is a line."""
+    return " ".join(text.split())
+
+
+def safe(text: str) -> str:
+    """A text that no spreadsheet computes: an apostrophe before what would begin a formula."""
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding."""
+    with open(path, "w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(rows)
+
+
+def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
+    """Number and cells of some columns of each row of a filled sheet, stripped; empty rows are left out.
+
+    Cells of `optional` columns follow, empty where the sheet lacks the column. A `UserError` for what is no CSV file in
+    UTF-8, a missing column, or a row with too few.
+    """
+    text = (f"{line}\n" for _, line in lines(path))
+    first = next(text, "")
+    rows = csv.reader(chain([first], text), delimiter=max(DELIMITERS, key=first.count), strict=True)
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        if missing := [name for name in columns if name not in header]:
+            present = ", ".join(header[:12]) or "nothing"
+            raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
+        places = [header.index(name) if name in header else len(header) for name in (*columns, *optional)]
+        needed = max(places[: len(columns)])
+        for number, cells in enumerate(rows, start=2):  # a cell may hold line ends
+            stripped = [cell.strip() for cell in cells]
+            if any(stripped) and len(cells) <= needed:
+                raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
+            if any(stripped):
+                yield number, [stripped[at] if at < len(cells) else "" for at in places]
+    except csv.Error as error:
+        raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None
+
+
+class SheetRow(NamedTuple):
+    """A passage that annotators are asked about."""
+
+    query_id: str
+    doc_id: str
+    query: str
+    title: str
+    passage: str
+    score: str
+    rank: int
+
+
+COLUMNS = (*SheetRow._fields, "verdict")
+
+
+def write_pool_sheets(
+    draft: Draft, asked: pa.Table, queries: dict[str, str], collection: Collection, key: str, scored_by: str
+) -> None:
+    """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV.
+
+    `asked` has rows (query, document, score, rank) in the order of the queries, best first.
+    """
+    texts = collection.texts(asked["doc_id"].to_pylist())
+    rows = []
+    for query, doc, score, rank in tables.rows(asked):
+        title, passage = map(one_line, texts[doc])
+        cells = one_line(queries[query]), title, shortened(passage, CHARACTERS), f"{score:.6g}"
+        rows.append(SheetRow(query, doc, *cells, rank))
+    write_sheet(draft.path("sheet.csv"), COLUMNS, ([*row[:2], *map(safe, row[2:5]), *row[5:], ""] for row in rows))
+    groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
+    ends = [end for end in accumulate(map(len, groups), initial=0) if end <= PAGE]
+    how = {"key": key, "scored_by": scored_by, "columns": COLUMNS, "formula": FORMULA}
+    page = render("sheet.html", groups=groups[: len(ends) - 1], total=len(rows), shown=ends[-1], **how)
+    write_text(draft.path("sheet.html"), page)
+
+
+def judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
+    """Query id → document id → relevance of a split, in file order; empty where nothing is judged.
+
+    A dataset of questions with answers has no qrels.
+    """
+    splits = pq.read_table(collection.artifact.path(QRELS), columns=["split"])["split"].unique()
+    return collection.qrels(split) if split in splits.to_pylist() else {}
 
 
 def run(job: Job[RelabelParams]) -> None:
@@ -61,14 +163,12 @@ def run(job: Job[RelabelParams]) -> None:
 def machine_answers(pool: Artifact, threshold: float) -> Answers:
     """The judges' verdict on every passage of the sheet: positive if its score is above the threshold.
 
-    Raises:
-        UserError: the pool was ranked without judges, so that its scores are no probabilities.
+    Scores of a pool that was ranked without judges are no probabilities, which is a `UserError`.
     """
     if not any(role.startswith("judge.") for role in pool.upstream):
         raise UserError(f"{pool.folder}: was ranked without a judge and has no verdict; name a filled sheet or a judge")
     answers: Answers = {}
-    rows = pq.read_table(pool.path("pool.parquet"), columns=["query_id", "doc_id", "score", "asked"])
-    for query, doc, score, is_open in tables.rows(rows):
+    for query, doc, score, is_open in tables.stream(pool.path("pool.parquet"), "query_id", "doc_id", "score", "asked"):
         if is_open:
             answers.setdefault(query, {})[doc] = score > threshold
     return answers
@@ -77,20 +177,16 @@ def machine_answers(pool: Artifact, threshold: float) -> Answers:
 def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Answers, int]:
     """The sheet's verdicts, query by query in the pool's order, and how many of them a language model filled in.
 
-    Rows without a verdict are left out.
-
-    Raises:
-        UserError: another file than was planned, a verdict other than 1, 0, yes, no, a passage that is not in the pool
-            or is labelled already, or two rows that contradict each other.
+    Rows without a verdict are left out. A `UserError` for another file than was planned, a verdict that is none, a
+    passage that is not in the pool or is labelled already, or two rows that contradict each other.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled sheet")
     if expected and fingerprint(path) != expected:
         raise UserError(f"{path}: has changed since this stage was planned; run the command again")
-    unlabelled: dict[str, dict[str, bool]] = {}
-    rows = pq.read_table(pool.path("pool.parquet"), columns=["query_id", "doc_id", "relevance"])
-    for query, doc, relevance in tables.rows(rows):
-        unlabelled.setdefault(query, {})[doc] = relevance is None
+    pooled: dict[str, dict[str, int | None]] = {}  # query → document → its relevance, None where it is not labelled
+    for query, doc, relevance in tables.stream(pool.path("pool.parquet"), "query_id", "doc_id", "relevance"):
+        pooled.setdefault(query, {})[doc] = relevance
     verdicts: dict[tuple[str, str], tuple[int, bool]] = {}  # (query, document) → row, and whether it is relevant
     machine_made = set()
     for row, (query, doc, verdict, model) in filled_rows(path, FILLED, [FILLED_BY]):
@@ -101,22 +197,22 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
         where, relevant = f"{path}:{row}", VERDICTS.get(verdict.lower())
         if relevant is None:
             raise UserError(f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
-        if query not in unlabelled:
+        if query not in pooled:
             raise UserError(f"{where}: query_id {query!r} is not in {pool.folder}; ids must stay as they were")
-        if doc not in unlabelled[query]:
+        if doc not in pooled[query]:
             raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
-        if not unlabelled[query][doc]:
+        if pooled[query][doc] is not None:
             raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
         first, before = verdicts.setdefault((query, doc), (row, relevant))
         if before != relevant:
             here, there = (f"{'' if value else 'not '}relevant" for value in (relevant, before))
             both = f"{doc} for query {query} is {here} here and {there} in row {first}"
             raise UserError(f"{where}: {both}; keep one of the rows")
-    answers = {
-        query: {doc: verdicts[query, doc][1] for doc in docs if (query, doc) in verdicts}
-        for query, docs in unlabelled.items()
-    }
-    return {query: own for query, own in answers.items() if own}, len(machine_made)
+    answers: Answers = {}
+    for query, doc in ((query, doc) for query, docs in pooled.items() for doc in docs):
+        if (query, doc) in verdicts:
+            answers.setdefault(query, {})[doc] = verdicts[query, doc][1]
+    return answers, len(machine_made)
 
 
 def describe(

@@ -1,0 +1,189 @@
+"""What a scheduler decides: leases of this machine's GPUs, and the slurm job that this process runs in.
+
+Snakemake counts GPUs but hands out no ids, so parallel jobs lease them: a job locks one file per id, which the kernel
+frees when its process ends. Waiting jobs queue up as locked files named by the time; only the first takes GPUs, all it
+needs at once: nobody starves, no two wait for one another's half.
+
+A slurm job of Snakemake's that is requeued keeps its number: Snakemake sees it run again and counts no failure, so
+`retries` count only trainings that failed without progress.
+"""
+
+import os
+import platform
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from filelock import FileLock
+
+from tandem.cluster.progress import duration, say
+from tandem.errors import UserError
+from tandem.stages import KINDS
+from tandem.stages.base import flag_value
+from tandem.store.environment import printed
+from tandem.store.files import try_lock
+
+VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
+HIDDEN = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
+POLL, EVERY = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
+JOB, END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
+COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
+PATIENCE = 60.0  # seconds for cancelled jobs to end
+SIGNALLED = 128  # a status from here on: ended by a signal
+_leased: list[FileLock] = []  # held until this process ends
+
+
+def lease(count: int, label: str) -> None:
+    """Show `count` GPUs that no other job has to this process and its children, until it ends; wait if none are free.
+
+    `CUDA_VISIBLE_DEVICES` with exactly `count` ids is a scheduler's choice: nothing is leased. With more ids, and
+    without it, the ids are leased from. A machine without GPUs leases none. `label` names the job that waits. Too few
+    GPUs, or a folder of the locks that cannot be written, are a `UserError`.
+    """
+    visible = os.environ.get(VISIBLE)
+    ids = offered(os.environ)
+    if not ids:
+        return
+    if len(ids) < count:
+        named = f"{VISIBLE} names" if visible else f"{IDS} names" if IDS in os.environ else "this machine has"
+        raise UserError(f"{label}: execution.devices is {count}, but {named} {len(ids)} GPUs ({', '.join(ids)})")
+    if visible and len(ids) == count:
+        return
+    if not visible:
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # count as nvidia-smi does
+    folder = _folder(os.environ)
+    try:
+        taken = _wait(folder, ids, count, label)
+    except OSError as error:
+        at = error.filename or folder
+        raise UserError(f"{at}: cannot be locked ({error.strerror}); set {FOLDER} to a folder") from None
+    os.environ[VISIBLE] = ",".join(taken)
+
+
+def offered(environment: Mapping[str, str]) -> list[str]:
+    """The ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists."""
+    names = environment.get(VISIBLE, environment.get(IDS))
+    if names is None:  # indices by the driver's own tool, which starts no CUDA
+        return re.findall(r"^GPU (\d+):", printed("nvidia-smi", "-L") or "", re.MULTILINE)
+    return [name for name in dict.fromkeys(map(str.strip, names.split(","))) if name not in HIDDEN]
+
+
+def _folder(environment: Mapping[str, str]) -> Path:
+    """Where the locks lie: one folder per user and machine, for homes are shared; `TANDEM_LEASES` names another."""
+    folder = environment.get(FOLDER) or f"~/.cache/tandem/leases/{platform.node()}"
+    if VISIBLE in environment and JOB in environment:
+        folder += f"/slurm-{environment[JOB]}"  # slurm may count each job's GPUs from 0
+    return Path(folder).expanduser().absolute()
+
+
+def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
+    """Take `count` of the ids when it is this process' turn and they are free; they stay locked."""
+    queue, name = folder / "queue", f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+    queue.mkdir(parents=True, exist_ok=True)
+    began, reported = time.monotonic(), -EVERY
+    with FileLock(queue / f".{name}"):  # a ticket, locked before it gets the name that the others see
+        ticket = (queue / f".{name}").rename(queue / name)
+        try:
+            while not (_is_next(ticket) and (taken := _take(folder, ids, count))):
+                waited = time.monotonic() - began
+                if waited - reported >= EVERY:
+                    say(f"{label} · waits for {count} of {len(ids)} GPUs · {duration(waited)}")
+                    reported = waited
+                time.sleep(POLL)
+            return taken
+        finally:
+            ticket.unlink(missing_ok=True)
+
+
+def _take(folder: Path, ids: list[str], count: int) -> list[str]:
+    taken: dict[str, FileLock] = {}
+    for name in ids:
+        if len(taken) < count and (lock := try_lock(folder / f"{name.replace('/', '_')}.lock")):
+            taken[name] = lock
+    if len(taken) < count:
+        for lock in taken.values():
+            lock.release()
+        return []
+    _leased.extend(taken.values())
+    return list(taken)
+
+
+def _is_next(ticket: Path) -> bool:
+    """Whether no living process stands before this ticket; tickets of ended processes are removed."""
+    for path in sorted(ticket.parent.glob("[0-9]*")):
+        if path == ticket:
+            break
+        if (lock := try_lock(path)) is None:
+            return False
+        path.unlink(missing_ok=True)
+        lock.release()
+    return True
+
+
+def end_of_job(environment: Mapping[str, str]) -> float | None:
+    """When this process' slurm job ends, in seconds since the epoch; None without slurm, its answer or a time limit."""
+    if JOB not in environment:
+        return None
+    seconds = environment.get(END, "")  # from slurm 23.02 on
+    if seconds.isdecimal():
+        return float(seconds)
+    try:
+        return datetime.fromisoformat(printed("squeue", "-h", "-j", environment[JOB], "-o", "%e") or "").timestamp()
+    except ValueError:
+        return None
+
+
+def requeue(environment: Mapping[str, str]) -> bool:
+    """Put this process' job back into the queue, which ends the process soon; False where that is impossible.
+
+    Only jobs that Snakemake has submitted: another script may have done something before that must not be done again.
+    """
+    if JOB not in environment:
+        return False
+    comment = printed("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
+    return comment.startswith(COMMENT) and printed("scontrol", "requeue", environment[JOB]) is not None
+
+
+def newest(out: Path) -> str:
+    """The newest complete checkpoint of a training, by name; empty where there is none."""
+    return max((path.parent.name for path in out.glob("checkpoints/step-*/state.json")), default="")
+
+
+class Try:
+    """One try of a stage's command line: a training that fails after some progress goes back into the queue."""
+
+    def __init__(self, words: list[str]) -> None:
+        kind = KINDS.get(words[0])
+        out = flag_value(words, "--out")
+        self.out = Path(out).parent if out and kind and kind.ranks and "RANK" not in os.environ else None
+        self.before = newest(self.out) if self.out else ""
+
+    def failed(self, status: int = 1) -> None:
+        """Requeue the job of a stage that has failed, but not if it was cancelled; not to be called for user errors."""
+        if self.out and status not in range(SIGNALLED, 256) and newest(self.out) > self.before and requeue(os.environ):
+            say(f"{self.out.name} has failed after {newest(self.out)}; its slurm job is back in the queue")
+
+
+def leftovers(folder: Path) -> list[str]:
+    """The numbers of a folder's slurm jobs that Snakemake submitted: at its start, those that a killed one has left."""
+    queue = printed("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
+    lines = [line.split("|", 2) for line in queue.splitlines()]
+    own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
+    return [job for job, comment, _ in own if comment.startswith(COMMENT)]
+
+
+def clear(folder: Path) -> None:
+    """Cancel what a killed Snakemake has left in the queue, and wait: two jobs would write the same artifact."""
+    jobs = leftovers(folder)
+    if not jobs:
+        return
+    say(f"cancels {len(jobs)} slurm jobs that an earlier Snakemake has left: {', '.join(jobs)}")
+    printed("scancel", *jobs)
+    deadline = time.monotonic() + PATIENCE
+    while (jobs := leftovers(folder)) and time.monotonic() < deadline:
+        time.sleep(1)
+    if jobs:
+        say(f"still there: {', '.join(jobs)}")

@@ -1,0 +1,198 @@
+"""Stage `encoder`, which pins a published encoder: copied, checked, and tried on a few texts.
+
+Checkpoints of late interaction, and of sparse encoders of passages alone, are put into the form that models load here.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from tokenizers import AddedToken
+from torch import nn
+
+from tandem.cluster.progress import warn
+from tandem.config.base import Pooling
+from tandem.errors import UserError
+from tandem.models.described import StaticQueriesFiles, described_towers, is_stanford, markers, static_queries
+from tandem.models.encoding import pool
+from tandem.models.hub import (
+    FILES,
+    INDEX,
+    WEIGHTS,
+    check_folder,
+    download,
+    load_encoder,
+    load_tokenizer,
+    package_folder,
+    tokenizer_digest,
+    weight_files,
+    weights_digest,
+)
+from tandem.models.ragged import Ragged
+from tandem.models.saving import TOKENS, Dense, describe_router
+from tandem.models.tokens import Template
+from tandem.stages.training import EncoderParams
+from tandem.store.job import Job, writing
+
+LAYER = "linear.weight"  # among the weights of Stanford's checkpoints
+QUERIES, POOLING = "query", "1_SpladePooling"
+PARTS = (3, 4, 5, 6)  # the texts' last words stand at a third, a quarter, … of the vocabulary
+CLOSE = 1e-5  # vectors as near as this are one
+
+
+def run(job: Job[EncoderParams]) -> None:
+    """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
+    params, commit = job.params, None
+    match params.source:
+        case "hub":
+            source, commit = download(str(params.name), str(params.revision))
+        case "package":
+            source = package_folder(str(params.package), str(params.folder))
+        case _:
+            source = Path(str(job.execution.path))
+    static = static_queries(source)
+    files = static.passages if static else source
+    check_folder(files)
+    weights, expected = weights_digest(source), params.sha256
+    if expected and weights != expected:
+        first, *shards = weight_files(files)
+        where = f"{first} to {shards[-1].name}" if shards else first
+        raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
+    if (planned := job.execution.vectors) and (described := described_towers(source)) and described != planned:
+        keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
+        entry = f"{{source: hub, name: {params.name}, revision: {params.revision}, {keys}}}"
+        raise UserError(f"encoder: {params.name} describes {keys}; name it under encoders: {entry}")
+    with writing(job) as draft:
+        for pattern in FILES:
+            for path in sorted(files.glob(pattern)):
+                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(files)}"))
+        if markers(source):
+            adopt_colbert(source, draft.folder / "hf")
+        if static:
+            adopt_static(static, draft.folder / "hf")
+        if params.layers:
+            load_encoder(source, params.layers).save_pretrained(draft.folder / "hf")
+            (draft.folder / "hf" / INDEX).unlink(missing_ok=True)  # of shards, which are now one file
+        check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
+        draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
+        if commit and commit != params.revision:
+            pin = f"pin it by tandem prefetch, or revision: {commit}"
+            warn(job, draft, f"{params.name} is what {params.revision} was: {pin}")
+
+
+def adopt_colbert(source: Path, folder: Path) -> None:
+    """Make `folder`, a copy of a checkpoint of ColBERT, read its markers as tokens, and its layer have its own folder.
+
+    PyLate and Stanford's code insert a marker's id behind the first special token. Here it is text in front of every
+    text, so that the tokenizer has to find it as one token, whatever it does to texts.
+
+    Raises:
+        UserError: a marker is no token, or the layer is missing or of another size than the metadata say.
+    """
+    tokenizer, tokens = load_tokenizer(source), []
+    vocabulary = tokenizer.get_vocab()
+    for marker in filter(None, markers(source).values()):
+        token = next((text for text in (marker, marker.strip()) if text in vocabulary), None)
+        if token is None:
+            hint = "copy the tokenizer's files that belong to the weights"
+            raise UserError(f"{source}: its marker {marker!r} is no token of its tokenizer; {hint}")
+        tokens.append(AddedToken(token, normalized=False, special=True))
+    tokenizer.add_tokens(tokens, special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    if is_stanford(source):
+        _projection(source).save(folder / "1_Dense")
+
+
+def _projection(source: Path) -> Dense:
+    """The layer of a checkpoint of Stanford's code, without bias."""
+    dim = described_towers(source)["representation"]["dim"]
+    for path in weight_files(source):
+        with safe_open(path, framework="pt") as file:
+            if LAYER in file.keys():  # noqa: SIM118 - no mapping
+                weight = file.get_tensor(LAYER).float()
+                if len(weight) != dim:
+                    raise UserError(f"{path}: {LAYER} has {len(weight)} rows, but the metadata say dim {dim}")
+                linear = nn.Linear(weight.shape[1], dim, bias=False)
+                linear.weight = nn.Parameter(weight)
+                return Dense(linear, nn.Identity(), TOKENS)
+    raise UserError(f"{source}: {LAYER} is missing, the layer of a ColBERT checkpoint")
+
+
+def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
+    """Put weights of queries' tokens beside the passages' encoder that is copied to `folder` already.
+
+    The folder is then what sentence-transformers loads, wherever the parts lay before. A `UserError` if queries have
+    another tokenizer than passages.
+    """
+    own, theirs = (tokenizer_digest(load_tokenizer(at).backend_tokenizer.to_str()) for at in (folder, static.queries))
+    if own != theirs:
+        raise UserError(f"{static.queries}: its tokenizer is not that of the passages, which is not computed here")
+    (folder / QUERIES).mkdir()
+    for path in sorted([*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.queries / WEIGHTS]):
+        shutil.copyfile(path, folder / QUERIES / path.name)
+    (folder / POOLING).mkdir(exist_ok=True)
+    shutil.copyfile(static.pooling / "config.json", folder / POOLING / "config.json")
+    describe_router(folder, {QUERIES: "SparseStaticEmbedding"}, {"": "Transformer", POOLING: "SpladePooling"})
+
+
+def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
+    """Refuse a copy of `source` whose model does not give a pair of texts a vector a token, or cannot be pooled so."""
+    model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
+    kind, rows = model.config.model_type, model.get_input_embeddings().weight.shape[0]
+    if model.config.is_encoder_decoder:
+        raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
+    if len(tokenizer) > rows:
+        raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
+    if tokenizer.cls_token and tokenizer.sep_token and not any(Template.of(tokenizer).single):
+        problem = f"has {tokenizer.cls_token} and {tokenizer.sep_token}, but puts neither around a text"
+        raise UserError(f"{source}: its tokenizer {problem}; mend post_processor in tokenizer.json")
+    inputs = tokenizer("a", "b", return_tensors="pt")
+    try:
+        with torch.inference_mode():
+            shape = tuple(model(**inputs).last_hidden_state.shape)
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
+    if shape != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
+        raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
+    check_pooling(model, pooling, folder, source)
+
+
+def check_pairs(folder: Path) -> None:
+    """Refuse a cross-encoder's tokenizer that puts nothing between two texts: query and passage would run together."""
+    if not Template.of(load_tokenizer(folder)).pair[1]:
+        problem = "puts no token between two texts, so a cross-encoder cannot tell query from passage"
+        raise UserError(f"{folder}: its tokenizer {problem}; choose another, or mend post_processor in tokenizer.json")
+
+
+def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = None) -> None:
+    """Refuse a pooling by which different texts get one vector, or whose token is none of the tokenizer's.
+
+    `cls` of a causal model sees nothing of the text, nor does any special token of an encoder without layers.
+
+    Args:
+        model: the encoder of `folder`, which messages call `name`, on any device.
+        pooling: as of `pool`; others, which read pairs, are not looked at.
+    """
+    if pooling not in get_args(Pooling):
+        return
+    tokenizer, where = load_tokenizer(folder), f"{name or folder}: pooling is {pooling}"
+    template, others = Template.of(tokenizer), ", ".join(name for name in get_args(Pooling) if name != pooling)
+    hint = f"say pooling: whatever the model was trained with ({others}), in its entry of encoders"
+    if pooling == "cls" and not template.single[0]:
+        raise UserError(f"{where}, but its tokenizer puts no token before a text; {hint}")
+    special = set(tokenizer.all_special_ids)
+    words = [at for at in range(len(tokenizer)) if at not in special]
+    middle = words[len(words) // 2]
+    texts = Ragged.of([np.array([middle, words[len(words) // part]], np.int64) for part in PARTS])
+    inputs = {key: value.to(model.device) for key, value in template.single_inputs(texts).padded().items()}
+    inputs.pop("token_type_ids", None)
+    with torch.inference_mode():
+        vectors = pool(model.eval()(**inputs).last_hidden_state, inputs["attention_mask"], pooling)
+    if torch.allclose(vectors, vectors[:1].expand_as(vectors), rtol=CLOSE, atol=CLOSE):
+        token = "the first token" if pooling == "cls" else "what it pools"
+        raise UserError(f"{where}, but {token} of {model.config.model_type} sees nothing of the text; {hint}")
