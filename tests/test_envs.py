@@ -1,8 +1,10 @@
 """conda's environments hold the lock file's versions, and every rule that runs a stage names one of them."""
 
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,60 @@ def test_every_stage_has_an_environment():
     named = set(re.findall(r"envs/(\w+)\.yaml", rules + (ROOT / "Snakefile").read_text()))
     assert named | {kind.env for kind in KINDS.values()} == {path.stem for path in ENVS}
     assert rules.count("shell:") == rules.count("conda:") >= 10
+
+
+ALONE = """
+import importlib, json, re, sys
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from packaging.requirements import Requirement
+
+def plain(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+def needs(name):
+    try:
+        lines = [Requirement(line) for line in distribution(name).requires or ()]
+    except PackageNotFoundError:
+        return []
+    return [line.name for line in lines if not line.marker or line.marker.evaluate({"extra": ""})]
+
+waiting, allowed = json.loads(sys.argv[1]), set()
+while waiting:
+    name = plain(waiting.pop())
+    if name not in allowed:
+        allowed.add(name)
+        waiting += needs(name)
+owners = packages_distributions()
+
+class Installed(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        owned = set(map(plain, owners.get(name.split(".")[0], ())))
+        own = not owned or "tandem-retrieval" in owned or owned & allowed
+        return super().find_spec(name, path, target) if own else None
+
+sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
+failures = {}
+for module in json.loads(sys.argv[2]):
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        failures[module] = error.name
+print(json.dumps(failures))
+"""
+
+
+@pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)
+def test_an_environment_has_what_its_stages_import(path):
+    (pip,) = [item["pip"] for item in yaml.safe_load(path.read_text())["dependencies"] if isinstance(item, dict)]
+    packages = [line.split("==")[0] for line in pip]
+    runs = [kind.run for kind in KINDS.values() if kind.env == path.stem and isinstance(kind.run, str)]
+    modules = sorted({f"tandem.{run.split(':')[0]}" for run in runs} | {"tandem.__main__"})
+    line = [sys.executable, "-c", ALONE, json.dumps(packages), json.dumps(modules)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {}
 
 
 STAND_IN = """#!/bin/sh

@@ -110,8 +110,7 @@ MISTAKES = [
 PLAN = """
 import json, sys
 from pathlib import Path
-from tandem.config.loading import gathered
-from tandem.config.merging import merged
+from tandem.config.merging import gathered, merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.analysis.views import execute, page, read
+from tandem.extras.analysis.notebook import execute, page, read
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 

@@ -85,7 +85,7 @@ Distinct = Annotated[Items[T], Field(min_length=1), AfterValidator(_once)]
 
 
 def equals(default: object) -> Callable[[object], bool]:
-    """Whether a value is a default that is left out of keys."""
+    """A test for `exclude_if`: whether a value is this default, which is left out of keys."""
     return lambda value: value == default
 
 

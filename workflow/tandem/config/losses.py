@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from tandem.config.base import Choice, IfSet, Items, Names, Section, problem
 from tandem.config.validation import read
-from tandem.errors import UserError
+from tandem.errors import UserError, printable
 from tandem.registry import Registry, options_of
 
 KEYED = ("margin", "temperature")  # options that are keys themselves; all others are keys of `loss_options`
@@ -85,7 +85,7 @@ class TakesLosses(Section):
             if name not in known:
                 takers = " and ".join(name for _, name in names)
                 allowed = ", ".join(sorted(known)) or f"none, since {takers} has no further options"
-                raise problem(f".loss_options.{name} is {value}; allowed: {allowed}")
+                raise problem(f".loss_options.{printable(name)} is {printable(value)}; allowed: {allowed}")
         try:
             for loss in plugins:
                 read_options(loss, self)

@@ -118,7 +118,8 @@ class _Place(NamedTuple):
     path: tuple[str | int, ...]  # its keys
     annotation: Any  # the type that is needed there; None for an unknown key
     known: list[str]  # the keys of the section that it is in
-    union: tuple[tuple[str | int, ...], Any, str] | None  # keys of the innermost one above it, itself, and the branch
+    # the innermost union of types above it: its keys, the union, and the branch that the error is of
+    union: tuple[tuple[str | int, ...], Any, str] | None
 
 
 def _place(model: type[BaseModel], location: tuple[str | int, ...]) -> _Place:

@@ -37,12 +37,12 @@ def split_of(path: Path) -> str:
 
 def qrels_files(paths: Iterable[Path]) -> dict[str, Path]:
     """Split → file of its judgements, in the order of splits; a `UserError` where two files hold one."""
-    by_split: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in paths:
-        other = by_split.setdefault(split_of(path), path)
+        other = files.setdefault(split_of(path), path)
         if other != path:
             raise UserError(f"{path}: split {split_of(path)} is in {other.name} too; remove one of them")
-    return {split: by_split[split] for split in sorted(by_split, key=order)}
+    return {split: files[split] for split in sorted(files, key=order)}
 
 
 def words_of(name: str) -> list[str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -87,6 +86,8 @@ Grams = NDArray[np.uint64]
 
 def trigrams(text: str) -> Grams:
     """Hashes of a text's word trigrams, each once, ascending, uint64; a shorter text is one gram."""
+    import pandas as pd  # which searches, that only cut texts into words, do without
+
     words = GRAM_WORD.findall(text.lower()) or [""]
     grams = [" ".join(words[i : i + GRAM]) for i in range(max(1, len(words) - GRAM + 1))]
     return np.unique(pd.util.hash_array(np.array(grams, object), categorize=False))

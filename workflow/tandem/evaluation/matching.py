@@ -35,7 +35,6 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
 
 MATCHES = "matches.parquet"
 CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)

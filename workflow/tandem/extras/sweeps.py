@@ -131,7 +131,7 @@ def compute(plan: SweepPlan) -> Result:
     low, high = _intervals(means)
     p: dict[int, Floats64] = {}  # per measure of each cell that has a baseline, corrected
     if baselines:
-        raw = np.stack([seeded_test(by_cell[place] - by_cell[base]) for place, base in baselines.items()])
+        raw = np.stack([seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()])
         p = dict(zip(baselines, np.apply_along_axis(holm, 0, raw), strict=True))
     keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
     lines = []

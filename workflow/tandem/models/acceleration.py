@@ -1,6 +1,7 @@
 """How models are run: padded or packed, compiled or not, frozen or learning; results differ by rounding alone.
 
-On a CPU linear layers multiply by oneDNN, which has its own layout of weights; nothing needs compiling.
+On a CPU linear layers multiply by oneDNN, which has its own layout of weights: results and gradients are the plain
+layers' within rounding, and nothing needs compiling.
 """
 
 import os

@@ -69,9 +69,14 @@ class DualEncoder(nn.Module):
                 encoder's folder, in order.
         """
         shape = DualShape(shared, pooling, normalize, temperature, **more)
+        cls._refuse(folder, shape)
         model = cls._read(folder, folder, shape)
         model._begin(folder, shape)
         return model
+
+    @classmethod
+    def _refuse(cls, folder: Path, shape: DualShape) -> None:
+        """Refuse options that are not the representation's, before weights are read; here all are."""
 
     def _begin(self, folder: Path, shape: DualShape) -> None:
         """Check what starts from an encoder, and add new layers; here it must be pooled so, and have `dim` numbers."""

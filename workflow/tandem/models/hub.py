@@ -63,7 +63,7 @@ def _snapshot(name: str, revision: str, patterns: list[str], **options: bool) ->
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, **options))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {reason}") from None
 
 

@@ -43,9 +43,12 @@ class TokenVectors(DualEncoder):
     mask_id: int
     skipped: Tensor
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
+    @classmethod
+    def _refuse(cls, folder: Path, shape: DualShape) -> None:
         if shape.dim is not None:
             raise UserError(f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}")
+
+    def _begin(self, folder: Path, shape: DualShape) -> None:
         if shape.dense and self.options.dim not in (None, self.whole):
             problem = f"representation.dim is {self.options.dim}, but its layers {', '.join(shape.dense)} make"
             hint = f"say {self.whole}, or dense: [] in its entry of encoders for a new layer"

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
 from tandem.errors import UserError
 from tandem.models.described import static_queries
@@ -195,6 +194,8 @@ class StaticQueries(nn.Module):
     weight: Tensor
 
     def __init__(self, weight: Tensor) -> None:
+        from transformers import PretrainedConfig
+
         super().__init__()
         self.register_buffer("weight", weight)
         self.config = PretrainedConfig(hidden_size=len(weight))  # without a limit of positions

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
-from transformers import AutoModelForMaskedLM
 
 from tandem.config.representations import SparseTerms, representation
 from tandem.errors import UserError
@@ -33,6 +32,8 @@ FILL_MASK: dict[str, object] = {
 
 def load_masked_lm(folder: Path) -> Any:
     """The folder's encoder with its head that predicts tokens, in float32; a `UserError` where it has no such head."""
+    from transformers import AutoModelForMaskedLM
+
     model, report = from_folder(AutoModelForMaskedLM, folder)
     if report["missing_keys"]:
         hint = "pre-train one: an entry of encoders with source: pretrain, objective: mlm and this encoder as start"
@@ -64,8 +65,12 @@ class SparseEncoder(DualEncoder):
             model.towers["query"] = StaticQueries.load(query) if saved else StaticQueries.beside(passage, model.whole)
         return model
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
+    @classmethod
+    def _refuse(cls, folder: Path, shape: DualShape) -> None:
         refuse_single(folder, shape)
+
+    def _begin(self, folder: Path, shape: DualShape) -> None:
+        """Add nothing: the head is the encoder's own."""
 
     @property
     def whole(self) -> int:

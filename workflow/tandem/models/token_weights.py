@@ -30,8 +30,11 @@ class OwnTokens(DualEncoder, ABC):
     packs = False  # tokens stand in a grid
     usage = staticmethod(tandem_usage)
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
+    @classmethod
+    def _refuse(cls, folder: Path, shape: DualShape) -> None:
         refuse_single(folder, shape)
+
+    def _begin(self, folder: Path, shape: DualShape) -> None:
         tower: Any = self.towers["passage"]
         self._add_layers(self.new_layers(tower.config.hidden_size))
 

@@ -131,8 +131,11 @@ scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
 
 
-def tandem_usage(shape: DualShape, _: Lengths | None = None) -> str:
-    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`."""
+def tandem_usage(shape: DualShape, lengths: Lengths | None = None) -> str:
+    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`.
+
+    `lengths`, which every class's `usage` gets, are not needed.
+    """
     texts = ", ".join(json.dumps(shape.prompts.get(side, "") + text) for side, text in TEXTS)
     folder = "dual/shared" if shape.shared else "dual/passage"
     names = {"names": "load_dual", "load": "load_dual", "folder": folder}

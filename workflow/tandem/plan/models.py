@@ -230,8 +230,9 @@ def validates_in_process(ctx: Context, name: str) -> bool:
 def is_validated(ctx: Context, name: str) -> bool:
     """Whether a model's checkpoints are validated: where the best is taken, or where there are queries to do it on."""
     entry = ctx.settings.models[name]
-    on_dev = entry.train.choose == "dev" or may_have_split(ctx, ctx.trained_on(entry), VALIDATED)
-    return bool(entry.train.checkpoints) and on_dev
+    if not entry.train.checkpoints:
+        return False
+    return entry.train.choose == "dev" or may_have_split(ctx, ctx.trained_on(entry), VALIDATED)
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:

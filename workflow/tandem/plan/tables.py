@@ -250,8 +250,8 @@ def _printed_measures(planner: Planner, layout: Layout, dataset: str) -> list[st
 
 def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
     """Table name → layout file: those of config/papers/ and the user's own."""
-    layouts = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
-    layouts.pop("bands", None)
+    files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
+    files.pop("bands", None)
     for table in settings.tables:
         if table.endswith(".yaml"):
             if not Path(table).is_file():
@@ -259,10 +259,10 @@ def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
             if not NAME.fullmatch(_table_name(table)):
                 allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
                 raise UserError(f"tables: {printable(table)}: {allowed}")
-            layouts[_table_name(table)] = Path(table)
-        elif table not in layouts:
-            raise UserError(f"tables: {table} is unknown{nearest(table, sorted(layouts))}")
-    return layouts
+            files[_table_name(table)] = Path(table)
+        elif table not in files:
+            raise UserError(f"tables: {table} is unknown{nearest(table, sorted(files))}")
+    return files
 
 
 def _table_name(table: str) -> str:

@@ -1,4 +1,5 @@
-"""Scores of a table's rows, query by query, with intervals and tests of the systems searched in one place.
+"""Scores of a table's rows, query by query, with intervals and tests of the systems searched in one place;
+tests of the layout's orders.
 
 And what a system costs, by the manifests above its scores: what is searched, the time of a query, all training.
 """

@@ -98,8 +98,13 @@ def trained_models(stages: Iterable[Stage], additions: Sequence[TrainingCharts] 
 
 def _checkpoints(stage: Stage, stages: dict[str, Stage]) -> set[str]:
     """Keys of all checkpoints that a training went on from."""
-    new = {key for role, key in stage.upstream.items() if role.split(".")[0] in FOLLOWED and key in stages}
-    return new.union(*(_checkpoints(stages[key], stages) for key in new))
+    keys, waiting = set[str](), [stage]
+    while waiting:
+        inputs = waiting.pop().upstream.items()
+        new = {key for role, key in inputs if role.split(".")[0] in FOLLOWED and key in stages} - keys
+        keys |= new
+        waiting += [stages[key] for key in new]
+    return keys
 
 
 def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
@@ -120,8 +125,9 @@ def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
 def read_log(model: Artifact) -> dict[str, Series]:
     """A training log by name, in ascending step; of a step logged twice (a resumed run) the last value counts."""
     points: dict[str, dict[int, float]] = {}
-    for row in pq.read_table(model.path("log.parquet"), columns=["step", "name", "value"]).to_pylist():
-        points.setdefault(row["name"], {})[row["step"]] = row["value"]
+    table = pq.read_table(model.path("log.parquet"), columns=["step", "name", "value"])
+    for step, name, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        points.setdefault(name, {})[step] = value
     return {name: Series(name, *zip(*sorted(steps.items()), strict=True)) for name, steps in points.items()}
 
 

@@ -23,8 +23,6 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import Order, Rows, query_rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.evaluation.measures import Evaluation
-from tandem.evaluation.scores import write_scores
 from tandem.retrieval.embeddings import FP32, Embeddings, Stretches, Vectors, block_name
 from tandem.retrieval.exact import Array, Best, pack, pair_scores, rounding_width, settled
 from tandem.retrieval.inputs import require_dataset
@@ -231,6 +229,9 @@ def run_average_rank(job: Job[AverageRankParams]) -> None:
     Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
     the corpus lacks do not count; they are `missing` in statistics.json.
     """
+    from tandem.evaluation.measures import Evaluation  # no search needs ir_measures
+    from tandem.evaluation.scores import write_scores
+
     passages, queries = open_embeddings(job, Embeddings)
     collection = Collection(job.inputs["dataset"])
     judged = collection.qrels(job.params.split)

@@ -144,6 +144,7 @@ def needs(parts: tuple[Part, ...]) -> dict[Part, tuple[Need, ...]]:
     if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:
+        # -P keeps the working folder off the path. ir_datasets is imported there alone.
         script = (
             f"import sys; sys.path.insert(0, {str(ROOT / 'workflow')!r}); import {__name__} as irds; irds.print_needs()"
         )

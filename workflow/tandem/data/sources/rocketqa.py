@@ -14,7 +14,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from hashlib import blake2b
-from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -142,8 +141,9 @@ class RocketQaTsv(Source):
     def corpus(self) -> Iterator[Passage]:
         _, digests = self._mentions
         mentions = read_mentions(self._dual, self._cross)
-        for _, title, text, _ in compress(mentions, ~pd.Index(digests).duplicated()):
-            yield f"{digest(title, text):016x}", title, text
+        for is_repeated, (_, title, text, _) in zip(pd.Index(digests).duplicated(), mentions, strict=True):
+            if not is_repeated:
+                yield f"{digest(title, text):016x}", title, text
 
     def queries(self) -> Iterator[Query]:
         return ((f"{digest(text):016x}", text, "train") for text in self._mentions[0].queries)

@@ -105,8 +105,8 @@ def table(printed: dict[str, float], types: Iterable[str]) -> Iterator[Line]:
     """The lines: each category's types, after several of them their sum, and the sum of all."""
     counts = Counter(types)
 
-    def line(category: str, name: str, types: list[str]) -> Line:
-        percent, pairs = round(sum(printed[part] for part in types), 4), sum(counts[part] for part in types)
+    def line(category: str, name: str, names: list[str]) -> Line:
+        percent, pairs = round(sum(printed[part] for part in names), 4), sum(counts[part] for part in names)
         share = 100 * pairs / counts.total()
         return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, share - percent)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -201,13 +201,22 @@ def table(group: list[Pool], names: list[str], docs: IdRows, top: int) -> pa.Tab
     return pa.Table.from_pydict(columns, POOL_SCHEMA)
 
 
+class PoolCounts(NamedTuple):
+    """Counts of one pool."""
+
+    passages: int
+    unlabelled: int
+    positives: int  # labelled, pooled or not
+    is_better: bool  # whether a passage that is asked about scores above all of these
+    likely: int  # of those asked about, above the threshold
+
+
 class Counts:
     """Counts over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
 
     def __init__(self, systems: Sequence[str], top: int, threshold: float | None) -> None:
         self.systems, self.top, self.threshold = systems, top, threshold
-        # of each pool: passages, unlabelled ones, positives, whether a likely one beats these, likely positives
-        self.pools: list[tuple[int, int, int, bool, int]] = []
+        self.pools: list[PoolCounts] = []
         self.retrieved, self.alone = (np.zeros(len(systems), np.int64) for _ in range(2))
         self.scores: dict[str, list[Array]] = {"labelled positives": [], "unlabelled, asked about": []}
 
@@ -216,7 +225,8 @@ class Counts:
         likely, retrieved, positives = pool.scores[pool.open(self.top)], pool.ranks > 0, pool.positives
         above = 0 if self.threshold is None else int((likely.astype(np.float64) > self.threshold).sum())
         is_better = bool((likely > pool.best).any())  # never above NaN
-        self.pools.append((len(pool.rows), int(pool.unlabelled.sum()), len(positives), is_better, above))
+        counts = PoolCounts(len(pool.rows), int(pool.unlabelled.sum()), len(positives), is_better, above)
+        self.pools.append(counts)
         self.retrieved += retrieved.sum(axis=1)
         self.alone += (retrieved & (retrieved.sum(axis=0) == 1)).sum(axis=1)
         self.scores["labelled positives"].append(pool.scores[np.isin(pool.rows, positives)])
@@ -224,22 +234,22 @@ class Counts:
 
     def summary(self) -> dict[str, object]:
         """The counts as summary.json has them; shares are percent."""
-        numbers = np.array(self.pools, np.int64).reshape(-1, 5)
-        queries, (_, unlabelled, labelled, better, likely) = len(numbers), numbers.sum(axis=0).tolist()
-        _, _, with_positive, _, with_likely = np.count_nonzero(numbers, axis=0).tolist()
+        pools, queries, sizes = self.pools, len(self.pools), [pool.passages for pool in self.pools]
+        labelled, with_positive = sum(pool.positives for pool in pools), sum(pool.positives > 0 for pool in pools)
+        likely, with_likely = sum(pool.likely for pool in pools), sum(pool.likely > 0 for pool in pools)
         scores = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
         pooled, asked = map(len, scores.values())
         positives = {"labelled": labelled, "pooled": pooled, "per_query": _mean(labelled, queries)}
         systems = zip(self.systems, self.retrieved.tolist(), self.alone.tolist(), strict=True)
         summary: dict[str, object] = {
             "queries": queries,
-            "without_result": int((numbers[:, 0] == 0).sum()),
-            "candidates": statistics.distribution(numbers[:, 0]),
-            "unlabelled": unlabelled,
+            "without_result": sizes.count(0),
+            "candidates": statistics.distribution(sizes),
+            "unlabelled": sum(pool.unlabelled for pool in pools),
             "asked": asked,
             "systems": {name: {"found": retrieved, "alone": alone} for name, retrieved, alone in systems},
             "positives": positives,
-            "above_best_positive": _share(better, with_positive),
+            "above_best_positive": _share(sum(pool.is_better for pool in pools), with_positive),
         }
         if self.threshold is not None:
             summary["above_threshold"] = _share(with_likely, queries)

@@ -64,8 +64,8 @@ def same(others: Queries, train: Queries) -> tuple[Rows, Rows]:
     for at, text in enumerate(train.texts):
         by_words[normal(text)].append(at)
     pairs = [(at, other) for at, text in enumerate(others.texts) for other in by_words.get(normal(text), ())]
-    other, same = np.array(pairs, np.int64).reshape(-1, 2).T
-    return other, same
+    rows, train_rows = np.array(pairs, np.int64).reshape(-1, 2).T
+    return rows, train_rows
 
 
 class WordCosine:

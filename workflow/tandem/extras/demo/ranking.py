@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import say
-from tandem.data.collection import QRELS, QUERIES, Collection
+from tandem.data import tables
+from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.rows import Order
 from tandem.data.runs import followed, ranked_order
 from tandem.extras.demo.systems import BM25, CROSS, DUAL, Part, part, source_runs
@@ -94,13 +96,15 @@ class Session:
             for role, parts in by_role.items():
                 self.workers[role] = opened.enter_context(Worker(role, parts))
             dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
-            self.ids, self.collection = Order(dataset), Collection(dataset)
+            self.ids, self._corpus = Order(dataset), opened.enter_context(tables.streaming(dataset.path(CORPUS)))
+            groups = map(self._corpus.metadata.row_group, range(self._corpus.num_row_groups))
+            self._starts = np.cumsum([0, *(group.num_rows for group in groups)])  # of the row groups
             self._queries, self._qrels = (pq.read_table(dataset.path(name)) for name in (QUERIES, QRELS))
             for worker in self.workers.values():
                 worker.receive()
             self._open = opened.pop_all()
         self.loaded = time.monotonic() - began
-        say(f"search {self.system} · {self.collection.passages:,} passages · loaded in {self.loaded:.1f} s")
+        say(f"search {self.system} · {self._starts[-1]:,} passages · loaded in {self.loaded:.1f} s")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,6 +113,16 @@ class Session:
     def ask(self, role: str, scorer: Part, **question: Unpack[Question]) -> Any:
         """A worker's answer about one of its parts."""
         return self.workers[role].ask({**question, "part": scorer.key})
+
+    def texts(self, rows: list[int]) -> list[tuple[str, str]]:
+        """(title, text) of some rows of the corpus; each row group that holds one is read once."""
+        groups, texts = np.searchsorted(self._starts, rows, side="right") - 1, dict[int, tuple[str, str]]()
+        for group in np.unique(groups).tolist():
+            own = [row for row, at in zip(rows, groups, strict=True) if at == group]
+            table = self._corpus.read_row_group(group, columns=["title", "text"])
+            taken = table.take(pa.array([row - self._starts[group] for row in own]))
+            texts.update(zip(own, tables.rows(taken), strict=True))
+        return [texts[row] for row in rows]
 
     def find(self, text: str) -> KnownQuery | None:
         """The collection's query with exactly this text, of several one of `split`; None if there is none."""
@@ -132,11 +146,11 @@ def answer(session: Session, query: str, count: int) -> Answer:
     columns = {scorer.label: ranking.scores(scorer, docs) for scorer in session.parts}
     known = session.find(query)
     relevant, passages = known.relevant if known else None, list[Passage]()
-    for (doc, score), row in zip(ranked, session.ids.rows(docs).tolist(), strict=True):
-        batch = next(session.collection.batches(columns=("title", "text"), span=range(row, row + 1)))
+    texts = session.texts(session.ids.rows(docs).tolist())
+    for (doc, score), (title, text) in zip(ranked, texts, strict=True):
         scores = {label: own.get(doc) for label, own in columns.items()}
         judged = None if relevant is None else doc in relevant
-        passages.append(Passage(doc, batch["title"][0].as_py(), batch["text"][0].as_py(), score, scores, judged))
+        passages.append(Passage(doc, title, text, score, scores, judged))
     return Answer(query, known, passages, {**ranking.milliseconds, "total": 1000 * (time.monotonic() - began)})
 
 

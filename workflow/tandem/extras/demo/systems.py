@@ -128,7 +128,7 @@ def require_built(stages: Iterable[Stage], system: str, configuration: Configura
     missing = [stage for stage in needed if not is_built(stage)]
     above = {other.key for stage in upstream_first(missing) for other in stage.upstream.values()}
     if last := [stage for stage in missing if stage.key not in above]:
-        requested = configuration.plan().stages  # which Snakemake plans without `systems`
+        requested = configuration.plan().stages  # planned anew: what Snakemake knows without `systems`
         planned = all((stage.kind, stage.key) in requested for stage in last)
         names = ", ".join(f"{stage.kind} {stage.key}" for stage in last)
         command = configuration.snakemake([stage.manifest for stage in last], "" if planned else system)

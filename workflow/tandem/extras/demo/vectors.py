@@ -92,8 +92,9 @@ class Vectors(Searched):
             index.tune(how.nprobe, how.ef_search)
             self.index = search.Searcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
         else:
-            room = CACHE // part.count // (PER_VALUE * self.passages.dimension * self.passages.size)
-            self.ready = [self._block(number) for number in range(min(room, len(self.passages)))]
+            block = PER_VALUE * self.passages.dimension * self.passages.size  # bytes
+            fitting = CACHE // part.count // block
+            self.ready = [self._block(number) for number in range(min(fitting, len(self.passages)))]
 
     def _block(self, number: int) -> BlockSearch:
         first, vectors = number * self.passages.size, self.passages.block(number)

@@ -97,6 +97,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
     listing = Listing.of([Path(name) for name in data])
     formats = [name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT]
+    formats.sort(key=lambda name: name != "beir")  # whose names of files are the surest
     for source in (*formats, LAST_RESORT):
         if (keys := dataset_format[source].recognise(listing)) is not None:
             if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):

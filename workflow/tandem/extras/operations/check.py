@@ -83,7 +83,7 @@ def mixed_generations(root: Path) -> Iterator[str]:
             else:
                 for line in read_result(path).lines:
                     folders[f"{line.system} at {label_point(line.point)}"] = list(map(Path, line.stages))
-        rows: dict[str, dict[str, Stage]] = {}
+        rows: dict[str, list[Artifact]] = {}
         for name, scores in folders.items():
             artifacts, gone = list[Artifact](), list[str]()
             for folder in scores:
@@ -95,8 +95,21 @@ def mixed_generations(root: Path) -> Iterator[str]:
                 yield f"{what}: row {name} shows {first_names(gone)}, which is deleted: it cannot be traced"
             for artifact in artifacts:
                 yield from _outdated(f"{what}: row {name}", path, artifact)
-            rows[name] = walk(artifacts)
-        yield from _mixed(what, rows)
+            rows[name] = artifacts
+        stages = walk(chain.from_iterable(rows.values()))  # each read once: rows share most of them
+        yield from _mixed(what, {name: _above(stages, artifacts) for name, artifacts in rows.items()})
+
+
+def _above(stages: dict[str, Stage], artifacts: list[Artifact]) -> list[Stage]:
+    """The stages that artifacts were made from, themselves included."""
+    above: dict[str, Stage] = {}
+    waiting = [artifact.key for artifact in artifacts]
+    while waiting:
+        key = waiting.pop()
+        if key not in above:
+            above[key] = stages[key]
+            waiting += stages[key].upstream.values()
+    return list(above.values())
 
 
 def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
@@ -112,11 +125,11 @@ def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
             yield f"{what}: {kind} {artifact.key} is of {above.name} before it was made again; {again}"
 
 
-def _mixed(what: str, rows: dict[str, dict[str, Stage]]) -> Iterator[str]:
+def _mixed(what: str, rows: dict[str, list[Stage]]) -> Iterator[str]:
     """Kinds whose code, and libraries whose version, differs between the rows of one table, each with its stages."""
     values: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row, stages in rows.items():
-        for stage in stages.values():
+        for stage in stages:
             manifest = stage.artifact.manifest
             values[f"generations: {stage.kind} by modules", manifest.version][manifest.modules].add(row)
             for library, version in {**manifest.libraries, "python": manifest.machine.python}.items():

@@ -5,7 +5,7 @@ import os
 import shlex
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -154,7 +154,7 @@ class Contents(dict[Path, str | None]):
         return self.setdefault(folder, manifest.content if manifest else None)
 
 
-def examine(folder: Path, contents: Contents, left_out: Iterable[str] = ()) -> Examined:
+def examine(folder: Path, contents: Contents, left_out: Container[str] = ()) -> Examined:
     """Look at an artifact or a store; of the artifacts in `left_out` only the manifest is there."""
     written, kind = stamp(folder), targets.kind_of(folder)
     if kind == targets.PAIRS:

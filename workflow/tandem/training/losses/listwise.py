@@ -161,8 +161,8 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Regression on the teacher's logits (Ba & Caruana 2014); sentence-transformers' `MSELoss` of a cross-encoder. Unlike
     Margin-MSE it fixes the scores' origin too, which a student of another range cannot reach.
 
-    Args and returns: as `kl`, shape (queries, passages), the teacher in the unit that the student shall learn; in
-    squared units of the scores.
+    Args and returns: as `kl`, without a temperature, shape (queries, passages), the teacher in the unit that the
+    student shall learn; in squared units of the scores.
     """
     errors = (student - teacher.detach()).masked_fill(~mask, 0.0).square()
     return (errors.sum(-1) / mask.sum(-1)).sum()
