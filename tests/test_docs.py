@@ -1,5 +1,6 @@
 """What README and the pages of docs/ promise: links, code blocks that are run or say why not, targets that exist."""
 
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ from tiny_project import run_here, snakemake
 from tandem.cli import COMMANDS, app
 from tandem.extras.operations.targets import Configuration, read_configurations
 from tandem.extras.running.command import read_order
+from tandem.store.job import load
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -72,7 +74,8 @@ def test_every_command_has_the_flags_that_a_page_gives_it(line, tmp_path, monkey
         targets = {target for target in read_order(words).targets if "/" not in target}
         assert targets <= Configuration().plan().targets().keys()
     elif not COMMANDS[name].takes_words:
-        rest = read_configurations(words)[1] if COMMANDS[name].configurations else words
+        takes_configurations = "configurations" in inspect.signature(load(COMMANDS[name].entry)).parameters
+        rest = read_configurations(words)[1] if takes_configurations else words
         app(name).parse_args([name, *rest], print_error=False, exit_on_error=False)
 
 
