@@ -58,7 +58,7 @@ class Progress:
 
     Attributes:
         total: amount of work; 0 if unknown.
-        done: work already finished by an earlier process; it counts towards the total, not towards the rate.
+        done: finished work; what it is at first counts towards the total, not towards the rate.
         quiet: print nothing: another process that does the same work does.
     """
 

@@ -104,7 +104,10 @@ def origin(job: Job[Any], files: object) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Files or folders that appear whole, each marked as finished by a JSON file beside it that names its `origin`."""
+    """Files or folders that appear whole, each marked as finished by a JSON file beside it.
+
+    A piece of another `origin` does not count.
+    """
 
     folder: Path
     origin: str

@@ -6,7 +6,6 @@ pairs at a time; scores are written as they come.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice, pairwise
 
 import numpy as np
@@ -77,8 +76,9 @@ def requests(job: Job[TeacherParams]) -> Requests:
             yield teacher, *lists.pairs(part.start, part.stop)
 
 
-run_shard = partial(score_shard, requests=requests)
-"""Score a share of the pairs."""
+def run_shard(job: Job[TeacherParams]) -> dict[str, object]:
+    """Score a share of the pairs."""
+    return score_shard(job, requests)
 
 
 def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Ids:

@@ -4,7 +4,6 @@ In `rerank_windows` the windows of the top documents are scored, and a document 
 """
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -112,8 +111,9 @@ def requests(job: Job[RerankParams]) -> Requests:
             yield judge, queries, passages
 
 
-run_shard = partial(score_shard, requests=requests)
-"""Score a share of the pairs."""
+def run_shard(job: Job[RerankParams]) -> dict[str, object]:
+    """Score a share of the pairs."""
+    return score_shard(job, requests)
 
 
 def run(job: Job[RerankParams]) -> None:

@@ -55,8 +55,8 @@ def open_embeddings(job: Job[Any], kind: type[E]) -> tuple[E, E]:
     dtypes = [vectors.dtype for vectors in opened]
     if FP32 in dtypes and len(set(dtypes)) > 1:
         raise UserError(f"retrieve: passages are {dtypes[0]} and queries {dtypes[1]}; fp32 is needed of both or none")
-    for index in job.inputs.values():
-        if (source := Path(index.upstream.get("passages", passages.key)).name) != passages.key:
+    for index in [artifact for role, artifact in job.inputs.items() if role.partition(".")[0] in ("index", "seismic")]:
+        if (source := Path(index.upstream["passages"]).name) != passages.key:
             raise UserError(f"{index.folder}: was made from {source}; expected {passages.key}")
     return opened
 

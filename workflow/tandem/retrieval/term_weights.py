@@ -180,7 +180,7 @@ class SparseRetrieval(retrieve.Retrieval):
             for first in self.groups:
                 queries = self.queries.take(first, first + self.group)
                 spans = [slice(at, min(at + QUERIES, queries.shape[0])) for at in range(0, queries.shape[0], QUERIES)]
-                parts, best = [queries[at] for at in spans], Best(queries.shape[0], self.depth)
+                best = Best(queries.shape[0], self.depth)
                 for number in numbers:
                     rows = self.passages.stored(number)
                     for start in range(0, rows.shape[0], step):
@@ -191,14 +191,18 @@ class SparseRetrieval(retrieve.Retrieval):
                             "depth": self.depth,
                             "temperature": self.passages.temperature,
                         }
+                        parts = map(queries.__getitem__, spans)
                         for at, keys in zip(spans, threads.map(partial(best_of, **options), parts), strict=True):
                             best.add(at, keys)
                         progress.add(inverted.shape[1])
                 yield best.keys
 
 
-run_shard = partial(retrieve.run_shard, kind=SparseRetrieval)
-"""Search this shard's range of blocks."""
+def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:
+    """Search this shard's range of blocks."""
+    return retrieve.run_shard(job, SparseRetrieval)
 
-run = partial(retrieve.run, kind=SparseRetrieval)
-"""Search the blocks that no shard has searched, merge, and write the run."""
+
+def run(job: Job[RetrieveParams]) -> None:
+    """Search the blocks that no shard has searched, merge, and write the run."""
+    retrieve.run(job, SparseRetrieval)

@@ -134,9 +134,14 @@ def _lineage(job: Job[ModelParams], encoder: Artifact) -> str:
     return _table("from", "key", rows)
 
 
+def _by_parts(item: tuple[str, object]) -> list[str]:
+    """The parts of a dotted path, by which parameters are sorted section by section."""
+    return item[0].split(".")
+
+
 def _sorted(params: Json) -> list[tuple[str, str]]:
     """Dotted path and value of every parameter."""
-    return [(path, json.dumps(value)) for path, value in sorted(flatten(params).items())]
+    return [(path, json.dumps(value)) for path, value in sorted(flatten(params).items(), key=_by_parts)]
 
 
 def _table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:

@@ -35,11 +35,18 @@ class Lamb(torch.optim.Optimizer):
     m = β₁ m + (1 - β₁) g,  v = β₂ v + (1 - β₂) g²,  r = (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + ε)
     x ← x - η ‖x‖ / ‖r + λx‖ (r + λx); the quotient is 1 where one of the norms is 0.
 
-    η is `lr`; the `options` are `betas`, β₁ and β₂; `eps`, ε; and `weight_decay`, λ.
+    η is `lr`, β₁ and β₂ are `betas`, ε is `eps`, λ is `weight_decay`.
     """
 
-    def __init__(self, params: Iterable[dict[str, Any]], lr: float, **options: Any) -> None:
-        super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0, **options})
+    def __init__(
+        self,
+        params: Iterable[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

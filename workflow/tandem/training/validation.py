@@ -8,7 +8,6 @@ and belong in no table.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from typing import Self
 
 import numpy as np
@@ -136,8 +135,10 @@ def set_apart(
 
 def padded(lists: Sequence[Ids]) -> Ids:
     """Lists of rows side by side, filled up with -1: shape (lists, longest)."""
-    columns = list(zip_longest(*lists, fillvalue=-1)) or [(-1,) * len(lists)]
-    return np.array(columns, np.int64).T
+    grid = np.full((len(lists), max(1, *map(len, lists))), -1, np.int64)
+    for row, ids in zip(grid, lists, strict=True):
+        row[: len(ids)] = ids
+    return grid
 
 
 def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> dict[str, float]:

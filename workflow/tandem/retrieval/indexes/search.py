@@ -207,11 +207,13 @@ def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ..
     return measured(together().ranks(), exact, ks, lambda at: search(queries[at : at + 1]), together, repeats)
 
 
-def open_searches(job: Job[TradeoffsParams], threads: Threads) -> tuple[Array, list[Array], Callable[..., Any]]:
+def open_searches(
+    job: Job[TradeoffsParams],
+) -> tuple[Array, Callable[[Threads], list[Array]], Callable[[Index, bool], Any]]:
     """What `run_tradeoffs` compares, of single vectors or late interaction, for a sample of queries.
 
     Returns:
-        The queries, vectors or numbers; each one's passages by exact search, best first; and a function from an
+        The queries, vectors or numbers; a function to each one's passages by exact search, best first; and one from an
         `Index`, and whether exact scores decide, to a search through it.
     """
     params, depth, factor = job.params, max(job.params.k), job.params.sweep.rescore_factor
@@ -224,20 +226,24 @@ def open_searches(job: Job[TradeoffsParams], threads: Threads) -> tuple[Array, l
                 raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
             return maxsim.Searcher(search, index, factor, None if rescore else index.decode)
 
-        return numbers, search.best(numbers, depth).ranks(), through
+        return numbers, lambda _: search.best(numbers, depth).ranks(), through
     passages, embedded = open_embeddings(job, Embeddings)
     ranks, queries = Order(job.inputs["dataset"]).ranks, embedded.at(spaced(embedded.rows, params.queries))
-    exact = exact_best(passages, queries, ranks, depth, threads).ranks()
+
+    def exact(threads: Threads) -> list[Array]:
+        return exact_best(passages, queries, ranks, depth, threads).ranks()
+
     return queries, exact, lambda index, rescore: Searcher(index, passages, ranks, rescore, factor)
 
 
 def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
     """Measure every setting of every index and write `tradeoffs.csv`."""
     params, sweep, lines = job.params, job.params.sweep, list[Line]()
+    queries, exactly, through = open_searches(job)
     gpu = lease_gpus(job)
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
     with alone(job.execution.workers) as threads, writing(job) as draft:
-        queries, exact, through = open_searches(job, threads)
+        exact = exactly(threads)
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
                 index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]

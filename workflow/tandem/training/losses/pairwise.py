@@ -75,9 +75,11 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
 def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
     """max(0, m - (s_i - s_j)), averaged over each list's pairs with t_i > t_j, summed over queries.
 
-    As `hinge`, with the order of all passages from the teacher's scores t(q, p), which have no gradient.
+    As `hinge`, with the order of all passages from the teacher's scores t, which have no gradient.
 
-    Args: as `hinge`, `student` and `teacher` of the shape (queries, passages), `margin` in the student's unit.
+    Args:
+        student, teacher, mask: as of `kl`; the teacher only orders the passages.
+        margin: m, in the student's unit.
     Returns:
         Scalar, in the student's unit; 0 for a list whose passages the teacher all scores the same.
     """
@@ -181,7 +183,7 @@ def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     The paper has one negative. With n negatives in every list this is what sentence-transformers' `MarginMSELoss`
     computes: it averages over all (query, negative) pairs of a batch, so longer lists would weigh more.
 
-    Args: as `hinge_distillation`, shape (queries, passages), the positive first, the teacher in the unit to be learned.
+    Args: as of `kl`, the positive first, the teacher in the unit to be learned.
     Returns:
         Scalar, in squared units of the scores; 0 for a list without negatives.
     """
