@@ -126,6 +126,7 @@ def _write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: D
     counts: Counter[bool] = Counter()  # of the rows, by whether the dataset has their query and document
 
     def known() -> Iterator[Listed]:
+        """The rows whose query and document the dataset has."""
         for columns in tables.columns(_grouped(rows)):
             for row, in_corpus in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
                 is_known = in_corpus and row[0] in queries.splits

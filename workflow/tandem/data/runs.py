@@ -106,7 +106,11 @@ def _parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
 
 
 def write_run(job: Job[Any], draft: Draft, ranked: Iterable[Ranked], docs: IdRows | None = None) -> int:
-    """`write_rows` of lists by ids, see `by_rows`; `docs` are the rows of the passages' ids, if looked up already."""
+    """`write_rows` of lists by ids; `docs` are the rows of the passages' ids, if they have been looked up already.
+
+    Raises:
+        UserError: see `by_rows`.
+    """
     collection = Collection(job.inputs["dataset"])
     return write_rows(job, draft, by_rows(job, ranked, docs or doc_rows(collection), query_rows(collection)))
 

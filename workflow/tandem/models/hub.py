@@ -76,7 +76,11 @@ def check_folder(folder: Path) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a folder, all of which must be there: one file, else the shards that its index names."""
+    """The files that hold a folder's weights, by name; of a whole file and shards the whole file, as in transformers.
+
+    Raises:
+        UserError: no safetensors, an index that cannot be read, or a shard that is not there.
+    """
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     index = folder / INDEX

@@ -207,7 +207,11 @@ class StaticQueries(nn.Module):
 
     @classmethod
     def beside(cls, folder: Path, vocabulary: int) -> Self:
-        """The weights that an encoder's folder has for queries, one for each entry of the vocabulary; else 1."""
+        """The weights that an encoder's folder has for queries; 1 for each token where it has none.
+
+        Raises:
+            UserError: they are not as many as the vocabulary has entries.
+        """
         if (static := static_queries(folder)) is None:
             return cls(torch.ones(vocabulary))
         queries = cls.load(static.queries)

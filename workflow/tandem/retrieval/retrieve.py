@@ -90,6 +90,7 @@ class Retrieval:
     """A search of some blocks for all queries, in memory that `execution.search_memory` bounds.
 
     A quarter of it holds running results of a group of queries, half is the engine's; merging takes a quarter again.
+    A `UserError` where passages and queries do not fit together.
     """
 
     vectors: ClassVar[type[Embeddings]] = Embeddings  # what is searched

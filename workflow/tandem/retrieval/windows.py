@@ -110,6 +110,7 @@ def run(job: Job[AggregateParams]) -> None:
     facts = {"queries": 0, "shorter": 0}  # lists that are shorter than `depth`
 
     def aggregated(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
+        """(query, documents, scores) of each query, counted in `facts`."""
         for query, windows, scores in iter_run(source, job.inputs["windows"]):
             names, values = documents(job.params, windows[:scored], scores[:scored], docs, spans)
             facts["queries"] += 1

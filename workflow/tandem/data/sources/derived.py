@@ -142,6 +142,7 @@ class Windows(Derived):
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
+        """The documents' windows, in order; counts the documents, and those of several windows."""
         entry = self._entry
         for doc, title, text in super().corpus():
             windows = cut(text, entry.length, entry.stride, self._unit, entry.most)
@@ -151,6 +152,7 @@ class Windows(Derived):
                 yield window_id(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
     def qrels(self) -> Iterator[Judgement]:
+        """Judgements of documents as those of their windows: of all, or of the first; see the class."""
         for query, doc, relevance, split in super().qrels():
             yield query, window_id(doc, 0), relevance, split
             barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
@@ -217,6 +219,7 @@ class Unlabelled(Derived):
             raise UserError(f"dataset {job.key}: queries come from one of {choices}")
 
     def queries(self) -> Iterator[Query]:
+        """The dataset's queries, some of them `unlabelled` now, and then the others."""
         texts = set()
         for query, text, split in super().queries():
             texts.add(text)
@@ -234,6 +237,7 @@ class Unlabelled(Derived):
                 yield f"unlabelled-{query}", text, UNLABELLED
 
     def rows(self, part: str) -> Iterator[Any]:
+        """Rows of the dataset, without labels of queries that lose them."""
         return (row for row in super().rows(part) if part in ("corpus", "queries") or row[0] not in self._losing)
 
     @cached_property
@@ -267,6 +271,7 @@ class Reduced(Derived):
         self.facts |= {"run": run.key, "found": len(needed)}
 
     def rows(self, part: str) -> Iterator[Any]:
+        """What stays of a part: the lists are the reference run's top passages, in its order."""
         match part:
             case "queries":
                 return ((query, self._texts[query], VALIDATED) for query in self._selected)

@@ -122,7 +122,11 @@ def run(job: Job[FalseNegativesParams]) -> None:
 
 
 def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, str], depth: int) -> Results:
-    """The first `depth` passages of each query of a run, which is of the split and dataset and has some of them."""
+    """The first `depth` passages of each query of a run.
+
+    Raises:
+        UserError: a run of another split or dataset, or one without any of the queries.
+    """
     require_split(run, split)
     names = Names(dataset)
     ranked = ((names.queries[row], passages) for row, passages, _ in iter_rows(run, dataset))
@@ -176,6 +180,7 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     judges = open_judges(job)
 
     def rank(group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
+        """Of each pool: the judges' mean probabilities of its passages, and what its best positive has."""
         passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
         sizes = [len(rows) for rows in passages]
         repeated = np.repeat(queries.rows([pool.query for pool in group]), sizes)

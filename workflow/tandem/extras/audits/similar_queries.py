@@ -202,6 +202,7 @@ def examples(pairs: Pairs, others: Queries, train: Queries) -> dict[str, list[di
     """Pairs to look at: the most similar that are not the same words, and those on either side of the threshold."""
 
     def example(at: int) -> dict[str, object]:
+        """A pair as the report shows it."""
         other, trained = pairs.other[at], pairs.train[at]
         return {
             "split": others.splits[other],

@@ -149,6 +149,7 @@ class Searcher:
         order = order[np.searchsorted(flat[order], 0) :]
 
         def score(first: int) -> None:
+            """Exact scores of the pairs that stand in `order` from here on."""
             together = order[first : first + TOGETHER]
             vectors = self.passages.at(flat[together])
             for start in range(0, len(together), CHUNK):

@@ -35,7 +35,11 @@ def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
     The cross-encoder's loss of RocketQA and the DuReader-retrieval baseline. They use a softmax over two outputs; one
     output s = s_1 - s_0 with a sigmoid is the same function.
 
-    Args and returns: as `listwise`, the scores being logits of relevance, shape (queries, passages).
+    Args:
+        scores: logits of relevance with the positive first, shape (queries, passages).
+        mask: True where a passage counts, same shape.
+    Returns:
+        Scalar, in nats.
     """
     sign = torch.full_like(scores, -1.0)
     sign[:, 0] = 1.0
@@ -51,7 +55,9 @@ def approx_ndcg(scores: Tensor, mask: Tensor) -> Tensor:
     and the ideal DCG is 1. Where scores are far apart compared with T there is next to no gradient. TF-Ranking's
     `ApproxNDCGLoss` is this minus 1, averaged over queries.
 
-    Args: as `listwise`, shape (queries, passages).
+    Args:
+        scores: s(q, p) with the positive first, shape (queries, passages).
+        mask: True where a passage counts, same shape; the first column is always True.
     Returns:
         Scalar, 0 to 1 for each query; 0 for a list without negatives.
     """
@@ -161,8 +167,12 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Regression on the teacher's logits (Ba & Caruana 2014); sentence-transformers' `MSELoss` of a cross-encoder. Unlike
     Margin-MSE it fixes the scores' origin too, which a student of another range cannot reach.
 
-    Args and returns: as `kl`, without a temperature, shape (queries, passages), the teacher in the unit that the
-    student shall learn; in squared units of the scores.
+    Args:
+        student: s(q, p), shape (queries, passages).
+        teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
+        mask: True where a passage stands, same shape.
+    Returns:
+        Scalar, in squared units of the scores.
     """
     errors = (student - teacher.detach()).masked_fill(~mask, 0.0).square()
     return (errors.sum(-1) / mask.sum(-1)).sum()
@@ -187,7 +197,12 @@ def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     the list's order. The first term alone is `listwise`, where the teacher likes the positive best.
     sentence-transformers' `ListMLELoss` takes the order of its input and averages over queries.
 
-    Args and returns: as `kl`, shape (queries, passages), without a temperature.
+    Args:
+        student: s(q, p), shape (queries, passages).
+        teacher: orders the passages, any scale, no gradient, same shape.
+        mask: True where a passage stands, same shape.
+    Returns:
+        Scalar, in nats.
     """
     order = teacher.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
     stands = mask.gather(1, order)

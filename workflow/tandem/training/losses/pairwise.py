@@ -78,7 +78,9 @@ def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin
     As `hinge`, with the order of all passages from the teacher's scores t, which have no gradient.
 
     Args:
-        student, teacher, mask: as of `kl`; the teacher only orders the passages.
+        student: s(q, p), shape (queries, passages).
+        teacher: t(q, p), same shape.
+        mask: True where a passage stands, same shape.
         margin: m, in the student's unit.
     Returns:
         Scalar, in the student's unit; 0 for a list whose passages the teacher all scores the same.
@@ -183,7 +185,10 @@ def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     The paper has one negative. With n negatives in every list this is what sentence-transformers' `MarginMSELoss`
     computes: it averages over all (query, negative) pairs of a batch, so longer lists would weigh more.
 
-    Args: as of `kl`, the positive first, the teacher in the unit to be learned.
+    Args:
+        student: s(q, p) with the positive first, shape (queries, passages).
+        teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
+        mask: True where a passage stands, same shape.
     Returns:
         Scalar, in squared units of the scores; 0 for a list without negatives.
     """
