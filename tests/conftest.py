@@ -20,7 +20,8 @@ from tandem.store.job import Job, plain, writing
 
 gc.disable()  # until all is imported and collected
 WHOLE = {"build_once", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
-SLOW = (Path(__file__).parent / "slow.txt").read_text().splitlines()  # files, and tests of files
+# Files, tests of files, and, where a line ends in [, tests of many cases of which the first alone is quick.
+SLOW = {*(Path(__file__).parent / "slow.txt").read_text().splitlines()}
 
 
 def runs_graphs(item):
@@ -35,10 +36,13 @@ def pytest_collection_modifyitems(config, items):
     Side by side (`pytest -n`) the longest come first: what ends last is short. While one process makes the whole graph,
     the others have tests that need not wait for it.
     """
+    before = ""
     for item in items:
         test = item.nodeid.split("[")[0]
-        if runs_graphs(item) or test in SLOW or test.split("::")[0] in SLOW:
+        names = {test, test.split("::")[0], *([f"{test}["] if test == before else [])}
+        if runs_graphs(item) or names & SLOW:
             item.add_marker("slow")
+        before = test
     if hasattr(config, "workerinput"):
         items.sort(
             key=lambda item: (
