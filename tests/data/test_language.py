@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.data.language import Sample, guess, misfits, script, vocabulary_script
+from tandem.data.language import BY_WORD, STOP_WORDS, Sample, guess, misfits, script, vocabulary_script
 
 ENGLISH = "What is the difference between a list and a tuple, and which of them should be used for the keys?"
 CHINESE = "这种药物对儿童有什么副作用，应该怎样服用？"
@@ -26,6 +26,10 @@ YORUBA = "Kí ni ìyàtọ̀ tó wà láàrín ìlú Èkó àti Ìbàdàn ní il
 )
 def test_languages_by_script_and_stop_words(text, language):
     assert guess(text) == language
+
+
+def test_a_tie_is_decided_by_the_order_of_the_languages():
+    assert all(languages == sorted(languages, key=list(STOP_WORDS).index) for languages in BY_WORD.values())
 
 
 def test_scripts_and_shares():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tandem.errors import UserError
-from tandem.models.hub import load_encoder, package_folder, weight_files, weights_digest
+from tandem.models.hub import files_digest, load_encoder, package_folder, weight_files, weights_digest
 from tandem.models.published import run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -27,6 +27,14 @@ def test_other_weights_than_expected_are_refused(make_job, encoder_folder, tmp_p
     with pytest.raises(UserError, match="sha256 is .*, expected 0000"):
         run(job)
     assert not list(tmp_path.rglob("stage.json"))
+
+
+def test_other_files_than_planned_are_refused(make_job, encoder_folder, tmp_path):
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    params = {"source": "folder", "files_sha256": files_digest(folder)}
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    with pytest.raises(UserError, match="mine: sha256 of its other files is .*, expected"):
+        run(make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(folder)}))
 
 
 def test_pickled_weights_are_refused(make_job, encoder_folder, tmp_path):

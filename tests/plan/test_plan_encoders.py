@@ -1,6 +1,7 @@
 """Encoders: what is part of a key, and what is not."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,23 @@ def test_the_weights_of_a_folder_are_those_that_the_entry_names(configured, enco
     assert plan(weights).digest == plan(None).digest
     with pytest.raises(UserError, match=f"encoders.mine.sha256 is {'0' * 64}, but the weights of .* have {weights}"):
         plan("0" * 64)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "2_Dense/model.safetensors"])
+def test_folders_of_the_same_weights_and_other_files_are_two_encoders(configured, encoder_folder, tmp_path, name):
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense/model.safetensors").write_text("a layer")
+    entry = {"source": "folder", "path": str(folder), "pooling": "mean"}
+
+    def key() -> str:
+        return FullPlan(configured("encoders", {"mine": entry}), ROOT).planner.encoder("mine").key
+
+    before = key()
+    (folder / "README.md").write_text("of no effect")
+    assert key() == before
+    (folder / name).write_text((folder / name).read_text() + " ")
+    assert key() != before
 
 
 def test_a_licence_is_told_and_changes_no_key(stage):

@@ -104,6 +104,12 @@ def test_verdicts_that_a_model_filled_in_are_no_annotators(make_job, inputs, tmp
     assert (changes["verdict"], "machine_made" in changes) == ("annotators", False)
 
 
+def test_a_remark_beside_the_last_column_is_not_who_filled_it_in(make_job, inputs, tmp_path):
+    text = "query_id,doc_id,verdict\nq1,p2,1,looks good\nq1,p3,1\n"
+    _, _, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
+    assert (changes["verdict"], "machine_made" in changes, changes["new_positives"]) == ("annotators", False, 2)
+
+
 @pytest.mark.parametrize("how", ["as written", "windows", "semicolons", "tabs", "columns moved", "empty rows"])
 def test_whatever_spreadsheet_saved_it(make_job, inputs, tmp_path, how):
     text = {

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -109,6 +110,19 @@ def weights_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
     if files == [folder / WEIGHTS]:
         return digest(files[0])
     return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()
+
+
+def files_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
+    """sha256 of the lines that `sha256sum` prints of a folder's files beside the weights, by path.
+
+    Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
+    """
+    static, own = static_queries(folder), encoder_files(folder)
+    files = {path for pattern in FILES for path in own.glob(pattern)}.difference(weight_files(own))
+    if static:
+        files |= {*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.pooling / "config.json"}
+    lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @contextmanager

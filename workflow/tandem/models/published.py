@@ -25,6 +25,7 @@ from tandem.models.hub import (
     WEIGHTS,
     check_folder,
     download,
+    files_digest,
     load_encoder,
     load_tokenizer,
     package_folder,
@@ -62,6 +63,8 @@ def run(job: Job[EncoderParams]) -> None:
         first, *shards = weight_files(files)
         where = f"{first} to {shards[-1].name}" if shards else first
         raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
+    if params.files_sha256 and (digest := files_digest(source)) != params.files_sha256:
+        raise UserError(f"{source}: sha256 of its other files is {digest}, expected {params.files_sha256}; start again")
     if (planned := job.execution.vectors) and (described := described_towers(source)) and described != planned:
         keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
         entry = f"{{source: hub, name: {params.name}, revision: {params.revision}, {keys}}}"

@@ -10,7 +10,7 @@ from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
 from tandem.errors import Unavailable, UserError
 from tandem.models.heads import check_reranker
-from tandem.models.hub import weights_digest
+from tandem.models.hub import files_digest, weights_digest
 from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
@@ -44,7 +44,9 @@ def _published(ctx: Context, name: str) -> Stage:
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
-        execution["path"], params["sha256"] = entry.path, weights_digest(Path(entry.path or ""), sha256_once)
+        folder = Path(entry.path or "")
+        execution["path"], params["sha256"] = entry.path, weights_digest(folder, sha256_once)
+        params["files_sha256"] = files_digest(folder, sha256_once)
         if entry.sha256 and entry.sha256 != params["sha256"]:
             where = f"{'rerankers' if own else 'encoders'}.{name}.sha256"
             raise UserError(f"{where} is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}")

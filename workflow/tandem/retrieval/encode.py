@@ -9,7 +9,6 @@ Memory is that of three blocks: read, computed, written.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,14 +92,14 @@ def counting(progress: Progress) -> Callable[[Ids], None]:
     return lambda lengths: progress.add(len(lengths), tokens=int(lengths.sum()))
 
 
-def token_offsets(job: Job[EmbeddingsParams]) -> Ids:
+def token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
     """Where each text's rows begin and end, shape (texts + 1,); a `UserError` if the model has one vector a text."""
     folder = require_part(job.inputs["model"], "dual")
     tokens, side = Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
     model: Any = load_dual(folder)
     if len(model.shape(side, 1)) != 2:
         raise UserError(f"{folder}: has one vector a text; expected representation: multi or coil")
-    rows, texts = select(job)[0], tokens.queries if side == "query" else tokens.passages
+    texts = tokens.queries if side == "query" else tokens.passages
     parts = (texts.take(np.asarray(rows[first : first + TEXTS])) for first in range(0, len(rows), TEXTS))
     return ends(np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]))
 
@@ -118,11 +117,7 @@ class TokenEncoder(Encoder):
 
     load = staticmethod(load_dual)
     unit = "tokens"
-
-    @cached_property
-    def texts(self) -> tuple[Rows | range, Ids]:
-        """The rows of the texts to encode, in order, and where each one's vectors begin and end."""
-        return select(self.job)[0], token_offsets(self.job)
+    texts: tuple[Rows | range, Ids]  # rows of the texts to encode, and where each one's vectors begin and end
 
     def read(self, rows: range) -> Piece:  # type: ignore[override]
         """The texts that rows of tokens belong to."""
@@ -169,7 +164,7 @@ class Encoding:
         require_dataset(job, "tokens")
         self.job, self.encoder = job, ENCODERS[job.kind]
         self.texts, self.ids = select(job)
-        self.offsets = token_offsets(job) if self.encoder is TokenEncoder else None
+        self.offsets = token_offsets(job, self.texts) if self.encoder is TokenEncoder else None
         self.rows = self.texts if self.offsets is None else range(int(self.offsets[-1]))
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
         files["model"] = part_files(job.inputs["model"], "dual")
@@ -183,6 +178,8 @@ class Encoding:
         missing = [number for number in numbers if number not in facts]
         if missing:
             encoder = self.encoder(job)
+            if isinstance(encoder, TokenEncoder) and self.offsets is not None:
+                encoder.texts = self.texts, self.offsets
             computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
             texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
 

@@ -185,17 +185,16 @@ class SparseRetrieval(retrieve.Retrieval):
                     rows = self.passages.stored(number)
                     for start in range(0, rows.shape[0], step):
                         inverted = rows[start : start + step].astype(np.float64).T.tocsr()
-                        options = {
-                            "inverted": inverted,
-                            "ranks": self.order.ranks[number * size + start :][: inverted.shape[1]],
-                            "depth": self.depth,
-                            "temperature": self.passages.temperature,
-                        }
-                        parts = map(queries.__getitem__, spans)
-                        for at, keys in zip(spans, threads.map(partial(best_of, **options), parts), strict=True):
+                        ranks = self.order.ranks[number * size + start :][: inverted.shape[1]]
+                        part = partial(self._best_of, queries, inverted, ranks)
+                        for at, keys in zip(spans, threads.map(part, spans), strict=True):
                             best.add(at, keys)
                         progress.add(inverted.shape[1])
                 yield best.keys
+
+    def _best_of(self, queries: csr_array, inverted: csr_array, ranks: Array, at: slice) -> Array:
+        """`best_of` some of the queries, which are copied only now: a thread holds those that it searches for."""
+        return best_of(queries[at], inverted, ranks, self.depth, self.passages.temperature)
 
 
 def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:

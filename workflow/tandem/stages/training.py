@@ -20,6 +20,10 @@ STARTS = ("start", "retriever", "reranker")
 class EncoderParams(EncoderFiles, Params):
     """A published encoder, copied and checked."""
 
+    files_sha256: str | None = Field(
+        None, exclude_if=not_, description="of source folder: of its files but the weights"
+    )
+
 
 class VocabularyParams(NewEncoder, Params):
     """An untrained encoder with a WordPiece tokenizer of its own."""

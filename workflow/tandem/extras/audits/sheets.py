@@ -67,14 +67,14 @@ def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()
         if missing := [name for name in columns if name not in header]:
             present = ", ".join(header[:12]) or "nothing"
             raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
-        places = [header.index(name) if name in header else len(header) for name in (*columns, *optional)]
-        needed = max(places[: len(columns)])
+        places = [header.index(name) if name in header else None for name in (*columns, *optional)]
+        needed = max(map(header.index, columns))
         for number, cells in enumerate(rows, start=2):  # a cell may hold line ends
             stripped = [cell.strip() for cell in cells]
             if any(stripped) and len(cells) <= needed:
                 raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
             if any(stripped):
-                yield number, [stripped[at] if at < len(cells) else "" for at in places]
+                yield number, [stripped[at] if at is not None and at < len(cells) else "" for at in places]
     except csv.Error as error:
         raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None
 
