@@ -22,6 +22,7 @@ min_version("9.0")
 sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from tandem.cluster.scheduler import clear
+from tandem.config.merging import read_yaml
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.plan import views_folder
@@ -43,6 +44,8 @@ def planned(question, *names):
         sys.exit(str(error))
 
 
+for file in workflow.overwrite_configfiles:  # of a key that stands twice Snakemake takes the last, in silence
+    planned(read_yaml, Path(file))
 plan = planned(FullPlan, config, Path(workflow.basedir), views_folder(workflow.overwrite_configfiles))
 stages = plan.stages
 VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's

@@ -107,6 +107,17 @@ MISTAKES = {
     "a table without its models": Mistake(
         "tandem run mine.yaml", "table4.yaml: de_bm25neg is no model; allowed: ", NO_MODELS
     ),
+    "a key that stands twice": Mistake(
+        "tandem run mine.yaml", "mine.yaml:5: seed stands in line 3 already", "seed: 1\ntables: [summary]\nseed: 2\n"
+    ),
+    "an empty file": Mistake(
+        "tandem run mine.yaml e.yaml",
+        "tandem run: e.yaml: holds nothing; allowed: keys",
+        files={"e.yaml": "#\n"},
+    ),
+    "a control character": Mistake(
+        "tandem run mine.yaml", "mine.yaml: not valid YAML: control characters are not allowed", "seed: 1 \0"
+    ),
     "broken YAML": Mistake("tandem run mine.yaml", "tandem run: mine.yaml:4: not valid YAML", "tables: [summary\n"),
     "a list for keys": Mistake(
         "tandem run list.yaml", "list.yaml: holds list and no mapping of keys", files={"list.yaml": "- dataset: mine\n"}

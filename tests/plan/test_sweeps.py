@@ -50,6 +50,22 @@ def test_points_are_every_combination_and_share_what_they_agree_on(planned):
     assert sweep.baseline == {LIST_SIZE: 4, "models.rocketqav2.train.lr": 1e-5}
 
 
+@pytest.mark.parametrize(
+    ("train", "key", "values"),
+    [
+        ({"budget_minutes": 5}, "steps", [5, 50]),
+        ({"budget_minutes": 5}, "epochs", [1, 2]),
+        ({"budget_minutes": 5, "sizes": "data"}, "lr", [1e-5, 1e-4]),
+        ({"budget_minutes": 5, "sizes": "data"}, "list_size", [4, 8]),
+    ],
+)
+def test_what_a_budget_decides_is_no_point_of_a_sweep(configured, train, key, values):
+    config = configured("models.de_bm25neg.train", train)
+    config["sweeps"] = {"mine": {"grid": {f"models.de_bm25neg.train.{key}": values}, "systems": ["de_bm25neg"]}}
+    with pytest.raises(UserError, match=f"models.de_bm25neg.train.{key}: none of the systems depends on it"):
+        FullPlan(config, ROOT)
+
+
 def test_a_point_that_is_the_default_is_the_tables_own_run(planned, configured):
     plan = planned()
     there = {stage.folder for rows in plan.tables.values() for _, stage in rows}

@@ -32,7 +32,13 @@ def read_yaml(path: Path) -> Any:
         UserError: names the file, and the line if it is not valid YAML.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), LOADER) or {}
+        loader = LOADER(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        if repeated := _repeated_key(node):
+            key, first = repeated
+            place = f"{path}:{key.start_mark.line + 1}: {printable(key.value)}"
+            raise UserError(f"{place} stands in line {first.start_mark.line + 1} already; YAML would drop that one")
+        return loader.construct_document(node) or {} if node else {}
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -42,9 +48,29 @@ def read_yaml(path: Path) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        reason = getattr(error, "problem", None) or getattr(error, "reason", error)
+        raise UserError(f"{path}{where}: not valid YAML: {reason}") from None
     except (ValueError, RecursionError) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
         raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
+
+
+def _repeated_key(node: yaml.Node | None) -> tuple[yaml.ScalarNode, yaml.ScalarNode] | None:
+    """A key that a mapping at or below a node has already, and where; None if there is none."""
+    waiting, walked = [node] if node else [], set[int]()
+    while waiting:
+        current = waiting.pop()
+        if id(current) in walked or isinstance(current, yaml.ScalarNode):
+            continue
+        walked.add(id(current))  # an alias is the node that it stands for
+        if isinstance(current, yaml.MappingNode):
+            before: dict[str, yaml.ScalarNode] = {}
+            for key, value in current.value:
+                waiting.append(value)
+                if isinstance(key, yaml.ScalarNode) and before.setdefault(key.value, key) is not key:
+                    return key, before[key.value]
+        else:
+            waiting += current.value
+    return None
 
 
 @cache
@@ -64,6 +90,8 @@ def gathered(files: Iterable[Path], root: Path) -> Raw:
     for file in files:
         if not isinstance(over := read_yaml(file), dict):
             raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
+        if not over:
+            raise UserError(f"{file}: holds nothing; allowed: keys with values")
         limited(over)
         config = merged(config, over)
     return config

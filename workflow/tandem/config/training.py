@@ -101,6 +101,13 @@ class Train(Optimisation):
         """Passages of an instance."""
         return self.list_size
 
+    @property
+    def undecisive(self) -> tuple[str, ...]:
+        """Keys that decide nothing: `budget_minutes` says how long is trained, `sizes: data` how large batches are."""
+        length = ["steps", "epochs"] if self.budget_minutes is not None else []
+        sizes = ["lr", "queries_per_batch", *(["list_size"] if self.positives == 1 else [])]  # which is above positives
+        return (*length, *(sizes if self.sizes == "data" else []))
+
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         if self.sizes == "data" and self.budget_minutes is None:

@@ -48,7 +48,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
         upstream["start"] = _start(ctx, f"{at}.init", entry.init, fit)
     params: JSON = {
         "objective": entry.objective,
-        "train": json_of(train) | {"seed": ctx.seed(train.seed)},
+        "train": json_of(train, without=train.undecisive) | {"seed": ctx.seed(train.seed)},
         "lora": json_of(entry.lora) if entry.lora else None,
         **_towers(ctx, name, entry, part),
     }
