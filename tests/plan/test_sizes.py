@@ -28,6 +28,10 @@ def plan(configured, overridden):
         ({"lengths/query": 40, "lengths/passage": 490, "lengths/pair": 513}, "pairs of 513 tokens"),
         ({"models/ce_bm25neg/train/freeze_layers": 6}, "models.ce_bm25neg.train.freeze_layers is 6, .* below 6"),
         ({"models/de_bm25neg/train/matryoshka": [384]}, "models.de_bm25neg.train.matryoshka is 384, .* below 384"),
+        (
+            {"models/de_bm25neg/train/matryoshka": [64, 64]},
+            r"models.de_bm25neg.train.matryoshka is \[64, 64\], .* twice",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(plan, keys, line):

@@ -215,6 +215,8 @@ class DualTrain(SingleTrain):
             raise problem(f".positives is {self.positives}, but passage_centric is about one positive; set it to 1")
         if self.budget_minutes and self.distil and self.distil.in_batch:
             raise problem(".budget_minutes does not count what distil.in_batch computes; say steps or epochs")
+        if len({*self.matryoshka}) < len(self.matryoshka):
+            raise problem(f".matryoshka is {[*self.matryoshka]}, which counts a cut twice; list each once")
         others = ("distil", "passage_centric", "regularise", "matryoshka")
         if self.loss == TERM_RECALL and (key := next((key for key in others if getattr(self, key)), None)):
             raise problem(f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out")
