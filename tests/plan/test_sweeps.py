@@ -116,6 +116,7 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
         ({"grid": {"models.rocket.train.lr": [1]}}, "grid.models.rocket.train.lr: models.rocket.train.lr: models has"),
         ({"grid": {}}, "grid is empty"),
         ({"grid": {LIST_SIZE: []}}, f"grid.{LIST_SIZE} is []"),
+        ({"grid": {LIST_SIZE: [4, "4"]}}, f"grid.{LIST_SIZE} names a value twice; list each once"),
         ({"grid": {"execution.shards": [1, 2]}}, "grid.execution.shards: none of the systems depends on it"),
         ({"x": "seed"}, "x: is seed; allowed: models"),
         ({"measures": ["nDCG@11"]}, "measures: nDCG@11 is not scored; did you mean nDCG@10?"),

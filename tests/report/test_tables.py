@@ -129,8 +129,30 @@ def test_show_finds_a_table_by_its_name(four_queries, monkeypatch, capsys):
     by_path = capsys.readouterr().out
     show(Path("mine/table9"))
     assert capsys.readouterr().out == by_path
-    with pytest.raises(UserError, match=r"results/tables has no table mine/table8; did you mean mine/table9\?"):
+    with pytest.raises(UserError, match=r"mine/table8: is not a table; did you mean mine/table9\?"):
         show(Path("mine/table8"))
+
+
+def test_show_takes_the_names_that_lineage_takes(four_queries, monkeypatch, capsys):
+    monkeypatch.chdir(four_queries.root)
+    path = table(four_queries, out=four_queries.root / "results/mine/tables/paper/table9.csv")
+    show(path)
+    by_path = capsys.readouterr().out
+    show(Path("mine/paper/table9"))
+    assert capsys.readouterr().out == by_path
+    with pytest.raises(UserError, match=r"mine/paper/table8: is not a table; did you mean mine/paper/table9\?"):
+        show(Path("mine/paper/table8"))
+
+
+@pytest.mark.parametrize("name", ["mine/sweeps/lr", "results/mine/sweeps/lr.csv"])
+def test_show_says_where_a_sweep_is_seen(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    path = Path("results/mine/sweeps/lr.json")
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    files = r"results/mine/sweeps/lr\.html, or results/mine/sweeps/lr\.md"
+    with pytest.raises(UserError, match=f"^{name}: is a sweep, not a table; open its page {files}$"):
+        show(Path(name))
 
 
 def test_show_is_aligned_and_tells_every_p(four_queries, capsys):

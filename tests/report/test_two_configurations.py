@@ -36,6 +36,13 @@ def test_values_differences_and_p_by_hand(tables, capsys):
     assert "Only in mine.yaml: V." in lines
 
 
+@pytest.mark.parametrize("name", ["mine+k1", "mine.yaml+k1.yaml", "k1.5", "k1.5.yaml"])
+def test_names_of_several_files_and_with_dots_are_folders(tables, name, capsys):
+    Path("results/mine").rename(Path("results", name.replace(".yaml", "")))
+    assert run(["report", "--compare", "config", name]) == 0
+    assert f"Only in {name}: V." in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

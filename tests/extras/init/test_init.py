@@ -102,6 +102,7 @@ def test_an_existing_file_stays_unless_forced(here, documents):
     [
         (["mine", "--data", "none"], "--data none: no such file or folder"),
         (["mi ne", "--data", "data"], "mi ne: a name is letters, digits"),
+        (["config", "--data", "data"], "config.yaml: its results would replace those of config/config.yaml; choo"),
         (["mine", "--data", "data", "--encoder", "minilmm"], "encoder: minilmm is unknown.*did you mean minilm"),
         (["mine", "--data", "data", "--encoder", "data"], "data: model.safetensors is missing"),
         (

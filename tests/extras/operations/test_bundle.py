@@ -76,12 +76,14 @@ def test_the_same_results_give_the_same_bytes(finished, run_command):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["basline"], "basline: is not a table; did you mean baseline"),
+        (["basline"], "^basline: is not a table; did you mean baseline"),
         (["baseline", "--out", "b.rar"], r"must end in \.tar\.gz or \.zip"),
+        (["baseline", "summary"], "^takes one table of one configuration; 2 names are no YAML files"),
         ([], "bundle.* parameter TABLE requires an argument"),
         (
             ["--configfile", "toy.yaml", "--config", "bm25={k1: 1.5}", "baseline"],
-            r"score/bm25\.test-\w+ is not made; run: snakemake .* baseline",
+            r"^results/toy/score/bm25\.test-\w+ is not made; run: snakemake --cores \d+ baseline --configfile toy\.yaml"
+            r" --config 'bm25=\{k1: 1\.5\}'$",
         ),
     ],
 )

@@ -60,9 +60,10 @@ def sweep(seeds, project):
     words = {"name": "lr", "title": "lr", "paths": ["models.de.train.lr", "bm25.k1"], "x": "", "scale": "log"}
     rest = {"dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20, "measures": ["RR@10", "nDCG@10"]}
     result = Result(**words, baseline=lines[0].point, note="", **rest, lines=lines, runs={})
-    path = project.root / "results/sweeps/lr.json"
-    path.parent.mkdir()
-    path.write_text(result.to_json())
+    for views in ("results", "results/mine"):
+        path = project.root / views / "sweeps/lr.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(result.to_json())
 
 
 @pytest.mark.parametrize("row", ["DE at de.lr 2e-05, bm25.k1 0.9", '"DE at de.lr=2e-05, bm25.k1=0.9"'])
@@ -77,6 +78,7 @@ def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, run_command, row):
     ("word", "message"),
     [
         ("sweeps/lr", "sweeps/lr: is a sweep; name a row, sweeps/lr:ROW:COLUMN; it has DE at de.lr 1e-05, bm25.k1 0.9"),
+        ("mine/sweeps/lr", "mine/sweeps/lr: is a sweep; name a row, mine/sweeps/lr:ROW:COLUMN; it has DE at de.lr"),
         ("sweeps/lr:DE at de.lr 3e-05, bm25.k1 0.9", "has no row DE at de.lr 3e-05.*did you mean DE at de.lr"),
         ("sweeps/lr:DE at de.lr 1e-05, bm25.k1 0.9:AP", "AP is not a measure; allowed: RR@10, nDCG@10"),
         ("sweeps/nothing:DE", r"results/sweeps/nothing\.json: no such file; `snakemake sweep_nothing` writes it"),

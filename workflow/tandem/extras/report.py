@@ -15,6 +15,7 @@ from tandem.extras.analysis.error_table import add_analyses
 from tandem.extras.audits.report import add_audits
 from tandem.extras.fidelity import ValidationRow, add_validations
 from tandem.extras.operations.lineage import open_scored
+from tandem.extras.operations.targets import FILES
 from tandem.extras.sweep_page import add_sweeps
 from tandem.plan.plan import views_folder
 from tandem.report.commands import JSON, Files, write_report
@@ -58,11 +59,11 @@ def report(
 
 
 def compare_configurations(a: str, b: str) -> list[Grid]:
-    """A grid for each table that two configurations have made: `mine` or `mine.yaml`, `config` for the default.
+    """A grid for each table that two configurations have made: `mine`, `mine.yaml` or `mine+k1`; `config`: the default.
 
     A configuration without tables, or two that have none in common, is a `UserError`.
     """
-    folders = [Path(views_folder([Path(name)]), "tables") for name in (a, b)]
+    folders = [Path(views_folder(configuration_files(name)), "tables") for name in (a, b)]
     names = [{str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.json")} for folder in folders]
     for folder, own in zip(folders, names, strict=True):
         if not own:
@@ -72,6 +73,11 @@ def compare_configurations(a: str, b: str) -> list[Grid]:
         raise UserError(f"--compare: {a} and {b} have no table in common: {', '.join(lists)}")
     first, second = ([read_table(folder / f"{name}.json") for name in both] for folder in folders)
     return [compare_tables(*tables, a, b) for tables in zip(first, second, strict=True)]
+
+
+def configuration_files(name: str) -> list[Path]:
+    """The files of a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml."""
+    return [Path(part if part.endswith(FILES) else f"{part}.yaml") for part in name.split("+")]
 
 
 def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:

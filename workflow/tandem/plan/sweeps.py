@@ -51,9 +51,10 @@ class Sweep:
         self.settings, self.systems = planners.base.settings, entry.systems
         self.fixed = self._fixed(stand_in)
         self.values: dict[str, list[Any]] = {}
-        for path, values in entry.grid.items():  # each value once
-            typed = [self._typed(path, value, f"grid.{path}") for value in values]
-            self.values[path] = list({json.dumps(it, sort_keys=True, default=str): it for it in typed}.values())
+        for path, values in entry.grid.items():
+            self.values[path] = [self._typed(path, value, f"grid.{path}") for value in values]
+            if len({json.dumps(value, sort_keys=True, default=str) for value in self.values[path]}) < len(values):
+                raise UserError(f"{where}.grid.{path} names a value twice; list each once")
         self.seeds = self._seeds()
         self.points: list[Point] = [
             dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())

@@ -24,7 +24,7 @@ from tandem.report.compare import compare, explore
 from tandem.report.filling import fill
 from tandem.report.graph import draw_graph, group_by_box, stage_costs
 from tandem.report.page import aligned, latex, markdown, render
-from tandem.report.results import Table, read_table
+from tandem.report.results import Table, is_sweep, read_table, table_names, view_path
 from tandem.report.scored import Scored, collect_lines, open_scores, read_scored
 from tandem.report.sections import Addition, describe_dataset, trained_models, training_list
 from tandem.stages.evaluation import ScoreParams
@@ -33,7 +33,6 @@ from tandem.store.files import write_text
 from tandem.store.lineage import input_of, tree, walk
 
 M = TypeVar("M", bound=Model)
-TABLES = Path("results/tables")
 
 
 def _require_csv(_: Any, out: Path) -> None:
@@ -114,14 +113,16 @@ def show(table: Path, /) -> None:
     """Print a table, aligned, with every p-value, and the orders that are tested below it.
 
     Args:
-        table: a file results/tables/<table>.csv, written by Snakemake, or the table's name alone: `summary`.
+        table: a file results/tables/<table>.csv, written by Snakemake, or the table's name alone: `summary`, of
+            mine.yaml `mine/summary`.
     """
     own = table.with_suffix(".json")
-    path = own if table.suffix or own.is_file() else TABLES / own
-    if not table.suffix and not path.is_file():
-        finished = [str(other.relative_to(TABLES).with_suffix("")) for other in TABLES.rglob("*.json")]
-        if finished:
-            raise UserError(f"{TABLES} has no table {table}{nearest(str(table), finished)}")
+    path = own if table.suffix or own.is_file() else view_path(str(table))
+    if path.is_file() and is_sweep(path):
+        page, text = path.with_suffix(".html"), path.with_suffix(".md")
+        raise UserError(f"{table}: is a sweep, not a table; open its page {page}, or {text}")
+    if not table.suffix and not path.is_file() and (finished := table_names()):
+        raise UserError(f"{table}: is not a table{nearest(str(table), finished)}")
     filled = read_table(path)
     print(aligned(formats.table_grid(filled, terminal=True)))
     if orders := formats.orders_grid(filled):

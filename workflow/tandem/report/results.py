@@ -11,6 +11,8 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import System
 
 T = TypeVar("T")
+RESULTS = Path("results")
+SWEEPS = "sweeps"  # the folder of a configuration's sweeps, and the prefix of their names
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,32 @@ def read_json(kind: type[T], path: Path, missing: str, broken: str) -> T:
 def read_table(path: Path) -> Table:
     """The table that `tandem table` wrote beside its CSV."""
     return read_json(Table, path, "`tandem run` writes it with the table", "not a table written by `tandem table`")
+
+
+def view_path(name: str) -> Path:
+    """The file that programs read of a table, `summary`, or a sweep, `sweeps/lists`; of mine.yaml it is `mine/summary`.
+
+    Where there is none, it is that of the default configuration.
+    """
+    configuration, _, rest = name.partition("/")
+    paths = [_view(RESULTS, name), _view(RESULTS / configuration, rest)]
+    return paths[1] if rest and paths[1].is_file() and not paths[0].is_file() else paths[0]
+
+
+def _view(folder: Path, name: str) -> Path:
+    return folder / (f"{name}.json" if name.startswith(f"{SWEEPS}/") else f"tables/{name}.json")
+
+
+def is_sweep(view: Path) -> bool:
+    """Whether a view, by its name or its file's place, is a sweep's and no table."""
+    return view.parent.name == SWEEPS
+
+
+def table_names() -> list[str]:
+    """The names of all tables below results/, as `view_path` takes them."""
+    folders = [RESULTS / "tables", *RESULTS.glob("*/tables")]
+    files = ((folder, file) for folder in folders for file in folder.rglob("*.json"))
+    return [Path(*at.parts[1:-1], file.relative_to(at).with_suffix("")).as_posix() for at, file in files]
 
 
 def percent(share: float) -> float:

@@ -33,6 +33,7 @@ from tandem.extras.plan import FullPlan
 from tandem.models.described import longest_input
 from tandem.plan.context import json_of
 from tandem.plan.graph import upstream_first
+from tandem.plan.plan import views_folder
 from tandem.plan.towers import TOWERS, UNDESCRIBED, chosen_by, described_by, described_folder, published_entry
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
@@ -68,6 +69,8 @@ def init(
     path = Path(name if name.endswith(".yaml") else f"{name}.yaml")
     if not NAME.fullmatch(path.stem):
         raise UserError(f"{path.stem}: a name is letters, digits, '_', '-' and '.'")
+    if views_folder([path]) == views_folder([]):
+        raise UserError(f"{path}: its results would replace those of config/config.yaml; choose another name")
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another name, or replace it with --force")
     if language and not CODE.fullmatch(language):

@@ -67,7 +67,7 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
     """
     names, paths = split_files([table, *files])
     if len(names) != 1 or len(configurations) != 1:
-        raise UserError(f"bundle: takes one table of one configuration; {len(names)} names are no YAML files")
+        raise UserError(f"takes one table of one configuration; {len(names)} names are no YAML files")
     name, configuration = names[0], configurations[0]
     configuration.files += paths
     out = out or Path(f"{name.replace('/', '_')}.tar.gz")
@@ -115,14 +115,14 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
     plan = configuration.plan()
     if name not in plan.tables:
         problem = plan.tables.missing.get(name) or f"is not a table{nearest(name, sorted(plan.tables))}"
-        raise UserError(f"bundle: {name}: {problem}")
+        raise UserError(f"{name}: {problem}")
     scores = {stage.key: stage for _, stage in plan.tables[name]}.values()
     tables = Path(plan.views, "tables")
     table = tables / f"{name}.json"
     absent = [stage.folder for stage in scores if not Path(stage.manifest).is_file()]
     if absent or not table.is_file():
         rule = next(rule for rule, of in plan.tables.targets.items() if of == name)
-        raise UserError(f"bundle: {absent[0] if absent else table} is not made; run: snakemake --cores 1 {rule}")
+        raise UserError(f"{absent[0] if absent else table} is not made; run: {configuration.snakemake([rule])}")
     target = Target(f"table {name}", [find(stage.folder) for stage in scores])
     stages = walk(target.artifacts)
     views = [path for path in sorted(table.parent.glob(f"{table.stem}.*")) if path.suffix in VIEWS]

@@ -9,10 +9,9 @@ from pathlib import Path
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.evaluation.layouts import system_name
-from tandem.extras.operations.lineage import SWEEPS
 from tandem.extras.operations.targets import RESULTS, artifact_folders, find, kind_of, read_manifest
 from tandem.extras.sweeps import label_point, read_result
-from tandem.report.results import read_table
+from tandem.report.results import SWEEPS, read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.environment import files_changed_since, modules_hash, sources

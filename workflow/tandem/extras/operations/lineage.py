@@ -12,13 +12,12 @@ from tandem.cluster.progress import duration
 from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import system_name
-from tandem.extras.operations.targets import RESULTS, find
+from tandem.extras.operations.targets import find
 from tandem.extras.sweeps import Line, Result, label_point, read_result
-from tandem.report.results import Lineage, Table, read_table
+from tandem.report.results import Lineage, Table, is_sweep, read_table, view_path
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import Node, Stage, causes, differences_beside_keys, explain, stage_name, tree, walk
 
-SWEEPS = "sweeps/"  # prefix of a sweep's name, here as below results/
 DIGITS = 16  # of a file's checksum, for a person
 
 
@@ -85,18 +84,11 @@ def resolve(word: str) -> Target:
     """The artifact of a folder or key, or those behind `TABLE:ROW[:COLUMN]` or `sweeps/SWEEP:ROW[:MEASURE]`."""
     name, colon, _ = word.partition(":")
     if not Path(word).is_dir():
-        path = _view(RESULTS, name)
-        configuration, slash, rest = name.partition("/")
-        if slash and not path.is_file() and (own := _view(RESULTS / configuration, rest)).is_file():
-            path, name = own, rest
+        path = view_path(name)
         if colon or path.is_file():
-            return _of_sweep(read_result(path), word) if name.startswith(SWEEPS) else _of_table(read_table(path), word)
+            return _of_sweep(read_result(path), word) if is_sweep(path) else _of_table(read_table(path), word)
     artifact = find(word)
     return Target(f"{artifact.kind} {artifact.key}", [artifact])
-
-
-def _view(folder: Path, name: str) -> Path:
-    return folder / (f"{name}.json" if name.startswith(SWEEPS) else f"tables/{name}.json")
 
 
 def _of_table(table: Table, word: str) -> Target:
@@ -142,7 +134,7 @@ def _parts(
     """The full name of a row and the column of `NAME:ROW[:COLUMN]`; quotes around the parts do not count."""
     name, *rest = word.split(":")
     if not rest:
-        what = "sweep" if name.startswith(SWEEPS) else "table"
+        what = "sweep" if is_sweep(Path(name)) else "table"
         raise UserError(f"{name}: is a {what}; name a row, {name}:ROW:COLUMN; it has {', '.join(traceable)}")
     for cut in (len(rest), len(rest) - 1):  # names may hold colons: the row gets as much as possible
         text, column = (":".join(part).strip().strip("\"'") for part in (rest[:cut], rest[cut:]))

@@ -31,6 +31,7 @@ STORE = "store.json"
 DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
 DEPTH = 4  # folders between a bundle's and an artifact's
 FOLDERS = {*KINDS, PAIRS, ORDER}
+FILES = (".yaml", ".yml", ".json")  # suffixes of a configuration's files
 ALIVE = 120.0  # seconds: a job that has written its progress since is running
 
 
@@ -91,20 +92,22 @@ Configurations = Annotated[
 def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str]]:
     """Configurations on a command line, as `Configurations` describes them, and the other words."""
     configurations, rest, target = list[Configuration](), list[str](), ""
-    for word in words:
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         if word in ("--configfile", "--configfiles"):
+            if not following.endswith(FILES):
+                raise UserError(f"{f'{word} {following}'.strip()}: allowed: YAML files, such as mine.yaml")
             configurations.append(Configuration())
             target = "files"
         elif word == "--config":
+            if "=" not in following or following.startswith("--"):
+                raise UserError(f"{f'--config {following}'.strip()}: allowed: key=value, such as seed=7")
             if not configurations or configurations[-1].values:
                 configurations.append(Configuration())
             target = "values"
-        elif target == "files" and word.endswith((".yaml", ".yml", ".json")):
+        elif target == "files" and word.endswith(FILES):
             configurations[-1].files.append(Path(word))
         elif target == "values" and "=" in word and not word.startswith("--"):
             configurations[-1].values.append(word)
-        elif target == "values" and not configurations[-1].values:
-            raise UserError(f"--config {word}: allowed: key=value, such as seed=7")
         else:
             rest.append(word)
             target = ""
