@@ -7,6 +7,7 @@
 where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tandem.config.datasets import Group
@@ -24,11 +25,23 @@ from tandem.stages import KINDS
 from tandem.stages.retrieval import pair_scorer
 from tandem.store.files import fingerprint
 
+NAMED = ("sparse", "runs", "fusions", "pipelines", "aggregations")  # blocks of the configuration whose names are runs
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
 
 
-def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened = ()) -> Stage:
-    """The stage that writes a system's run on a split of a dataset; `where` names the key that refers to it."""
+def run(
+    ctx: Context,
+    system: str,
+    split: str,
+    where: str,
+    data: str,
+    opened: Opened = (),
+    also: Iterable[str] = (),
+) -> Stage:
+    """The stage that writes a system's run on a split of a dataset.
+
+    `where` names the key that refers to it, or to one of `also`.
+    """
     settings, name = ctx.settings, f"{system}.{split}"
     require_split(ctx, data, split, f"{where}: searches")
     if ("run", system, split, data) in ctx.memo:
@@ -53,10 +66,16 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
         stage = _chosen(ctx, system, split, data, opened)
     else:
         encoder, at, index = system.partition("@")
-        kind = dual_encoder(ctx, encoder, where).params.representation.type
+        known = () if at else (*named_runs(ctx), *also)
+        kind = dual_encoder(ctx, encoder, where, known).params.representation.type
         stage = search[kind](ctx, encoder, split, where, data, index if at else None)
     ctx.memo["run", system, split, data] = stage
     return stage
+
+
+def named_runs(ctx: Context) -> list[str]:
+    """The names of runs that are no dual encoder's."""
+    return ["bm25", "given", *(name for block in NAMED for name in getattr(ctx.settings, block))]
 
 
 def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
@@ -177,7 +196,8 @@ def _rerank(
     elif judge in ctx.settings.ensembles:
         upstream |= judges(ctx, [judge], where, data, CROSS_PARTS)
     else:
-        upstream["model"], upstream["tokens"] = judge_with_tokens(ctx, judge, where, data, CROSS_PARTS)
+        also = (*ctx.settings.scorers, *ctx.settings.llm_rerankers)
+        upstream["model"], upstream["tokens"] = judge_with_tokens(ctx, judge, where, data, CROSS_PARTS, also)
     return ctx.stage("rerank", data, f"{system}.{split}", params, upstream)
 
 
