@@ -13,6 +13,7 @@ from pathlib import Path
 from tandem.config.datasets import Group
 from tandem.config.language_models import HostedModel
 from tandem.config.validation import read
+from tandem.data.run_files import check_beginning
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, Context, Upstream, json_of, require_depth, require_name, search
@@ -102,11 +103,15 @@ def _opened(opened: Opened, block: str, name: str) -> Opened:
 
 def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     """The stage that takes over a released run."""
-    entry = ctx.settings.runs[system]
+    entry, at = ctx.settings.runs[system], f"runs.{system}.paths.{split}"
     path = Path(entry.paths.get(split, ""))
     if not path.is_file():
         have = ", ".join(entry.paths)
-        raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
+        raise UserError(f"{at}: {path} is no file; splits with a file: {have or 'none'}")
+    try:
+        check_beginning(path, entry.format)
+    except UserError as error:
+        raise UserError(f"{at}: {error}") from None
     params = {**json_of(entry, "format", "ties"), **searched(ctx, split, data), "fingerprint": fingerprint(path)}
     upstream = {"dataset": dataset(ctx, data)}
     return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
