@@ -296,6 +296,21 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"pasages": 60}, "pasages is neither passages nor a split; did you mean passages"),
+        ({"dl19_qrel": 60}, "dl19_qrel is neither passages nor a split; did you mean dl19_qrels"),
+        ({"xyz": 60}, "xyz is neither passages nor a split; allowed: dev, dev_qrels, dl19, dl19_qrels, passages, "),
+        ({"passages": 1, "dl19": 1, "dl19_qrels": 1, "test": 3}, ""),  # test is not in the folder, which the job says
+    ],
+)
+def test_a_count_of_what_no_dataset_has_is_refused(folder, plan, counts, message):
+    entry = {"d": {"source": "beir", "path": folder("d", ["dl19"]), "counts": counts}}
+    with pytest.raises(UserError, match=f"datasets.d.counts.{message}") if message else nullcontext():
+        plan(entry, "d").planner.dataset("d")
+
+
+@pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
         ("trec", b"", "the run is empty; at least one line is needed"),
