@@ -97,7 +97,7 @@ MISTAKES = {
     "no table": Mistake("tandem run mine.yaml", "tables is [], and the report shows tables; allowed: ", "tables: []"),
     "a misspelt run": Mistake(
         "tandem run mine.yaml",
-        "mine_table.yaml: bm26 is no model; allowed: ",
+        "mine_table.yaml: bm26 is no model; did you mean bm25?",
         "tables: [mine_table.yaml]",
         {"mine_table.yaml": TABLE},
     ),

@@ -58,13 +58,14 @@ def test_a_checksum_that_differs_is_a_warning_with_both(beir, make, capsys):
 def test_counts_that_differ_are_warnings_with_both(beir, make):
     right = {"passages": 2, "train": 1, "test": 1, "train_qrels": 1, "test_qrels": 1}
     assert make("a", {"source": "beir"}, path=str(beir), counts=right).manifest.facts["warnings"] == []
-    wrong = {"passages": 8841823, "train": 3, "dev": 2, "test_qrels": 4}
+    wrong = {"passages": 8841823, "train": 3, "dev": 2, "test_qrels": 4, "pasages": 2}
     assert make("b", {"source": "beir", "train_queries": 1}, path=str(beir), counts=wrong).manifest.facts[
         "warnings"
     ] == [
         "2 passages, expected 8,841,823",
         "0 dev queries, expected 2",
         "1 test qrels, expected 4",
+        "counts.pasages is neither passages nor a split; did you mean passages?",
     ]
 
 

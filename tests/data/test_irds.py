@@ -86,7 +86,7 @@ def test_brights_excluded_ids_are_judgements_that_exclude(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--params.id", "no/such"], "splits: {}; at least one of train, dev, test with an ir_datasets id is needed"),
+        (["--params.id", "cranfeld"], "id: ir_datasets knows no 'cranfeld'; did you mean cranfield?"),
         (
             ["--params.id", "no/such", "--params.splits.test", "cranfield"],
             "id: ir_datasets knows no 'no/such'; its catalogue is on ir-datasets.com",

@@ -130,7 +130,9 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
         (["P"], "write P@10"),
         (["R@x"], "malformed"),
         (["RR@0"], "cutoff of at least 1"),
-        (["MRR@10", "RR@10"], "is MRR@10 again"),
+        (["MRR@10"], r"MRR@10 is written RR@10 here"),
+        (["Precision(rel=2)@5"], r"is written P\(rel=2\)@5 here"),
+        (["RR@10", "RR@10"], "is RR@10 again"),
         ([], "the list is empty"),
     ],
 )

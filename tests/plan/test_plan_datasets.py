@@ -1,7 +1,9 @@
 """What a dataset's entry makes of the plan: groups, pairs, variants, answers, splits, released runs, audits."""
 
+import gzip
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -291,6 +293,39 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
     with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
         imported(planned.planner.ctx, "theirs", "dev", "d")
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"pasages": 60}, "pasages is neither passages nor a split; did you mean passages"),
+        ({"dl19_qrel": 60}, "dl19_qrel is neither passages nor a split; did you mean dl19_qrels"),
+        ({"xyz": 60}, "xyz is neither passages nor a split; allowed: dev, dev_qrels, dl19, dl19_qrels, passages, "),
+        ({"passages": 1, "dl19": 1, "dl19_qrels": 1, "test": 3}, ""),  # test is not in the folder, which the job says
+    ],
+)
+def test_a_count_of_what_no_dataset_has_is_refused(folder, plan, counts, message):
+    entry = {"d": {"source": "beir", "path": folder("d", ["dl19"]), "counts": counts}}
+    with pytest.raises(UserError, match=f"datasets.d.counts.{message}") if message else nullcontext():
+        plan(entry, "d").planner.dataset("d")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("trec", b"", "the run is empty; at least one line is needed"),
+        ("trec", b"d\td\t1\n", ":1: not a run line: "),
+        ("ranks", gzip.compress(b"d d 1\n"), ":1: 1 columns by tabs; a line is query id, passage id, rank"),
+        ("margin_mse", b"1\tx\tq\td\td\n", ":1: score is 'x'; a number is needed"),
+        ("trec", gzip.compress(b"q Q0 d 1 2 x\nbroken\n"), ""),  # what follows is left to the job
+    ],
+)
+def test_a_released_run_is_looked_at_before_anything_runs(folder, plan, tmp_path, kind, content, message):
+    (tmp_path / "run").write_bytes(content)
+    entry = {"d": {"source": "beir", "path": folder("d", ["test"])}}
+    planned = plan(entry, "d", runs={"theirs": {"format": kind, "paths": {"test": str(tmp_path / "run")}}})
+    with pytest.raises(UserError, match=f"runs.theirs.paths.test: .*{message}") if message else nullcontext():
+        score(planned, "theirs")
 
 
 def test_another_analyzer_is_another_system(folder, plan):

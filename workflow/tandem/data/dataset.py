@@ -22,6 +22,7 @@ from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
 from tandem.data.language import Sample
 from tandem.data.sources import Listed, Source, open_source
+from tandem.data.splits import count_keys
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, lengths, split_statistics
 from tandem.data.text import judged_too
 from tandem.data.validate import (
@@ -35,7 +36,7 @@ from tandem.data.validate import (
     require_usable,
     select_qrels,
 )
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_json
@@ -104,7 +105,9 @@ def _compare(
     actual = {"passages": passages, **{split: counts["queries"] for split, counts in splits.items()}}
     actual |= {f"{split}_qrels": counts["qrels"] for split, counts in splits.items()}
     for name, number in (job.execution.counts or {}).items():
-        if actual.get(name, 0) != number and job.params.most_queries(name.removesuffix("_qrels")) is None:
+        if name not in count_keys(splits):
+            warnings.add(f"counts.{name} is neither passages nor a split{nearest(name, actual)}")
+        elif actual.get(name, 0) != number and job.params.most_queries(name.removesuffix("_qrels")) is None:
             what = name.replace("_", " ") if name == "passages" or name.endswith("_qrels") else f"{name} queries"
             warnings.add(f"{actual.get(name, 0):,} {what}, expected {number:,}")
 

@@ -7,7 +7,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from itertools import compress, groupby
-from math import isnan, nan
 from operator import itemgetter
 from pathlib import Path
 
@@ -15,8 +14,8 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.reading import fields, lines, parse_number, parse_whole
 from tandem.data.rows import IdRows, doc_rows
+from tandem.data.run_files import Line, read_ranks, read_trec, read_triples
 from tandem.data.runs import falling, ranked_order, write_run
 from tandem.data.validate import Warnings
 from tandem.errors import UserError
@@ -24,13 +23,11 @@ from tandem.stages.data import GivenParams, ImportedParams
 from tandem.store.job import Job, writing
 
 PIECE = 1 << 16  # scored pairs that are converted at once
-TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"
 # Reasons to drop a line.
 UNKNOWN_QUERY = "lines name queries that the split lacks"
 UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
 REPEATED = "lines name a passage of their query again"
 
-Line = tuple[str, str, str, float]  # query id, passage id, place for errors, score
 Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
 
 
@@ -121,30 +118,6 @@ def _rankings(
             yield query, [doc for doc, _ in top], [score for _, score in top]
 
 
-def read_trec(path: Path) -> Iterator[Line]:
-    """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
-    for number, line in lines(path):
-        try:
-            query, _, doc, _, score, _ = line.split()
-            value = float(score)
-        except ValueError:
-            value = nan
-        if isnan(value):
-            raise UserError(f"{path}:{number}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
-        yield query, doc, f"{path}:{number}", value
-
-
-def read_ranks(path: Path) -> Iterator[Line]:
-    """The lines `query`, `passage`, `rank` and perhaps `score`, by tabs: MS MARCO's and RocketQA's format.
-
-    Their reference scripts measure by rank, and equal scores would change it: the score becomes minus the rank.
-    """
-    for where, columns in fields(path, "query id, passage id, rank and perhaps score", 3, 4):
-        if len(columns) == 4:
-            parse_number(where, "score", columns[3])
-        yield columns[0], columns[1], where, -float(parse_whole(where, "rank", columns[2]))
-
-
 def read_margin_mse(path: Path) -> Iterator[Line]:
     """Triples with a teacher's scores, as published for Margin-MSE (Hofstätter et al. 2020), as that teacher's run.
 
@@ -156,10 +129,10 @@ def read_margin_mse(path: Path) -> Iterator[Line]:
     queries: dict[str, int] = {}
     passages: dict[str, int] = {}
     keys, scores, positives = array("Q"), array("d"), set()
-    for where, (positive_score, negative_score, query, positive, negative) in fields(path, TRIPLE, 5):
+    for query, positive, positive_score, negative, negative_score in read_triples(path):
         row = queries.setdefault(query, len(queries)) << 32
-        for doc, value in ((positive, positive_score), (negative, negative_score)):
-            key, score = row | passages.setdefault(doc, len(passages)), parse_number(where, "score", value)
+        for doc, score in ((positive, positive_score), (negative, negative_score)):
+            key = row | passages.setdefault(doc, len(passages))
             if key not in positives:
                 keys.append(key)
                 scores.append(score)

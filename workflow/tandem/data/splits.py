@@ -74,6 +74,11 @@ def order(split: str) -> tuple[int, str]:
     return (USUAL.index(split) if split in USUAL else len(USUAL)), split
 
 
+def count_keys(splits: Iterable[str]) -> list[str]:
+    """What a dataset's `counts` may name: passages, queries and judgements of splits; a usual one may be missing."""
+    return ["passages", *(key for split in sorted({*USUAL, *splits}) for key in (split, f"{split}_qrels"))]
+
+
 def require_splits(key: str, values: Mapping[str, V] | None, example: str) -> Mapping[str, V]:
     """A mapping by split, neither missing nor empty; `key` names it and `example` its values in the error."""
     if not values or not all(map(SPLIT.fullmatch, values)):

@@ -158,7 +158,7 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
     """ir_measures' objects for names such as `RR@10`, `Success@1`, `nDCG@10`, `AP`, `P(rel=2)@5`.
 
     A `UserError` for an unknown measure, one without its cutoff, one that no installed provider computes, or the same
-    measure twice (`MRR@10` is `RR@10`).
+    measure twice, or by another name than its results have (`MRR@10` for `RR@10`).
     """
     parsed = [_parse(name) for name in names]
     if not parsed:
@@ -170,12 +170,15 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
 
 
 def _parse(name: str) -> ir_measures.Measure:
-    known = sorted(measures.registry.keys() - {"Accuracy"})
+    written = {alias: measure.NAME for alias, measure in measures.registry.items()}  # MRR → RR, and RR → RR
+    known = sorted(set(written.values()) - {"Accuracy"})
     base, _, at = name.partition("@")
     base = base.split("(")[0]
     if base.lower() == "accuracy":  # that of ir_measures compares pairs of passages
         meant = f"Success@{at or 20}, the share of queries with a hit (top-k accuracy)"
         raise UserError(f"measures: {name}: did you mean {meant}?")
+    if (own := written.get(base, base)) != base:
+        raise UserError(f"measures: {name} is written {name.replace(base, own, 1)} here")
     if base not in known:
         near = difflib.get_close_matches(base, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? known" if near else "known"

@@ -137,7 +137,8 @@ def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[
 def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     """The stage that draws training lists; `at` is their path in the configuration."""
     require_split(ctx, data, lists.split, f"{at}: draws lists")
-    pool = None if is_source(lists.from_) else run(ctx, lists.from_, lists.split, f"{at}.from", data)
+    sources = filter(is_source, negatives)
+    pool = None if is_source(lists.from_) else run(ctx, lists.from_, lists.split, f"{at}.from", data, also=sources)
     params = json_of(lists, *Draw.model_fields) | {"seed": ctx.seed(lists.seed)}
     params["source"] = lists.from_ if pool is None and lists.from_ != RANDOM else None
     if ctx.dataset_entry(data).ignore_identical_ids:

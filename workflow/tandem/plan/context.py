@@ -5,7 +5,7 @@ and models only look up what stands here and never call one another in a circle.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -140,15 +140,30 @@ class Context:
         """Whether a name means a trained model, a part or checkpoint of one, or a published re-ranker."""
         return self.model_name(name) in self.settings.models or name in self.settings.rerankers
 
-    def check_model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> None:
-        """Refuse what is no model; `where` names the key that refers to it, `objectives` what it must be."""
-        models, rerankers = self.settings.models, self.settings.rerankers
-        if name not in models and name not in rerankers:
+    def check_model(
+        self,
+        name: str,
+        where: str,
+        objectives: tuple[str, ...] = (),
+        also: Iterable[str] = (),
+        more: Iterable[str] = (),
+    ) -> None:
+        """Refuse what is no model.
+
+        Args:
+            where: the key that refers to it.
+            objectives: what it must be; (): any.
+            also: what the key may name beside models, for the message.
+            more: the same, too many to be listed.
+        """
+        known = dict.fromkeys(self.settings.rerankers, "cross")
+        known |= {model: entry.objective for model, entry in self.settings.models.items()}
+        if name not in known:
+            fit = [model for model, objective in known.items() if not objectives or objective in objectives]
             folder = f"; the folder of that name is ./{name}" if Path(name).is_dir() else ""
-            raise UserError(f"{where}: {name} is no model{folder or nearest(name, [*models, *rerankers])}")
-        objective = models[name].objective if name in models else "cross"
-        if objectives and objective not in objectives:
-            raise UserError(f"{where}: {name} is a {objective} model, needed is {' or '.join(objectives)}")
+            raise UserError(f"{where}: {name} is no model{folder or nearest(name, [*fit, *also], more)}")
+        if objectives and known[name] not in objectives:
+            raise UserError(f"{where}: {name} is a {known[name]} model, needed is {' or '.join(objectives)}")
 
     def checkpoint(self, name: str) -> tuple[str, int] | None:
         """Model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""

@@ -17,8 +17,8 @@ from tandem.config.datasets import (
     Windows,
 )
 from tandem.config.settings import Settings
-from tandem.data.splits import UNLABELLED, VALIDATED, qrels_files
-from tandem.errors import Unavailable, UserError, printable
+from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, qrels_files
+from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, names_dataset
 from tandem.plan.context import Context, json_of, strings
 from tandem.plan.graph import JSON, Stage
@@ -82,6 +82,9 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
     if isinstance(entry, UnionDataset):
         params["names"] = list(entry.of)  # which ids begin with
+    keys = count_keys(entry.always_has or splits(ctx, name) or entry.counts or ())
+    for key in (key for key in entry.counts or () if key not in keys):
+        raise UserError(f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}")
     counts = None if any(params.get(key) for key in DRAWN_SPLITS) else entry.counts
     notes = {"checksum": entry.checksum, "counts": counts, "licence": entry.licence}
     execution: JSON = {key: value for key, value in notes.items() if value}

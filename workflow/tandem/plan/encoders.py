@@ -3,6 +3,7 @@
 Encoders are from the catalogue, a folder or the hub, or pre-trained by the DAG."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
@@ -124,10 +125,12 @@ def tokens_to_read(ctx: Context, name: str, data: str, part: str) -> Stage:
     return tokens(ctx, name, data, part)
 
 
-def dual_encoder(ctx: Context, system: str, where: str) -> Stage:
-    """The stage of a dual encoder, trained or not; `where` names the key that refers to it."""
-    name = ctx.untrained(system)
-    return ctx.model(system, where, DUAL_PARTS) if name is None else untrained(ctx, name)
+def dual_encoder(ctx: Context, system: str, where: str, also: Iterable[str] = ()) -> Stage:
+    """The stage of a dual encoder, trained or not; `where` names the key that refers to it, or to one of `also`."""
+    if name := ctx.untrained(system):
+        return untrained(ctx, name)
+    ctx.check_model(ctx.model_name(system), where, DUAL_PARTS, ["encoder", *also], ctx.settings.encoders)
+    return ctx.model(system, where, DUAL_PARTS)
 
 
 def plan_reranker(ctx: Context, name: str) -> Stage:
@@ -152,12 +155,21 @@ def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tu
 
 
 def judge_with_tokens(
-    ctx: Context, name: str, where: str, data: str, objectives: tuple[str, ...]
+    ctx: Context, name: str, where: str, data: str, objectives: tuple[str, ...], also: Iterable[str] = ()
 ) -> tuple[Stage, Stage]:
-    """A model that scores pairs, and the token ids that it reads; see `judges`."""
-    dual = pair_scoring_dual(ctx, name)
-    model, part = (ctx.model(name, where, objectives), "cross") if dual is None else (dual, "dual")
+    """A model that scores pairs, and the token ids that it reads; see `judges`. The key may also name one of `also`."""
+    model, part = pair_scoring_dual(ctx, name), "dual"
+    if model is None:
+        ctx.check_model(ctx.model_name(name), where, objectives, [*ctx.settings.ensembles, *_pair_scoring(ctx), *also])
+        model, part = ctx.model(name, where, objectives), "cross"
     return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), part), data, part)
+
+
+def _pair_scoring(ctx: Context) -> list[str]:
+    """The dual encoders whose entries name a representation that scores pairs."""
+    entries = {**ctx.settings.encoders, **ctx.settings.models}
+    chosen = {name: getattr(entry, "representation", None) for name, entry in entries.items()}
+    return [name for name, representation in chosen.items() if representation and representation.scores_pairs]
 
 
 def pair_scoring_dual(ctx: Context, name: str) -> Stage | None:

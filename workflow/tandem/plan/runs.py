@@ -7,11 +7,13 @@
 where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tandem.config.datasets import Group
 from tandem.config.language_models import HostedModel
 from tandem.config.validation import read
+from tandem.data.run_files import check_beginning
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, Context, Upstream, json_of, require_depth, require_name, search
@@ -24,11 +26,23 @@ from tandem.stages import KINDS
 from tandem.stages.retrieval import pair_scorer
 from tandem.store.files import fingerprint
 
+NAMED = ("sparse", "runs", "fusions", "pipelines", "aggregations")  # blocks of the configuration whose names are runs
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
 
 
-def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened = ()) -> Stage:
-    """The stage that writes a system's run on a split of a dataset; `where` names the key that refers to it."""
+def run(
+    ctx: Context,
+    system: str,
+    split: str,
+    where: str,
+    data: str,
+    opened: Opened = (),
+    also: Iterable[str] = (),
+) -> Stage:
+    """The stage that writes a system's run on a split of a dataset.
+
+    `where` names the key that refers to it, or to one of `also`.
+    """
     settings, name = ctx.settings, f"{system}.{split}"
     require_split(ctx, data, split, f"{where}: searches")
     if ("run", system, split, data) in ctx.memo:
@@ -53,10 +67,16 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
         stage = _chosen(ctx, system, split, data, opened)
     else:
         encoder, at, index = system.partition("@")
-        kind = dual_encoder(ctx, encoder, where).params.representation.type
+        known = () if at else (*named_runs(ctx), *also)
+        kind = dual_encoder(ctx, encoder, where, known).params.representation.type
         stage = search[kind](ctx, encoder, split, where, data, index if at else None)
     ctx.memo["run", system, split, data] = stage
     return stage
+
+
+def named_runs(ctx: Context) -> list[str]:
+    """The names of runs that are no dual encoder's."""
+    return ["bm25", "given", *(name for block in NAMED for name in getattr(ctx.settings, block))]
 
 
 def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
@@ -83,11 +103,15 @@ def _opened(opened: Opened, block: str, name: str) -> Opened:
 
 def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     """The stage that takes over a released run."""
-    entry = ctx.settings.runs[system]
+    entry, at = ctx.settings.runs[system], f"runs.{system}.paths.{split}"
     path = Path(entry.paths.get(split, ""))
     if not path.is_file():
         have = ", ".join(entry.paths)
-        raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
+        raise UserError(f"{at}: {path} is no file; splits with a file: {have or 'none'}")
+    try:
+        check_beginning(path, entry.format)
+    except UserError as error:
+        raise UserError(f"{at}: {error}") from None
     params = {**json_of(entry, "format", "ties"), **searched(ctx, split, data), "fingerprint": fingerprint(path)}
     upstream = {"dataset": dataset(ctx, data)}
     return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
@@ -177,7 +201,8 @@ def _rerank(
     elif judge in ctx.settings.ensembles:
         upstream |= judges(ctx, [judge], where, data, CROSS_PARTS)
     else:
-        upstream["model"], upstream["tokens"] = judge_with_tokens(ctx, judge, where, data, CROSS_PARTS)
+        also = (*ctx.settings.scorers, *ctx.settings.llm_rerankers)
+        upstream["model"], upstream["tokens"] = judge_with_tokens(ctx, judge, where, data, CROSS_PARTS, also)
     return ctx.stage("rerank", data, f"{system}.{split}", params, upstream)
 
 

@@ -5,6 +5,7 @@ hand are used as they are, so that a machine without network can read them too. 
 below its home: it is imported where a collection is read, and to list its downloads by a process with an empty home.
 """
 
+import difflib
 import json
 import os
 import subprocess
@@ -39,8 +40,8 @@ class IrDatasets(Source):
         super().__init__(job, entry)
         if entry.id is None:
             raise UserError("id: None; the id of an ir_datasets collection is needed")
-        splits = require_splits("splits", entry.splits or _splits_of(entry.id), "an ir_datasets id")
         self._documents = _load("id", entry.id, "docs")
+        splits = require_splits("splits", entry.splits or _splits_of(entry.id), "an ir_datasets id")
         self._splits = {
             split: [
                 (_load(f"splits.{split}", name, "queries"), _load(f"splits.{split}", name, "qrels"), GRADES.get(name))
@@ -116,7 +117,9 @@ def _load(key: str, name: str, part: str) -> Any:
     try:
         dataset = ir_datasets.load(name)
     except KeyError:
-        raise UserError(f"{key}: ir_datasets knows no {name!r}; its catalogue is on ir-datasets.com") from None
+        near = difflib.get_close_matches(name, ir_datasets.registry, 1)
+        hint = f"did you mean {near[0]}?" if near else "its catalogue is on ir-datasets.com"
+        raise UserError(f"{key}: ir_datasets knows no {name!r}; {hint}") from None
     if not getattr(dataset, f"has_{part}")():
         raise UserError(f"{key}: {name} of ir_datasets has no {part}; name one that has")
     return dataset
