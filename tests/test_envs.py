@@ -1,4 +1,4 @@
-"""conda's environments hold the lock file's versions, and every rule that runs a stage names one of them."""
+"""conda's environments hold the lock file's versions, and what the stages and commands of their rules import."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import pytest
 import yaml
 from tiny_project import snakemake
 
+from tandem.cli import COMMANDS, STEPS
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[1]
@@ -53,19 +54,22 @@ from packaging.requirements import Requirement
 def plain(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
-def needs(name):
+def needs(line):
+    wanted = Requirement(line)
     try:
-        lines = [Requirement(line) for line in distribution(name).requires or ()]
+        lines = [Requirement(line) for line in distribution(wanted.name).requires or ()]
     except PackageNotFoundError:
         return []
-    return [line.name for line in lines if not line.marker or line.marker.evaluate({"extra": ""})]
+    extras = ["", *wanted.extras]
+    return [str(it) for it in lines if not it.marker or any(it.marker.evaluate({"extra": name}) for name in extras)]
 
-waiting, allowed = json.loads(sys.argv[1]), set()
+waiting, visited = json.loads(sys.argv[1]), set()
 while waiting:
-    name = plain(waiting.pop())
-    if name not in allowed:
-        allowed.add(name)
-        waiting += needs(name)
+    line = waiting.pop()
+    if line not in visited:
+        visited.add(line)
+        waiting += needs(line)
+allowed = {plain(Requirement(line).name) for line in visited}
 owners = packages_distributions()
 
 class Installed(PathFinder):
@@ -86,12 +90,32 @@ print(json.dumps(failures))
 """
 
 
+@pytest.fixture(scope="module")
+def commands():
+    """Environment → the commands, but for the stages', that rules run in it."""
+    snakefile = (ROOT / "Snakefile").read_text()
+    rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    named = dict(re.findall(r"^(\w+) = .*/envs/(\w+)\.yaml", snakefile, re.MULTILINE))
+    run = {env: set() for env in (path.stem for path in ENVS)}
+    for rule in re.split(r"^ *rule\b", rules, flags=re.MULTILINE):
+        environment, command = re.search(r"conda:\s+(\S+)", rule), re.search(r"python -m tandem ([\w-]+)", rule)
+        if environment and command and command[1] in COMMANDS:
+            path = re.fullmatch(r"\".*/envs/(\w+)\.yaml\"", environment[1])
+            run[path[1] if path else named[environment[1]]].add(command[1])
+    return run
+
+
+def test_the_steps_of_the_graph_are_the_commands_that_rules_run(commands):
+    assert set().union(*commands.values()) == {name for name, command in COMMANDS.items() if command.group is STEPS}
+
+
 @pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)
-def test_an_environment_has_what_its_stages_import(path):
+def test_an_environment_has_what_its_stages_and_commands_import(path, commands):
     (pip,) = [item["pip"] for item in yaml.safe_load(path.read_text())["dependencies"] if isinstance(item, dict)]
     packages = [line.split("==")[0] for line in pip]
-    runs = [kind.run for kind in KINDS.values() if kind.env == path.stem and isinstance(kind.run, str)]
-    modules = sorted({f"tandem.{run.split(':')[0]}" for run in runs} | {"tandem.__main__"})
+    entries = {kind.run for kind in KINDS.values() if kind.env == path.stem and isinstance(kind.run, str)}
+    entries |= {COMMANDS[name].entry for name in commands[path.stem]}
+    modules = sorted({f"tandem.{entry.split(':')[0]}" for entry in entries} | {"tandem.__main__"})
     line = [sys.executable, "-c", ALONE, json.dumps(packages), json.dumps(modules)]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from tandem.report.page import FOLDERS, fragment, render
 from tandem.report.sections import Addition, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text
-from tandem.training.history import best, validated, worth
+from tandem.training.selection import best, validated, worth
 
 FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]

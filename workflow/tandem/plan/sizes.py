@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from tokenizers import Tokenizer
-
 from tandem.config.encoders import PublishedEncoder, Reranker
 from tandem.config.encoders import Shape as EntryShape
 from tandem.config.models import ModelEntry
@@ -191,6 +189,8 @@ def _special_tokens(folder: Path | None, pair: bool) -> int:
     path = folder / "tokenizer.json" if folder else Path()
     if not path.is_file():
         return 3 if pair else 2
+    from tokenizers import Tokenizer
+
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no class of its own

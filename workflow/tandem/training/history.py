@@ -17,19 +17,17 @@ from tandem.config.training import CrossTrain, DualTrain, JointTrain, Train
 from tandem.errors import UserError
 from tandem.stages.base import Json
 from tandem.stages.training import ModelParams
-from tandem.store.artifact import Artifact
 from tandem.store.files import link, write_json
 from tandem.store.job import Job, writing
 from tandem.training.checkpoints import LogRow
 from tandem.training.lists import Lists, visit_sizes
 from tandem.training.losses import Supervision, supervision_loss
+from tandem.training.selection import best, validated, worth
 from tandem.training.validation import MEASURE, Validation
 
 DEV = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
-LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
 FACTS = ("lists", "steps", "precision", "device")
-CONSTANTS = torch.linspace(-10, 10, 401)  # scores that tell no passage from another
 
 
 @dataclass(frozen=True)
@@ -157,10 +155,10 @@ def chance(loss: Supervision, sizes: Sequence[int]) -> float:
     For `pointwise` that is the entropy of one positive among n, which a bias alone attains.
     """
     lengths, counts = np.unique(sizes, return_counts=True)
-    least = []
+    constants, least = torch.linspace(-10, 10, 401).tolist(), []  # scores that tell no passage from another
     for length in lengths.tolist():
         mask = torch.ones(1, length, dtype=torch.bool)
-        least.append(min(float(loss(torch.full((1, length), float(constant)), mask)) for constant in CONSTANTS))
+        least.append(min(float(loss(torch.full((1, length), constant), mask)) for constant in constants))
     return float(np.average(least, weights=counts))
 
 
@@ -176,24 +174,6 @@ def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list
     each = (positives + negatives).mean() if isinstance(train, DualTrain) else 1.0
     sizes: list[int] = np.rint(1 + negatives + others * each).astype(int).tolist()
     return sizes
-
-
-def validated(validation: Artifact) -> tuple[str, float]:
-    """The measure of a validation and its mean over queries."""
-    means = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
-    ((measure, value),) = means.items()
-    return str(measure), float(value)
-
-
-def worth(validation: Artifact) -> float:
-    """A validation's value, turned so that higher is better."""
-    value = validated(validation)[1]
-    return -value if validation.manifest.kind in LOWER else value
-
-
-def best(worths: Sequence[float]) -> int:
-    """Index of the highest value, the first of equal ones."""
-    return max(range(len(worths)), key=worths.__getitem__)
 
 
 def take_over(job: Job[ModelParams]) -> None:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import requests
 
-from tandem import ROOT
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import USUAL, require_splits
@@ -30,6 +29,7 @@ TEXT_FIELDS = ("text", "body", "abstract")
 # already. Cranfield grades from 1, a complete answer, to 4, of minimum interest; -1 is of no interest.
 GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
 TITLE_IN_TEXT = frozenset({"cranfield"})
+LISTING = Path(__file__).with_name("irds_downloads.py")  # a script
 
 
 @dataset_format("ir_datasets")
@@ -147,56 +147,11 @@ def needs(parts: tuple[Part, ...]) -> dict[Part, tuple[Need, ...]]:
     if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:
-        # -P keeps the working folder off the path. ir_datasets is imported there alone.
-        script = (
-            f"import sys; sys.path.insert(0, {str(ROOT / 'workflow')!r}); import {__name__} as irds; irds.print_needs()"
-        )
-        command, environment = [sys.executable, "-P", "-c", script], {**os.environ, "IR_DATASETS_HOME": empty}
+        # -P keeps the script's folder off the path. ir_datasets is imported there alone.
+        command, environment = [sys.executable, "-P", str(LISTING)], {**os.environ, "IR_DATASETS_HOME": empty}
         done = subprocess.run(
             command, input=json.dumps(parts), env=environment, capture_output=True, text=True, check=True
         )
     lists = json.loads(done.stdout)
     downloads = [tuple(Need(tuple(paths), size, on_request) for paths, size, on_request in needs) for needs in lists]
     return dict(zip(parts, downloads, strict=True))
-
-
-def print_needs() -> None:
-    """Read parts from standard input, write their needs to standard output, both as JSON."""
-    import ir_datasets
-
-    lists = []
-    for name, part in json.load(sys.stdin):
-        try:
-            dataset = ir_datasets.load(name)
-            exists = getattr(dataset, f"has_{part}")()
-        except KeyError:
-            exists = False
-        lists.append(list(_downloads(getattr(dataset, f"{part}_handler")(), (), set()).values()) if exists else [])
-    json.dump(lists, sys.stdout)
-
-
-def _downloads(thing: Any, unpacked: tuple[str, ...], seen: set[int]) -> dict[str, tuple[list[str], int | None, bool]]:
-    """Every download below an object of ir_datasets, by path; `unpacked` is where the objects above unpack them."""
-    kind = type(thing).__name__
-    if isinstance(thing, list | tuple | dict):
-        parts = list(thing.values()) if isinstance(thing, dict) else list(thing)
-    elif not type(thing).__module__.startswith("ir_datasets") or id(thing) in seen:
-        return {}
-    elif kind == "Download":
-        by_hand = [getattr(mirror, "_path", None) for mirror in thing.mirrors]
-        paths = [_relative(path) for path in (thing._cache_path, *by_hand) if path]
-        on_request = all(type(mirror).__name__ == "LocalDownload" for mirror in thing.mirrors)
-        return {str(paths): ([*dict.fromkeys([*paths, *unpacked])], thing._size_hint, on_request)}
-    else:
-        own = {"Cache": "_path", "TarExtractAll": "_extract_path", "ZipExtractCache": "extract_path"}.get(kind)
-        unpacked = (*unpacked, _relative(getattr(thing, own))) if own else unpacked
-        parts = list(vars(thing).values())
-    seen = seen | {id(thing)}
-    downloads: dict[str, tuple[list[str], int | None, bool]] = {}
-    for part in parts:
-        downloads |= _downloads(part, unpacked, seen)
-    return downloads
-
-
-def _relative(path: Any) -> str:
-    return os.path.relpath(path, os.environ["IR_DATASETS_HOME"])

@@ -1,0 +1,26 @@
+"""What the validations of a training's checkpoints are worth, and which is the best. Pages need it, without torch."""
+
+import json
+from collections.abc import Sequence
+
+from tandem.store.artifact import Artifact
+
+LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
+
+
+def validated(validation: Artifact) -> tuple[str, float]:
+    """The measure of a validation and its mean over queries."""
+    means = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
+    ((measure, value),) = means.items()
+    return str(measure), float(value)
+
+
+def worth(validation: Artifact) -> float:
+    """A validation's value, turned so that higher is better."""
+    value = validated(validation)[1]
+    return -value if validation.manifest.kind in LOWER else value
+
+
+def best(worths: Sequence[float]) -> int:
+    """Index of the highest value, the first of equal ones."""
+    return max(range(len(worths)), key=worths.__getitem__)
