@@ -103,7 +103,7 @@ onstart:
 
 # The failing stage's own words are the last, not that a job did not complete.
 onerror:
-    from tandem.extras.running.progress import words_of_failed_stages
+    from tandem.extras.running.failures import words_of_failed_stages
 
     if words := words_of_failed_stages(log):
         sys.exit(words)

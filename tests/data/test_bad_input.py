@@ -58,7 +58,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "beir": refused("qrels/test.tsv:3: 2 columns by tabs; the header names 3"),
         "files: .jsonl": refused("t.txt:2: 3 columns by white space; a line is query id, 0, document id, relevance"),
         "files: .trec": refused("t.txt:2: 5 columns by tabs; a line is query id, 0, document id, relevance"),
-        "files: .parquet": refused("{corpus}: no text; a field named text or contents is needed"),
+        "files: .parquet": refused("{corpus}: no text; a field named text or contents or content or body"),
         "squad": ABSENT,
         "cmedqa2": refused("{corpus}:4: 2 columns by commas; the header names 3"),
         "rocketqa_tsv": refused("{corpus}:3: 2 columns by tabs; a line is query, title, text, label: 4 columns"),

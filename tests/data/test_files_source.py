@@ -212,11 +212,16 @@ def test_a_header_is_told_from_a_record(tmp_path):
         "id\ttitle": None,  # names no text: a passage called id
         "id\ttext\turl": ("id", "text", "-"),
         "id\tcontents\ttext": ("id", "-", "text"),  # of two names of the text the usual one
+        "docno\tbody": ("id", "text"),
+        "Document_ID\ttitle\tcontent": ("id", "title", "text"),
+        "docno\tlong text": None,
         "query-id\tcorpus-id": None,
     }.items():
         path.write_text(f"{line}\n")
         assert header(path, PASSAGES) == fields
     assert header(path, QRELS) == ("query", "document")
+    path.write_text("qid\tdocno\tlabel\n")
+    assert header(path, QRELS) == ("query", "document", "relevance")
 
 
 def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):

@@ -44,6 +44,15 @@ def test_a_full_disk_is_a_line_and_nothing_is_lost(copied, undisturbed):
         folder.with_name("kept").rename(folder)
 
 
+def test_a_disk_that_is_full_while_lucene_indexes_is_a_line(copied):
+    stage = copied.named("lucene")
+    copied.remove(stage)
+    with mounted(copied.folder / stage.folder, "size=32k"):  # the texts fit, the index' files, a page each, do not
+        code, output = copied.run(stage)
+    assert code == 1
+    one_line(output, "/index: no space left on device; free space, then run the same command again")
+
+
 def test_a_read_only_folder_is_a_line(copied):
     for stage in chosen(copied.stages, "score"):
         folder = copied.folder / stage.folder

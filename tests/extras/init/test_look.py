@@ -80,6 +80,22 @@ def test_what_the_dataset_would_refuse_is_refused_at_once(tmp_path, docs, qrels,
         seen(write(tmp_path, docs, {"test": qrels}))
 
 
+@pytest.mark.parametrize(
+    ("splits", "warned"),
+    [
+        (["train", "validation", "test"], ["validation"]),
+        (["train", "val", "development"], ["val", "development"]),
+        (["train", "dev", "validation"], []),
+        (["validation", "test"], []),  # nothing is trained
+        (["train", "dl19"], []),
+    ],
+)
+def test_validation_queries_that_are_not_called_dev_are_a_warning(tmp_path, splits, warned):
+    line = "counts as a test set: call it dev (dev.tsv), or a tenth of train becomes dev"
+    notes = seen(write(tmp_path, ["d1"], {split: ["d1"] for split in splits})).notes
+    assert notes == [f"split {split} {line}" for split in warned]
+
+
 def test_queries_that_no_file_holds_are_refused(tmp_path):
     folder = write(tmp_path, ["d1"], {"test": ["d1"]})
     (folder / "qrels/test.tsv").write_text("d1\ttest0\t1\n")

@@ -8,7 +8,8 @@ import pytest
 from tandem.cli import run as command
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration
-from tandem.extras.running.command import answer_lines, failure_lines, read_order
+from tandem.extras.running.command import answer_lines, read_order
+from tandem.extras.running.failures import failure_lines
 from tandem.extras.running.progress import (
     PRIOR,
     SHORT,
@@ -193,6 +194,17 @@ def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, tex
     assert line in last
 
 
+TRACEBACK = 'Traceback (most recent call last):\n\n  File "/a.py", line 4, in run\n    remove(\n    ^^^^\n\n'
+READ_ONLY = f"{TRACEBACK}OSError: [Errno 30] Read-only file system: 'a/stage.json'\n"
+PROTECTED = """ProtectedOutputException in rule table in file "/a.smk", line 20:
+Write-protected output files for rule table:
+    output: t.csv, t.md
+    wildcards: table=baseline
+    affected files:
+        t.csv
+        t.md"""
+
+
 @pytest.mark.parametrize(
     ("errors", "text", "line"),
     [  # of each the exception's name and its message
@@ -206,6 +218,14 @@ def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, tex
             "",
             "tandem run: no such thing",
         ),
+        (["OSError", READ_ONLY], "", "tandem run: a/stage.json: Read-only file system; make it writable, or work in"),
+        (["ValueError", f"{TRACEBACK}ValueError: two\nlines\n"], "", "tandem run: ValueError: two lines"),
+        (
+            ["ProtectedOutputException", PROTECTED],
+            "",
+            "tandem run: t.csv: write-protected; make it writable, or work in",
+        ),
+        ([], "OSError: [Errno 13] Permission denied: '.snakemake'\n", "run: .snakemake: Permission denied; make it"),
         ([], "usage\nsnakemake: error: unrecognized arguments: --x\n", "unrecognized arguments: --x"),
         ([], "", "Snakemake ended without a word"),
     ],

@@ -66,20 +66,21 @@ class Reader(Protocol):
 
 
 QUERY_IDS = ("_id", "id", "query_id", "query-id", "qid")
-DOC_IDS = ("_id", "id", "doc_id", "docid", "pid")
+DOC_IDS = ("_id", "id", "doc_id", "docid", "pid", "docno", "document_id", "passage_id")
+TEXTS = ("text", "contents", "content", "body", "passage", "passage_text")
 
 PASSAGES = Role(
-    fields={"id": DOC_IDS, "title": ("title",), "text": ("text", "contents")},
+    fields={"id": DOC_IDS, "title": ("title",), "text": TEXTS},
     columns={2: ("id", "text"), 3: ("id", "title", "text")},
     line="id, text or id, title, text, by tabs",
     optional=frozenset({"title"}),
 )
-QUERIES = Role({"id": QUERY_IDS, "text": ("text", "query")}, {2: ("id", "text")}, "id, text, by a tab")
+QUERIES = Role({"id": QUERY_IDS, "text": ("text", "query", "question")}, {2: ("id", "text")}, "id, text, by a tab")
 QRELS = Role(
     fields={
         "query": ("query_id", "query-id", "qid"),
-        "document": ("doc_id", "corpus-id", "corpus_id", "docid", "pid"),
-        "relevance": ("relevance", "score"),
+        "document": ("doc_id", "corpus-id", "corpus_id", "docid", "pid", "docno", "document_id", "passage_id"),
+        "relevance": ("relevance", "score", "rel", "label"),
     },
     columns={
         2: ("query", "document"),

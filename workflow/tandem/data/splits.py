@@ -20,7 +20,7 @@ VALIDATED = "dev"  # the split that decides between checkpoints
 USUAL = ("train", "dev", "test")
 SPLIT_WORDS = {
     "train": "train", "training": "train", "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
-    "test": "test",
+    "development": "dev", "test": "test",
 }  # fmt: skip
 WORD = re.compile(r"[a-z]+\d*|\d+")
 PRECEDENCE = {"dev": 1, "train": 2}  # behind test sets: what they contain is never validated or trained on

@@ -23,6 +23,7 @@ from tandem.cluster.scheduler import offered
 from tandem.data import tables
 from tandem.data.language import SAMPLED, Sample
 from tandem.data.sources import DatasetJob, Source, open_source
+from tandem.data.splits import SPLIT_WORDS, VALIDATED
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
     Hashes,
@@ -83,6 +84,9 @@ def look(job: DatasetJob, seconds: float) -> Look:
         raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
     queries = read_queries(source.queries(), judged, answered, source, job.params, notes)
     result = Look(queries=dict(Counter(queries.splits.values())), notes=notes.lines)
+    if "train" in result.queries and VALIDATED not in result.queries:
+        for split in (split for split in result.queries if SPLIT_WORDS.get(split) == VALIDATED):
+            notes.add(f"split {split} counts as a test set: call it dev (dev.tsv), or a tenth of train becomes dev")
     ids = _read_corpus(source, seconds, result)
     texts, sample, lengths = list(queries.texts.values()), Sample(), CorpusStatistics()
     sample.add(texts)

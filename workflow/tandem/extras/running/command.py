@@ -1,7 +1,6 @@
 """The command `run`: make what a configuration asks for, by Snakemake, and end with the answer, or why none."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,11 +17,11 @@ import psutil
 
 from tandem import ROOT
 from tandem.cluster.progress import duration, say
-from tandem.errors import UserError, nearest, shortened
+from tandem.errors import UserError, nearest
 from tandem.extras.operations.targets import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
 from tandem.extras.running import progress
-from tandem.plan.graph import Stages
+from tandem.extras.running.failures import failure_lines
 from tandem.report.formats import hurt, losses, table_grid
 from tandem.report.page import LEVEL, aligned, number, probability, signed
 from tandem.report.results import Table, read_table
@@ -38,7 +37,6 @@ ELSEWHERE = {
 }
 CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
 TICK = 1.0  # seconds between two looks at the progress of the running jobs
-KILLED = 137  # the status of a process that was ended by SIGKILL
 
 
 @dataclass(frozen=True)
@@ -256,34 +254,3 @@ def answer_lines(table: Table, page: Path) -> list[str]:
         f"hurt    {losses(worse) if worse else 'nothing, significantly'}",
         f"report  {page}",
     ]
-
-
-def failure_lines(run: progress.Run, stages: Stages, log: Path, unlock: str) -> list[str]:
-    """Why a run failed; the last line begins with `tandem` and says what to mend.
-
-    Args:
-        log: of Snakemake's own output.
-        unlock: the command that frees a locked folder.
-    """
-    lines = [f"Snakemake's output: {log}"]
-    for job in run.failed.values():
-        what = progress.describe(job, stages)
-        lines += [f"{what} failed; its log: {', '.join(job.log) or log}", _why_job(job, run, f"tandem run: {what}")]
-    if run.failed:
-        return lines
-    if any(error.exception == "LockException" for error in run.errors):
-        problem = f"{Path.cwd()} is locked by another run, or by one that was killed"
-        return [*lines, f"tandem run: {problem}; if none is running: {unlock}"]
-    return [*lines, f"tandem run: {progress.snakemake_words(run, log)}"]
-
-
-def _why_job(job: progress.Job, run: progress.Run, what: str) -> str:
-    """The `tandem …:` line at the end of a job's log, or its last words."""
-    if own := progress.stage_words(job.log):
-        return own
-    statuses = [int(status) for error in run.errors for status in re.findall(r"exit status (\d+)", error.message)]
-    if KILLED in statuses:
-        return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
-    status = f" with status {statuses[-1]}" if statuses else ""
-    words = progress.read_lines(*job.log)
-    return f"{what} ended{status}; its last words: {shortened(words[-1], progress.LONGEST) if words else 'none'}"

@@ -1,15 +1,10 @@
-"""How far a run of Snakemake is: its reports about jobs, the time left by estimates and pace, and a line that shows it.
+"""How far a run of Snakemake is: reports about its jobs, the time left by estimates and pace, a line that shows it."""
 
-Also what a failed stage or Snakemake itself says of a failure.
-"""
-
-import re
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from tandem import ROOT
 from tandem.cluster.progress import ProgressRecord, duration, progress_path, say
-from tandem.errors import UserError, shortened
+from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.operations.targets import stages_of_all
@@ -43,10 +38,6 @@ DOES = {
     "vocabulary": "learning a vocabulary for", "table": "writing", "report": "writing the",
 }  # fmt: skip
 MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
-LONGEST = 600  # characters of Snakemake's own words
-TRACEBACK = "Traceback (most recent call last)"
-OWN = re.compile(r"tandem [\w-]+: ")
-FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)  # Snakemake's words about a job that has failed
 
 
 class Event(BaseModel):
@@ -260,36 +251,3 @@ class Line:
         """A line of its own, above the one that is refreshed."""
         self.clear()
         say(text)
-
-
-def stage_words(logs: Iterable[str]) -> str:
-    """A stage's last `tandem …:` line and what follows; empty where it said none, or fell over after it."""
-    words = read_lines(*logs)
-    own = max((at for at, line in enumerate(words) if OWN.match(line)), default=len(words))
-    return "" if any(line.startswith(TRACEBACK) for line in words[own:]) else "\n".join(words[own:])
-
-
-def words_of_failed_stages(logs: Iterable[str]) -> str:
-    """What the stages said that failed, by Snakemake's own logs of a run; empty where they said nothing."""
-    named = dict.fromkeys(FAILED.findall("\n".join(read_lines(*logs))))
-    return "\n".join(filter(None, (stage_words(paths.split(", ")) for paths in named)))
-
-
-def read_lines(*logs: str | Path) -> list[str]:
-    """The lines of logs that are not blank; none of one that cannot be read."""
-    lines = list[str]()
-    for path in logs:
-        with suppress(OSError):
-            lines += Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line for line in lines if line.strip()]
-
-
-def snakemake_words(run: Run, log: Path) -> str:
-    """Snakemake's own error in one line, without its place in the Snakefile."""
-    if messages := [error.message for error in run.errors if error.message.strip()]:
-        lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
-        first, *rest = [line for line in lines if not line.startswith("File ")] or lines
-        words = rest if rest and first.endswith(":") else [first, *rest]
-    else:  # it did not come as far as its logger
-        words = read_lines(log)[-1:] or ["Snakemake ended without a word"]
-    return shortened(" ".join(words), LONGEST)

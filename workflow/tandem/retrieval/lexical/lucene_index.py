@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,7 @@ def index_files(
         """Passages indexed so far, those without any text included."""
         return int(counters.indexed.get() + counters.empty.get())
 
+    errors = logged_errors(machine)
     running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
     with Progress(f"lucene {key}", passages, "passages") as progress:
         while not running.isDone():
@@ -163,7 +164,22 @@ def index_files(
             progress.add(handled() - progress.done)
         running.join()  # raises what the indexer raised
         progress.add(handled() - progress.done)
-    if handled() != passages:
-        raise RuntimeError(f"Anserini took {handled()} of {passages} passages; its log gives the reason")
+    if handled() != passages or not any((folder / INDEX).glob("segments*")):
+        taken = f"Anserini took {handled()} of {passages} passages and logged no error"
+        reason = errors.toString().strip().rpartition("\n")[2].rpartition("Exception: ")[2]
+        raise RuntimeError(f"{folder / INDEX}: {reason or taken}")
     shutil.rmtree(folder / TEXTS)
     (folder / INDEX / LOCK).unlink(missing_ok=True)
+
+
+@cache
+def logged_errors(machine: JavaClass) -> Any:
+    """A Java `StringWriter` that gets each error that Anserini logs, after which it goes on, as a line."""
+    lines, log4j = machine("java.io.StringWriter")(), "org.apache.logging.log4j"
+    core = f"{log4j}.core"
+    layout = machine(f"{core}.layout.PatternLayout").createDefaultLayout()
+    writer = machine(f"{core}.appender.WriterAppender").createAppender(layout, None, lines, "errors", False, True)
+    writer.start()
+    loggers = machine(f"{core}.LoggerContext").getContext(False).getConfiguration().getRootLogger()
+    loggers.addAppender(writer, machine(f"{log4j}.Level").ERROR, None)
+    return lines
