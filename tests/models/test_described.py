@@ -85,6 +85,17 @@ def test_a_folder_is_planned_with_its_own_pooling(configured, mine, encoder_fold
     assert shape(source="folder", path=str(mine), pooling="cls") == ("cls", False, 1.0)
 
 
+@pytest.mark.parametrize("keys", [{}, {"pooling": "mean"}])
+def test_a_folder_without_a_tokenizer_is_no_encoder(configured, mine, tmp_path, keys):
+    (mine / "tokenizer.json").unlink()
+    entries = {"encoders": {"own": {"source": "folder", "path": str(mine), **keys}}}
+    (tmp_path / "own.yaml").write_text(json.dumps(entries))
+    with pytest.raises(UserError, match="mine: tokenizer.json is missing, and so are vocab.txt, .* .found: 1_Pooling"):
+        FullPlan(configured("encoder", "own") | SHORT | entries, ROOT)
+    with pytest.raises(UserError, match="mine: tokenizer.json is missing"):
+        run(["encoder", "own", "--configfile", str(tmp_path / "own.yaml")])
+
+
 def test_weights_of_a_folder_are_hashed_once_for_all_variants(configured, mine, monkeypatch):
     hashed = []
     monkeypatch.setattr(files, "sha256", lambda path: hashed.append(path) or sha256(path))

@@ -24,6 +24,7 @@ from tandem.models.hub import (
     INDEX,
     WEIGHTS,
     check_folder,
+    check_tokenizer,
     download,
     load_encoder,
     load_tokenizer,
@@ -57,6 +58,7 @@ def run(job: Job[EncoderParams]) -> None:
     static = static_queries(source)
     files = static.passages if static else source
     check_folder(files)
+    check_tokenizer(files)
     weights, expected = weights_digest(source), params.sha256
     if expected and weights != expected:
         first, *shards = weight_files(files)
@@ -147,6 +149,9 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
     if len(tokenizer) > rows:
         raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
+    if len(tokenizer) <= len(special := set(tokenizer.all_special_ids)):
+        hint = "copy the tokenizer's files that belong to the weights"
+        raise UserError(f"{source}: its tokenizer has no word, only {len(special)} special tokens; {hint}")
     if tokenizer.cls_token and tokenizer.sep_token and not any(Template.of(tokenizer).single):
         problem = f"has {tokenizer.cls_token} and {tokenizer.sep_token}, but puts neither around a text"
         raise UserError(f"{source}: its tokenizer {problem}; mend post_processor in tokenizer.json")
