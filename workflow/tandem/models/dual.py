@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tandem.config.representations import REPRESENTATIONS, Representation, is_single, representation
 from tandem.errors import UserError
+from tandem.models.described import check_dense
 from tandem.models.device import device, place
 from tandem.models.encoding import equal_batches, pooled
 from tandem.models.hub import check_length, load_encoder, save_encoder
@@ -70,6 +71,7 @@ class DualEncoder(nn.Module):
         """
         shape = DualShape(shared, pooling, normalize, temperature, **more)
         cls._refuse(folder, shape)
+        check_dense(folder, shape.dense)
         model = cls._read(folder, folder, shape)
         model._begin(folder, shape)
         return model
