@@ -160,3 +160,14 @@ def test_the_command_says_what_is_chosen_and_by_whom(hub, mine, capsys, tmp_path
     assert ["prompts", "encoders.tiny", '{"query":', '"query:', '"}'] in lines
     with pytest.raises(UserError, match="cannot fetch org/other at main from the hub"):
         run(["encoder", "org/other"])
+
+
+@pytest.mark.parametrize("prompts", [{"passage": "passage: "}, {"document": "", "passage": "passage: "}])
+def test_the_command_says_where_sentence_transformers_puts_no_prompt(mine, capsys, tmp_path, prompts):
+    (mine / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    for own in ({}, {"passage": ""}):
+        entry = {"source": "folder", "path": str(mine), "prompts": own}
+        (tmp_path / "own.yaml").write_text(json.dumps({"encoders": {"tiny": entry}}))
+        assert run(["encoder", "tiny", "--configfile", str(tmp_path / "own.yaml")]) == 0
+        line = "no document: passage is taken; sentence-transformers' encode_document puts none"
+        assert (line in capsys.readouterr().out) == ("document" not in prompts and not own)

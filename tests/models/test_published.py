@@ -241,18 +241,24 @@ def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
         described_towers(folder)
 
 
-def test_prompts_by_whatever_name_sentence_transformers_knows_them(publish):
+def test_prompts_by_whatever_name_files_have_them(publish):
+    """Of passages, sentence-transformers' own where `document` is among them, else what the author means."""
     folder = publish("bert", "mean", similarity_fn_name="dot")
     path = folder / "config_sentence_transformers.json"
     assert described_towers(folder) == {"pooling": "mean"}
     config = json.loads(path.read_text())
-    for prompts, expected in (
-        ({"query": "query: ", "passage": "passage: "}, {"query": "query: ", "passage": "passage: "}),
-        ({"query": "", "corpus": "text: "}, {"passage": "text: "}),
-        ({"document": "", "query": ""}, None),
+    for prompts, expected, theirs in (
+        ({"query": "query: ", "document": "text: "}, {"query": "query: ", "passage": "text: "}, "text: "),
+        ({"query": "query: ", "passage": "passage: "}, {"query": "query: ", "passage": "passage: "}, ""),
+        ({"query": "", "corpus": "text: "}, {"passage": "text: "}, ""),
+        ({"document": "", "passage": "passage: ", "query": ""}, None, ""),
+        ({"document": "", "query": ""}, None, ""),
     ):
         path.write_text(json.dumps(config | {"prompts": prompts, "default_prompt_name": "query"}))
         assert described_towers(folder).get("prompts") == expected
+        model = SentenceTransformer(str(folder), device="cpu")
+        vectors = model.encode_document(["the owl"]), model.encode(["the owl"], prompt=theirs)
+        assert np.array_equal(*vectors)
 
 
 def test_a_query_in_its_prompt_reads_as_the_card_says(publish):

@@ -124,8 +124,7 @@ def check_dense(folder: Path, dense: Iterable[str]) -> None:
     config, before = read_optional(folder / "config.json"), "the encoder"
     size = next((config[key] for key in HIDDEN if key in config), None)
     for name in dense:
-        path = folder / name / "config.json"
-        layer = read_json(path)
+        layer = read_json(path := folder / name / "config.json")
         if missing := [key for key in ("in_features", "out_features") if not isinstance(layer.get(key), int)]:
             raise UserError(f"{path}: {missing[0]} is {layer.get(missing[0])}; expected a whole number")
         if size not in (None, layer["in_features"]):
@@ -249,11 +248,19 @@ def _pooling(path: Path) -> str:
     return str(modes[0])
 
 
+def passage_prompt(prompts: Json) -> str:
+    """The name of the prompt of passages: `document`, also if it is empty; without it `passage` or `corpus`; or ''.
+
+    E5's kind means it so; sentence-transformers adds an empty `document` there, and `encode_document` puts nothing.
+    """
+    return next((name for name in PASSAGE if name in prompts), "")
+
+
 def _prompts(path: Path, config: Json) -> dict[str, str]:
-    """Each side's prompt, as `encode_query` and `encode_document` choose it."""
+    """Each side's prompt: of queries as `encode_query` chooses it, of passages by `passage_prompt`."""
     prompts = config.get("prompts") or {}
-    passage = next((text for name in PASSAGE if (text := prompts.get(name))), None)
-    sides = {side: text for side, text in (("query", prompts.get("query")), ("passage", passage)) if text}
+    names = {"query": "query", "passage": passage_prompt(prompts)}
+    sides = {side: text for side, name in names.items() if (text := prompts.get(name))}
     default = config.get("default_prompt_name")
     if default not in (None, "query", *PASSAGE) and prompts.get(default) and not sides:
         hint = "say prompts: {query: …, passage: …} in an entry of encoders; '' is none"
