@@ -85,6 +85,17 @@ def test_a_folder_is_planned_with_its_own_pooling(configured, mine, encoder_fold
     assert shape(source="folder", path=str(mine), pooling="cls") == ("cls", False, 1.0)
 
 
+@pytest.mark.parametrize("keys", [{}, {"pooling": "mean"}])
+def test_a_folder_without_a_tokenizer_is_no_encoder(configured, mine, tmp_path, keys):
+    (mine / "tokenizer.json").unlink()
+    entries = {"encoders": {"own": {"source": "folder", "path": str(mine), **keys}}}
+    (tmp_path / "own.yaml").write_text(json.dumps(entries))
+    with pytest.raises(UserError, match="mine: tokenizer.json is missing, and so are vocab.txt, .* .found: 1_Pooling"):
+        FullPlan(configured("encoder", "own") | SHORT | entries, ROOT)
+    with pytest.raises(UserError, match="mine: tokenizer.json is missing"):
+        run(["encoder", "own", "--configfile", str(tmp_path / "own.yaml")])
+
+
 def test_weights_of_a_folder_are_hashed_once_for_all_variants(configured, mine, monkeypatch):
     hashed = []
     monkeypatch.setattr(files, "sha256", lambda path: hashed.append(path) or sha256(path))
@@ -149,3 +160,14 @@ def test_the_command_says_what_is_chosen_and_by_whom(hub, mine, capsys, tmp_path
     assert ["prompts", "encoders.tiny", '{"query":', '"query:', '"}'] in lines
     with pytest.raises(UserError, match="cannot fetch org/other at main from the hub"):
         run(["encoder", "org/other"])
+
+
+@pytest.mark.parametrize("prompts", [{"passage": "passage: "}, {"document": "", "passage": "passage: "}])
+def test_the_command_says_where_sentence_transformers_puts_no_prompt(mine, capsys, tmp_path, prompts):
+    (mine / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    for own in ({}, {"passage": ""}):
+        entry = {"source": "folder", "path": str(mine), "prompts": own}
+        (tmp_path / "own.yaml").write_text(json.dumps({"encoders": {"tiny": entry}}))
+        assert run(["encoder", "tiny", "--configfile", str(tmp_path / "own.yaml")]) == 0
+        line = "no document: passage is taken; sentence-transformers' encode_document puts none"
+        assert (line in capsys.readouterr().out) == ("document" not in prompts and not own)

@@ -45,6 +45,41 @@ def test_pickled_weights_are_refused(make_job, encoder_folder, tmp_path):
         run(job)
 
 
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        (None, r"mine: tokenizer.json is missing, and so are vocab.txt, .* .found: config.json, model.safetensors"),
+        (SPECIAL, "mine: its tokenizer has no word, only 5 special tokens; copy the tokenizer's files"),
+    ],
+)
+def test_a_tokenizer_without_words_is_refused(make_job, encoder_folder, tmp_path, vocabulary, message):
+    """transformers makes one in silence of a folder that has none."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine", ignore=shutil.ignore_patterns("*token*", "vocab*"))
+    if vocabulary:
+        (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    with pytest.raises(UserError, match=message):
+        run(job)
+
+
+@pytest.mark.parametrize("name", ["encoder.layer.0.output.dense.bias", "embeddings.word_embeddings.weight"])
+def test_weights_that_make_nan_are_refused(make_job, encoder_folder, tmp_path, name):
+    """Of a layer by the first texts that are tried; of words' vectors by those in the middle of the vocabulary."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    model = load_encoder(folder)
+    weight = model.get_parameter(name)
+    with torch.no_grad():
+        weight[len(weight) // 2 :] = torch.nan
+    model.save_pretrained(folder)
+    options = {"path": str(folder), "vectors": {"pooling": "mean"}}
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, options)
+    with pytest.raises(UserError, match=f"mine: the vector of a text holds nan, so does {name} among its weights"):
+        run(job)
+
+
 def test_a_folder_that_does_not_exist_is_named(make_job, tmp_path):
     job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(tmp_path / "none")})
     with pytest.raises(UserError, match="none: config.json is missing .found: no such folder"):

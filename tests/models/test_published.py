@@ -168,6 +168,25 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
     assert described_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
 
 
+@pytest.mark.parametrize(
+    ("layer", "keys", "message"),
+    [
+        ("2_Dense", {"in_features": 30}, "2_Dense/config.json: in_features is 30, expected 32, which the encoder"),
+        ("2_Dense", {"out_features": 40}, "3_Dense/config.json: in_features is 48, expected 40, which 2_Dense makes"),
+        ("3_Dense", {"in_features": None}, "3_Dense/config.json: in_features is None; expected a whole number"),
+    ],
+)
+def test_linear_layers_that_do_not_fit_are_refused(publish, layer, keys, message):
+    """While planning, or, where an entry names them, when the encoder is loaded."""
+    path = publish("bert", "mean", Dense(32, 48), Dense(48, 32)) / layer / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    folder = path.parents[1]
+    with pytest.raises(UserError, match=message):
+        described_towers(folder)
+    with pytest.raises(UserError, match=message):
+        DualEncoder.start(folder, True, **TOWERS, dense=["2_Dense", "3_Dense"])
+
+
 def test_more_dimensions_than_there_are_are_refused(publish):
     folder = publish("bert", "mean")
     with pytest.raises(UserError, match="dim is 33, but its vectors have 32 numbers"):
@@ -222,18 +241,24 @@ def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
         described_towers(folder)
 
 
-def test_prompts_by_whatever_name_sentence_transformers_knows_them(publish):
+def test_prompts_by_whatever_name_files_have_them(publish):
+    """Of passages, sentence-transformers' own where `document` is among them, else what the author means."""
     folder = publish("bert", "mean", similarity_fn_name="dot")
     path = folder / "config_sentence_transformers.json"
     assert described_towers(folder) == {"pooling": "mean"}
     config = json.loads(path.read_text())
-    for prompts, expected in (
-        ({"query": "query: ", "passage": "passage: "}, {"query": "query: ", "passage": "passage: "}),
-        ({"query": "", "corpus": "text: "}, {"passage": "text: "}),
-        ({"document": "", "query": ""}, None),
+    for prompts, expected, theirs in (
+        ({"query": "query: ", "document": "text: "}, {"query": "query: ", "passage": "text: "}, "text: "),
+        ({"query": "query: ", "passage": "passage: "}, {"query": "query: ", "passage": "passage: "}, ""),
+        ({"query": "", "corpus": "text: "}, {"passage": "text: "}, ""),
+        ({"document": "", "passage": "passage: ", "query": ""}, None, ""),
+        ({"document": "", "query": ""}, None, ""),
     ):
         path.write_text(json.dumps(config | {"prompts": prompts, "default_prompt_name": "query"}))
         assert described_towers(folder).get("prompts") == expected
+        model = SentenceTransformer(str(folder), device="cpu")
+        vectors = model.encode_document(["the owl"]), model.encode(["the owl"], prompt=theirs)
+        assert np.array_equal(*vectors)
 
 
 def test_a_query_in_its_prompt_reads_as_the_card_says(publish):

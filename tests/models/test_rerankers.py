@@ -163,7 +163,7 @@ def test_what_is_not_computed_here_is_refused_in_one_line(keys, line, published)
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_without_a_head_or_without_safetensors_is_refused(published, reranker, family_folder, tmp_path):
+def test_a_folder_without_a_head_a_tokenizer_or_safetensors_is_refused(published, reranker, family_folder, tmp_path):
     folder = published("bert")
     weights = folder / "model.safetensors"
     (folder / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}')
@@ -176,6 +176,9 @@ def test_a_folder_without_a_head_or_without_safetensors_is_refused(published, re
     weights.rename(folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="model.safetensors is missing .*only safetensors are loaded"):
         reranker(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="tokenizer.json is missing, and so are vocab.txt"):
+        check_reranker(folder)
     with pytest.raises(UserError, match="config.json is missing"):
         check_reranker(tmp_path)
 

@@ -187,6 +187,7 @@ def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):
         folder = tmp_path / name
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(weights)
+        (folder / "vocab.txt").write_text("a")
         keys.append(next(s.key for s in stages(configured("encoder", str(folder))).values() if s.kind == "encoder"))
     assert keys[0] == keys[1] != keys[2]
 

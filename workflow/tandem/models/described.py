@@ -6,6 +6,7 @@ these libraries, which take seconds to import; a test compares what is read with
 
 import json
 import string
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -30,6 +31,7 @@ LENGTHS = (
 MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_prefix", "doc_token_id")}  # their keys
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
 ROUTER = "router_config.json"
+HIDDEN = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
 
 
 class StaticQueriesFiles(NamedTuple):
@@ -72,6 +74,7 @@ def described_towers(folder: Path) -> Json:
     if names != ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * unit]:
         raise _unknown(listed, f"the order {', '.join(names)}")
     _check_inputs(folder)
+    check_dense(folder, dense)
     towers: Json = {"pooling": _pooling(folder / modules[1][1] / "config.json")}
     config = read_optional(folder / LIBRARY)
     similarity = config.get("similarity_fn_name") or "cosine"
@@ -109,10 +112,25 @@ def _late_interaction(
     folder: Path, dense: list[str], options: Json, prompts: dict[str, str], normalize: bool = True
 ) -> Json:
     """The same from options of `representation: multi`, whose `dim` is that of the last of the layers in `dense`."""
+    check_dense(folder, dense)
     dim = read_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
     towers = {"representation": {"type": "multi", "dim": dim} | options, "pooling": "cls"}
     optional = {"prompts": prompts, "dense": dense}
     return towers | {"normalize": normalize, "temperature": 1.0} | {key: row for key, row in optional.items() if row}
+
+
+def check_dense(folder: Path, dense: Iterable[str]) -> None:
+    """Refuse linear layers of which one does not take the numbers that the encoder, or the layer before, makes."""
+    config, before = read_optional(folder / "config.json"), "the encoder"
+    size = next((config[key] for key in HIDDEN if key in config), None)
+    for name in dense:
+        layer = read_json(path := folder / name / "config.json")
+        if missing := [key for key in ("in_features", "out_features") if not isinstance(layer.get(key), int)]:
+            raise UserError(f"{path}: {missing[0]} is {layer.get(missing[0])}; expected a whole number")
+        if size not in (None, layer["in_features"]):
+            problem = f"in_features is {layer['in_features']}, expected {size}, which {before} makes"
+            raise UserError(f"{path}: {problem}; copy the layers that belong to the encoder")
+        size, before = layer["out_features"], name
 
 
 def _skips(path: Path, words: list[str]) -> bool:
@@ -230,11 +248,19 @@ def _pooling(path: Path) -> str:
     return str(modes[0])
 
 
+def passage_prompt(prompts: Json) -> str:
+    """The name of the prompt of passages: `document`, also if it is empty; without it `passage` or `corpus`; or ''.
+
+    E5's kind means it so; sentence-transformers adds an empty `document` there, and `encode_document` puts nothing.
+    """
+    return next((name for name in PASSAGE if name in prompts), "")
+
+
 def _prompts(path: Path, config: Json) -> dict[str, str]:
-    """Each side's prompt, as `encode_query` and `encode_document` choose it."""
+    """Each side's prompt: of queries as `encode_query` chooses it, of passages by `passage_prompt`."""
     prompts = config.get("prompts") or {}
-    passage = next((text for name in PASSAGE if (text := prompts.get(name))), None)
-    sides = {side: text for side, text in (("query", prompts.get("query")), ("passage", passage)) if text}
+    names = {"query": "query", "passage": passage_prompt(prompts)}
+    sides = {side: text for side, name in names.items() if (text := prompts.get(name))}
     default = config.get("default_prompt_name")
     if default not in (None, "query", *PASSAGE) and prompts.get(default) and not sides:
         hint = "say prompts: {query: …, passage: …} in an entry of encoders; '' is none"

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from tandem.config.representations import REPRESENTATIONS, Representation, is_single, representation
 from tandem.errors import UserError
+from tandem.models.described import check_dense
 from tandem.models.device import device, place
-from tandem.models.encoding import equal_batches, pooled
+from tandem.models.encoding import check_range, equal_batches, pooled
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
@@ -70,6 +71,7 @@ class DualEncoder(nn.Module):
         """
         shape = DualShape(shared, pooling, normalize, temperature, **more)
         cls._refuse(folder, shape)
+        check_dense(folder, shape.dense)
         model = cls._read(folder, folder, shape)
         model._begin(folder, shape)
         return model
@@ -289,10 +291,7 @@ def encode_all(
     for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch, equal):
         largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
         result[place(torch.from_numpy(rows)), : vectors.shape[1]] = vectors.to(dtype)
-    limit = torch.finfo(dtype).max
-    if not float(largest) <= limit:
-        raise UserError(
-            f"embeddings: a vector holds {float(largest):g}, {str(dtype)[6:]} ends at {limit:g}; "
-            "train with normalize: true, or look for a diverged model"
-        )
+    hint = "train with normalize: true, or look for a diverged model"
+    tower: Any = model.towers[side]
+    check_range(float(largest), dtype, tower.config.name_or_path, hint)
     return result.cpu()

@@ -6,6 +6,7 @@ attention through keyword arguments.
 """
 
 import importlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.errors import UserError
 from tandem.models.device import device, place, precision
 from tandem.models.hub import BEHIND_PADDING
 from tandem.models.ragged import Ids, ends, ranges
@@ -258,3 +260,15 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
 
 def _float32(hidden: Tensor) -> Tensor:
     return hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+
+
+def check_range(largest: float, dtype: torch.dtype, where: str, hint: str) -> None:
+    """Refuse vectors of which the largest number is NaN, or more than `dtype` holds; `where` is their model's folder.
+
+    `hint` says what to do about numbers that are too large.
+    """
+    limit = torch.finfo(dtype).max
+    if math.isnan(largest):
+        raise UserError(f"{where}: a vector holds nan; look for NaN in its weights, or for a training that diverged")
+    if largest > limit:
+        raise UserError(f"{where}: a vector holds {largest:g}, {str(dtype)[6:]} ends at {limit:g}; {hint}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from tandem.errors import UserError
 from tandem.models.described import read_json, read_optional
+from tandem.models.hub import check_tokenizer
 
 SUFFIX = "ForSequenceClassification"
 ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking
@@ -73,6 +74,7 @@ def check_reranker(folder: Path) -> None:
     if prompt := read_optional(beside).get("default_prompt_name"):
         raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
     relevant_label(config, path)
+    check_tokenizer(folder)
 
 
 def _architecture(config: dict[str, Any]) -> str:

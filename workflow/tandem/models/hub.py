@@ -28,6 +28,8 @@ FILES = (
     *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
     *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
 )
+# One of these is what a fast tokenizer is made from.
+TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
 # Of a sparse encoder of passages alone: the weights of its parts.
 PARTS = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
 
@@ -71,9 +73,22 @@ def _snapshot(name: str, revision: str, patterns: list[str], **options: bool) ->
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not a Hugging Face model with safetensors weights."""
     if not (folder / "config.json").is_file():
-        files = ", ".join(sorted(p.name for p in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
-        raise UserError(f"{folder}: config.json is missing (found: {files}); name a folder that transformers saved")
+        hint = "name a folder that transformers saved"
+        raise UserError(f"{folder}: config.json is missing (found: {_names(folder)}); {hint}")
     weight_files(folder)
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuse an encoder's folder without a tokenizer's files, of which transformers makes one without words."""
+    files = encoder_files(folder)
+    if not any(path.is_file() for pattern in TOKENIZER for path in files.glob(pattern)):
+        needed = f"{TOKENIZER[0]} is missing, and so are {', '.join(TOKENIZER[1:])} (found: {_names(files)})"
+        raise UserError(f"{files}: {needed}; copy the tokenizer's files that belong to the weights")
+
+
+def _names(folder: Path) -> str:
+    """What is in a folder, as messages say it."""
+    return ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -86,9 +101,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     index = folder / INDEX
     if not index.is_file():
-        files = ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
-        hint = "name a revision that has them, or a folder that transformers saved anew"
-        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {files}); only safetensors are loaded: {hint}")
+        hint = "only safetensors are loaded: name a revision that has them, or a folder that transformers saved anew"
+        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {_names(folder)}); {hint}")
     shards = read_json(index).get("weight_map")
     names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
     if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):

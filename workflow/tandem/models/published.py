@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from tokenizers import AddedToken
-from torch import nn
+from torch import Tensor, nn
 
 from tandem.cluster.progress import warn
 from tandem.config.base import Pooling
@@ -24,6 +24,7 @@ from tandem.models.hub import (
     INDEX,
     WEIGHTS,
     check_folder,
+    check_tokenizer,
     download,
     files_digest,
     load_encoder,
@@ -58,6 +59,7 @@ def run(job: Job[EncoderParams]) -> None:
     static = static_queries(source)
     files = static.passages if static else source
     check_folder(files)
+    check_tokenizer(files)
     weights, expected = weights_digest(source), params.sha256
     if expected and weights != expected:
         first, *shards = weight_files(files)
@@ -150,19 +152,32 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
     if len(tokenizer) > rows:
         raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
+    if len(tokenizer) <= len(special := set(tokenizer.all_special_ids)):
+        hint = "copy the tokenizer's files that belong to the weights"
+        raise UserError(f"{source}: its tokenizer has no word, only {len(special)} special tokens; {hint}")
     if tokenizer.cls_token and tokenizer.sep_token and not any(Template.of(tokenizer).single):
         problem = f"has {tokenizer.cls_token} and {tokenizer.sep_token}, but puts neither around a text"
         raise UserError(f"{source}: its tokenizer {problem}; mend post_processor in tokenizer.json")
     inputs = tokenizer("a", "b", return_tensors="pt")
     try:
         with torch.inference_mode():
-            shape = tuple(model(**inputs).last_hidden_state.shape)
+            states = model(**inputs).last_hidden_state
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
-    if shape != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
+    if (shape := tuple(states.shape)) != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
         raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
+    _check_finite(states, model, source)
     check_pooling(model, pooling, folder, source)
+
+
+def _check_finite(states: Tensor, model: Any, where: Path) -> None:
+    """Refuse what an encoder makes of a text where it is NaN or infinite."""
+    if not bool(states.isfinite().all()):
+        broken = [name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())]
+        cause = f"so does {broken[0]} among its weights" if broken else "though its weights do not"
+        found = "nan" if bool(states.isnan().any()) else "inf"
+        raise UserError(f"{where}: the vector of a text holds {found}, {cause}; fetch or save the model anew")
 
 
 def check_pairs(folder: Path) -> None:
@@ -173,7 +188,7 @@ def check_pairs(folder: Path) -> None:
 
 
 def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = None) -> None:
-    """Refuse a pooling by which different texts get one vector, or whose token is none of the tokenizer's.
+    """Refuse a pooling by which different texts get one vector, or NaN, or whose token is none of the tokenizer's.
 
     `cls` of a causal model sees nothing of the text, nor does any special token of an encoder without layers.
 
@@ -196,6 +211,7 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
     inputs.pop("token_type_ids", None)
     with torch.inference_mode():
         vectors = pool(model.eval()(**inputs).last_hidden_state, inputs["attention_mask"], pooling)
+    _check_finite(vectors, model, name or folder)
     if torch.allclose(vectors, vectors[:1].expand_as(vectors), rtol=CLOSE, atol=CLOSE):
         token = "the first token" if pooling == "cls" else "what it pools"
         raise UserError(f"{where}, but {token} of {model.config.model_type} sees nothing of the text; {hint}")

@@ -14,6 +14,7 @@ from tandem.config.representations import SparseTerms, representation
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
+from tandem.models.encoding import check_range
 from tandem.models.hub import from_folder
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import CONFIG, TRANSFORMER, DualShape, StaticQueries, describe_router, model_config, modules
@@ -181,8 +182,10 @@ def largest(vectors: Tensor, top: int) -> Tensor:
     return torch.zeros_like(vectors).scatter(1, at, values)
 
 
-def sparse_rows(batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: torch.dtype = torch.float32) -> csr_array:
-    """The weights that `encode_batches` makes, which are not below 0.
+def sparse_rows(
+    batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: torch.dtype = torch.float32, where: str = ""
+) -> csr_array:
+    """The weights that `encode_batches` makes, which are not below 0; `where` is their model's folder.
 
     Returns:
         Shape (texts, dimension), float32, the weights that are not 0, rounded to `dtype`, each row's in the order of
@@ -190,14 +193,10 @@ def sparse_rows(batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: to
     Raises:
         UserError: a weight does not fit into `dtype`.
     """
-    parts, limit = [csr_array((0, dimension), dtype=np.float32)], torch.finfo(dtype).max
+    parts = [csr_array((0, dimension), dtype=np.float32)]
     order: list[Ids] = [np.empty(0, np.int64)]
     for rows, vectors in batches:
-        if not float(vectors.max()) <= limit:
-            raise UserError(
-                f"term_weights: a weight is {float(vectors.max()):g}, {str(dtype)[6:]} ends at {limit:g}; look for a "
-                "diverged model"
-            )
+        check_range(float(vectors.max()), dtype, where, "look for a diverged model")
         parts.append(csr_array(vectors.to(dtype).float().cpu().numpy()))
         order.append(rows)
     in_order = vstack(parts, format="csr")[np.argsort(np.concatenate(order))]

@@ -15,7 +15,7 @@ from tandem.config.encoders import Shape as EntryShape
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.models.described import encoder_files, read_json
+from tandem.models.described import HIDDEN, encoder_files, read_json
 from tandem.models.hub import description, package_folder, positions_in
 from tandem.plan.context import Context
 from tandem.plan.graph import JSON, Stage
@@ -23,7 +23,7 @@ from tandem.plan.graph import JSON, Stage
 # transformers' families call the same numbers by different names.
 NAMES = {
     "layers": ("num_hidden_layers", "n_layers", "num_layers"),
-    "hidden": ("hidden_size", "dim", "d_model"),
+    "hidden": HIDDEN,
     "feed_forward": ("intermediate_size", "hidden_dim", "d_ff"),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings",),

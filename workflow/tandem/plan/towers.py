@@ -19,7 +19,7 @@ from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
-from tandem.models.hub import COMMIT, description, package_folder
+from tandem.models.hub import COMMIT, check_tokenizer, description, package_folder
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON
 from tandem.store.files import write_text
@@ -80,10 +80,13 @@ def described_by(entry: PublishedEncoder) -> JSON:
     Of the hub, the files of an entry with `pooling` are not read: the plan is then the same on every machine.
 
     Raises:
-        UserError: without `pooling`, the files are not on this machine or describe what is not computed here.
+        UserError: a folder has no tokenizer, or, without `pooling`, the files are not on this machine or describe what
+            is not computed here.
     """
     if entry.source == "hub" and entry.pooling:
         return {}
+    if entry.source == "folder":
+        check_tokenizer(folder_of(entry))
     try:
         if entry.source == "package":
             return _described_package(entry.package or "", entry.folder or "")

@@ -146,8 +146,8 @@ class TermEncoder(Encoder):
     def encode(self, texts: Ragged, progress: Progress) -> csr_array:
         """Weights of texts, shape (texts, vocabulary), rounded to what is stored."""
         budget = max(1, min(self.budget, LOGITS // self.model.dimension))
-        options = self.template, self.mode, budget, counting(progress)
-        return sparse_rows(encode_batches(self.model, self.tower, texts, *options), self.model.dimension, self.dtype)
+        batches = encode_batches(self.model, self.tower, texts, self.template, self.mode, budget, counting(progress))
+        return sparse_rows(batches, self.model.dimension, self.dtype, str(self.job.inputs["model"].folder))
 
 
 # By the kind of stage.

@@ -30,7 +30,7 @@ from tandem.extras.init.configuration import Choices, compose, starting_encoder
 from tandem.extras.init.look import Look, Machine, look
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
-from tandem.models.described import longest_input
+from tandem.models.described import LIBRARY, PASSAGE, longest_input, passage_prompt, read_optional
 from tandem.plan.context import json_of
 from tandem.plan.graph import upstream_first
 from tandem.plan.plan import views_folder
@@ -178,7 +178,13 @@ def encoder(name: str, *, configurations: Configurations = ()) -> None:
     read = entry.source != "hub" or entry.pooling is None
     folder = described_folder(entry, fetch=True) if read else None
     place = (entry.name or entry.package or entry.path or "") + (f"@{entry.revision}" if entry.revision else "")
-    lines = [("source", entry.source, place), *choices(entry, described_by(entry), f"encoders.{name}")]
+    described = described_by(entry)
+    lines = [("source", entry.source, place), *choices(entry, described, f"encoders.{name}")]
+    if folder and entry.prompts.passage is None and "passage" in described.get("prompts", {}):
+        prompt = passage_prompt(read_optional(folder / LIBRARY).get("prompts") or {})
+        if prompt in PASSAGE[1:]:
+            differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
+            lines.append(("", FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
     if folder and (limit := longest_input(folder)):
         lines.append(("longest input", FILES, f"{limit} tokens"))
     print(columns(lines))
