@@ -5,11 +5,13 @@ from dataclasses import replace
 from tandem.errors import UserError
 from tandem.registry import name_plugin
 from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
-from tandem.stages.base import Kind, Params
+from tandem.stages.base import Entry, Kind, Params
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation) for kind in box.KINDS
 }
+
+__all__ = ["KINDS", "Kind", "Params", "register_stage"]
 
 
 def register_stage(kind: Kind) -> Kind:
@@ -21,13 +23,18 @@ def register_stage(kind: Kind) -> Kind:
     return kind
 
 
-# Commands for parts of a stage's work, which jobs may share: `module:function` of each.
-SHARDS = {kind.shard_command: kind.shard for kind in KINDS.values() if kind.shard}
-SHARDS |= {f"{kind.name}-train": kind.train for kind in KINDS.values() if kind.train}
+def shard_commands() -> dict[str, tuple[Kind, Entry]]:
+    """Commands for parts of a stage's work, which jobs may share, with the kind and the function of each."""
+    shards = {kind.shard_command: (kind, kind.shard) for kind in KINDS.values() if kind.shard}
+    return shards | {kind.train_command: (kind, kind.train) for kind in KINDS.values() if kind.train}
 
-__all__ = ["KINDS", "SHARDS", "Kind", "Params", "register_stage"]
+
+def kind_of_command(command: str) -> Kind | None:
+    """The kind of stage that a command makes, or a shard of; None for a command that only reads artifacts."""
+    shard = shard_commands().get(command)
+    return shard[0] if shard else KINDS.get(command)
 
 
 def is_stage(command: str) -> bool:
     """Whether a command makes an artifact or a shard of an artifact; the others only read artifacts."""
-    return command in KINDS or command in SHARDS
+    return kind_of_command(command) is not None

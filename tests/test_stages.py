@@ -1,0 +1,27 @@
+"""Kinds of stages that a plugin registers: their commands, and mistakes in a declaration."""
+
+import pytest
+
+from tandem.stages import KINDS, Kind, is_stage, kind_of_command, register_stage, shard_commands
+
+
+@pytest.fixture
+def kinds():
+    """`KINDS`, which afterwards is as it was."""
+    before = dict(KINDS)
+    yield KINDS
+    KINDS.clear()
+    KINDS.update(before)
+
+
+def share(job):
+    """A part of a stage's work."""
+
+
+def test_a_plugins_stage_has_the_commands_of_its_shards(kinds):
+    kind = register_stage(Kind("half", share, shard=share, train=share))
+    commands = ("half", "half-shard", "half-train")
+    assert [kind_of_command(command) for command in commands] == [kind] * 3
+    assert shard_commands()["half-shard"] == (kind, share)
+    register_stage(Kind("whole", share))
+    assert [is_stage(f"whole{part}") for part in ("", "-shard", "-train")] == [True, False, False]
