@@ -2,6 +2,7 @@
 
 import pytest
 
+from tandem.errors import UserError
 from tandem.stages import KINDS, Kind, is_stage, kind_of_command, register_stage, shard_commands
 
 
@@ -25,3 +26,10 @@ def test_a_plugins_stage_has_the_commands_of_its_shards(kinds):
     assert shard_commands()["half-shard"] == (kind, share)
     register_stage(Kind("whole", share))
     assert [is_stage(f"whole{part}") for part in ("", "-shard", "-train")] == [True, False, False]
+
+
+def test_a_box_that_the_report_does_not_draw_is_one_line(kinds):
+    with pytest.raises(UserError, match="^stage half: its box Retreival is unknown; did you mean Retrieval[?]$"):
+        register_stage(Kind("half", share, box="Retreival"))
+    assert "half" not in kinds
+    assert register_stage(Kind("half", share)).box == "Scores"

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.registry import name_plugin
 from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
-from tandem.stages.base import Entry, Kind, Params
+from tandem.stages.base import BOXES, Entry, Kind, Params
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation) for kind in box.KINDS
@@ -15,9 +15,15 @@ __all__ = ["KINDS", "Kind", "Params", "register_stage"]
 
 
 def register_stage(kind: Kind) -> Kind:
-    """Add a plugin's kind of stage, which `runs` may name; a `UserError` if its name is taken."""
+    """Add a plugin's kind of stage, which `runs` may name.
+
+    Raises:
+        UserError: its name is taken, or its box is not one of the report's drawing.
+    """
     if kind.name in KINDS:
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
+    if kind.box not in BOXES:
+        raise UserError(f"stage {kind.name}: its box {kind.box} is unknown{nearest(kind.box, BOXES)}")
     KINDS[kind.name] = kind = replace(kind, in_runs=True)
     name_plugin(kind.name)
     return kind

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from operator import not_
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from pydantic import ConfigDict, Field
 
@@ -18,6 +18,12 @@ from tandem.errors import UserError
 Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts
 # A function of a `Job`: `module:function` below the package `tandem`, or a plugin's own.
 Entry = str | Callable[..., Any]
+# Kinds of work, in the order in which a run passes them: the boxes of the report's drawing.
+Box = Literal[
+    "Collection", "Encoder", "Sparse search", "Training lists", "Training", "Encoding", "Retrieval", "Fusion",
+    "Re-ranking", "Audits", "Scores",
+]  # fmt: skip
+BOXES: tuple[str, ...] = get_args(Box)
 
 
 class Params(Model):
@@ -98,7 +104,7 @@ class Kind:
     train: Entry | None = None
     lazy: tuple[str, ...] = ()
     in_runs: bool = False
-    box: str = ""
+    box: Box = "Scores"
     package: str = ""
 
     def require_package(self) -> None:
