@@ -6,6 +6,7 @@ help, its value is the exit status (None is 0).
 
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -136,7 +137,8 @@ def _run_app(words: list[str], command: Command | None) -> int:
         function, bound, _ = app(words[0] if words else "").parse_args(words, print_error=False, exit_on_error=False)
     except UnknownCommandError:  # its own message would import every command
         near = get_close_matches(words[0], [*COMMANDS, *KINDS, *shard_commands()], 1)
-        hint = f"did you mean {near[0]}?" if near else "all commands: tandem --help"
+        plugin = f"of a plugin's stage: tandem {shlex.join(words)} --run.plugins '[\"my.py\"]'"
+        hint = f"did you mean {near[0]}?" if near else f"all commands: tandem --help; {plugin}"
         print(f"tandem: {words[0]} is not a command; {hint}", file=sys.stderr)
         return 2
     except UnusedCliTokensError as error:

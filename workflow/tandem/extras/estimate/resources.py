@@ -1,7 +1,7 @@
 """What estimates are made from: a machine's rates, the volume of text, and the work that a kind's cost function counts.
 
-A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Kinds without
-one take a moment.
+A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Tandem's
+kinds without one take a moment.
 """
 
 import json
