@@ -3,7 +3,8 @@
 import pytest
 
 from tandem.errors import UserError
-from tandem.stages import KINDS, Kind, is_stage, kind_of_command, register_stage, shard_commands
+from tandem.extras.operations.gc import unneeded
+from tandem.stages import KINDS, Kind, holding, is_stage, kind_of_command, register_stage, shard_commands
 
 
 @pytest.fixture
@@ -29,7 +30,16 @@ def test_a_plugins_stage_has_the_commands_of_its_shards(kinds):
 
 
 def test_a_box_that_the_report_does_not_draw_is_one_line(kinds):
-    with pytest.raises(UserError, match="^stage half: its box Retreival is unknown; did you mean Retrieval[?]$"):
+    with pytest.raises(UserError, match="^stage half: its box is Retreival; did you mean Retrieval[?]$"):
         register_stage(Kind("half", share, box="Retreival"))
     assert "half" not in kinds
     assert register_stage(Kind("half", share)).box == "Scores"
+
+
+def test_an_index_of_a_plugin_is_one_for_costs_and_gc(kinds, tmp_path):
+    folder = tmp_path / "results/mine/half/mine-0123456789"
+    folder.mkdir(parents=True)
+    assert list(unneeded(tmp_path / "results", ())) == []
+    register_stage(Kind("half", share, holds="index"))
+    assert "half" in holding("index")
+    assert [(left.folder, left.group) for left in unneeded(tmp_path / "results", ())] == [(folder, "transient")]

@@ -133,11 +133,10 @@ for kind in KINDS.values():
 
 
 # Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.
-CHAIN = {"dataset", "encoder", "tokens", "lucene", "bm25", "candidates", "teacher", "model", "checkpoint", "embeddings"}
-CHAIN |= {"retrieve", "rerank", "score"}
+RENAMED = {"model": "train", "embeddings": "encode"}  # rules above whose name is not their kind's
 
 for kind in KINDS.values():
-    if kind.name not in CHAIN:
+    if not workflow.is_rule(RENAMED.get(kind.name, kind.name)):
 
         rule:
             name:

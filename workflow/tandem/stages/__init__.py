@@ -1,11 +1,12 @@
 """The map of the pipeline: one declaration for each kind of stage."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Literal, get_args, get_origin
 
 from tandem.errors import UserError, nearest
 from tandem.registry import name_plugin
 from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
-from tandem.stages.base import BOXES, Entry, Kind, Params
+from tandem.stages.base import Entry, Kind, Params
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation) for kind in box.KINDS
@@ -18,15 +19,22 @@ def register_stage(kind: Kind) -> Kind:
     """Add a plugin's kind of stage, which `runs` may name.
 
     Raises:
-        UserError: its name is taken, or its box is not one of the report's drawing.
+        UserError: its name is taken, or a word of its declaration, such as its box, is not one of those allowed.
     """
     if kind.name in KINDS:
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
-    if kind.box not in BOXES:
-        raise UserError(f"stage {kind.name}: its box {kind.box} is unknown{nearest(kind.box, BOXES)}")
+    for field in fields(kind):
+        value = getattr(kind, field.name)
+        if get_origin(field.type) is Literal and value not in (allowed := get_args(field.type)):
+            raise UserError(f"stage {kind.name}: its {field.name} is {value}{nearest(value, allowed)}")
     KINDS[kind.name] = kind = replace(kind, in_runs=True)
     name_plugin(kind.name)
     return kind
+
+
+def holding(*contents: str) -> set[str]:
+    """Names of the kinds whose artifacts hold any of these: `vectors`, `index`, `training`, `other`."""
+    return {kind.name for kind in KINDS.values() if kind.holds in contents}
 
 
 def shard_commands() -> dict[str, tuple[Kind, Entry]]:

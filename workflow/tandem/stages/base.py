@@ -84,6 +84,7 @@ class Kind:
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
+        holds: what its artifacts are, for the costs of a system and for `gc`.
         package: the package that it needs and Tandem does not bring, by its name on PyPI; empty: none.
     """
 
@@ -105,6 +106,7 @@ class Kind:
     lazy: tuple[str, ...] = ()
     in_runs: bool = False
     box: Box = "Scores"
+    holds: Literal["vectors", "index", "training", "other"] = "other"
     package: str = ""
 
     def require_package(self) -> None:

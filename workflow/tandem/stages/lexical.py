@@ -69,8 +69,9 @@ class TuneBm25Params(Bm25Tuning, Bm25Variant):
 
 KINDS = (
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
-        shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search"),
-    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search"),
+        shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search",
+        holds="index"),
+    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search", holds="index"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
         shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search"),
     Kind("tune_bm25", "retrieval.lexical.bm25:run_tuning", TuneBm25Params, env="lexical", threads="all",
