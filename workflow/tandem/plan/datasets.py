@@ -74,7 +74,7 @@ def parts(entry: Dataset) -> list[tuple[str, str]]:
 
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
-    """The same, with the stages that a derived dataset is made from by role."""
+    """The stage that makes a dataset; `upstream`: those that a derived dataset is made from, by role."""
     if isinstance(entry, Group):
         raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
     upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
