@@ -9,11 +9,10 @@ from pydantic import Field
 from tandem.config import retrieval
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, TradeoffSearches
 from tandem.config.language_models import LanguageModel
-from tandem.config.retrieval import Encode, Inference
+from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
 
-Normalization = Literal["min_max", "z_score", "none"]
 IndexType = Literal["flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
 
 
