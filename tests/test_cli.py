@@ -1,5 +1,6 @@
 """The command line: its help, its mistakes, and that stages start without it."""
 
+import json
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import pytest
 
 from tandem.cli import COMMANDS, run
 from tandem.errors import UserError
-from tandem.stages import KINDS, SHARDS
+from tandem.stages import KINDS, shard_commands
 
 
 def test_help_lists_every_command_in_its_group(capsys):
@@ -40,10 +41,19 @@ def test_a_page_has_flags_with_types_and_defaults(capsys):
     assert "[required]" in page
 
 
-@pytest.mark.parametrize("name", [*KINDS, *SHARDS])
+@pytest.mark.parametrize("name", [*KINDS, *shard_commands()])
 def test_every_stage_has_a_page(name, capsys):
     assert run([name, "--help"]) == 0
     assert f"tandem {name} --params" in capsys.readouterr().out
+
+
+def test_the_stage_of_a_plugin_has_a_page(tmp_path):
+    """With the option that the rules pass, which the line about an unknown command names."""
+    plugin = tmp_path / "my.py"
+    plugin.write_text("from tandem.stages import Kind, register_stage\nregister_stage(Kind('xyz', print))\n")
+    line = [sys.executable, "-m", "tandem", "xyz", "--help", "--run.plugins", json.dumps([str(plugin)])]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.startswith("usage: tandem xyz --params"), done.stderr
 
 
 def test_the_version(capsys):
@@ -56,7 +66,11 @@ def test_the_version(capsys):
     [
         (["verfy"], "tandem: verfy is not a command; did you mean verify?\n"),
         (["embedings"], "tandem: embedings is not a command; did you mean embeddings?\n"),
-        (["xyz"], "tandem: xyz is not a command; all commands: tandem --help\n"),
+        (
+            ["xyz", "--help"],
+            "tandem: xyz is not a command; all commands: tandem --help; "
+            """of a plugin's stage: tandem xyz --help --run.plugins '["my.py"]'\n""",
+        ),
     ],
 )
 def test_an_unknown_command_is_one_line_with_status_2(words, line, capsys):

@@ -26,7 +26,11 @@ LAYOUT = {
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, encoder_folder, documents):
     folder = tmp_path_factory.mktemp("plugin")
-    shutil.copy(EXAMPLE / "my_ideas.py", folder)
+    example = (EXAMPLE / "my_ideas.py").read_text()
+    shared = example.replace("params=ShortestFirst)", "params=ShortestFirst, shard=share, train=share)")
+    assert shared != example
+    begin = "def run_shortest_first("
+    (folder / "my_ideas.py").write_text(shared.replace(begin, f"def share(job):\n    return {{}}\n\n\n{begin}"))
     subjects = {doc.rpartition("-")[0]: {} for doc, _, _ in documents}
     for doc, _, text in documents:
         subjects[doc.rpartition("-")[0]][int(doc[-1])] = text
@@ -40,7 +44,12 @@ def project(tmp_path_factory, encoder_folder, documents):
     config["plugins"] = [str(folder / "my_ideas.py")]
     config["datasets"]["mine"]["table"] = str(folder / "questions.csv")
     (folder / "mine.yaml").write_text(yaml.safe_dump(LAYOUT))
-    config |= {"encoder": str(encoder_folder), "recipes": [], "tables": [str(folder / "mine.yaml")]}
+    config |= {
+        "execution": {"shards": 2},
+        "encoder": str(encoder_folder),
+        "recipes": [],
+        "tables": [str(folder / "mine.yaml")],
+    }
     config |= {"lengths": {"query": 16, "passage": 24}, "encode": {"block": 16, "precision": "fp32"}}
     null = {"de_bm25neg": None, "ce_bm25neg": None, "ce_deneg": None, "rocketqav2": None}
     config["models"] = {**null, **config["models"]}
@@ -51,6 +60,8 @@ def project(tmp_path_factory, encoder_folder, documents):
     code, output = run_command(snakemake(folder, []))
     assert code == 0, output
     assert "rule shortest_first:" in output
+    assert output.count("rule shortest_first_shard:") == 2
+    assert "rule shortest_first_train:" in output  # before its shards
     assert "rule rerank:" in output
     return folder
 

@@ -1,4 +1,4 @@
-"""A researcher's own file, `plugins: [my_ideas.py]`: a loss, a format, a source of negatives, a scorer and a stage.
+"""A researcher's own file, `plugins: [my_ideas.py]`: a loss, a format, negatives, a scorer, a stage and its cost.
 
 Everything registers by the calls that Tandem's own modules use. Heavy imports (torch) stand inside functions, so that
 planning stays quick.
@@ -13,6 +13,8 @@ from pydantic import Field
 from tandem.config.datasets import Dataset
 from tandem.config.losses import supervision
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.extras.estimate.resources import PROCESS, Setting, Work, cost, params_of
+from tandem.plan.graph import Stage
 from tandem.stages import Kind, Params, register_stage
 from tandem.stages.negatives import negatives
 from tandem.stages.retrieval import pair_scorer
@@ -118,3 +120,10 @@ def run_shortest_first(job: Job[ShortestFirst]) -> None:
 
 
 register_stage(Kind(name="shortest_first", run=run_shortest_first, params=ShortestFirst))
+
+
+@cost("shortest_first")
+def shortest_first_cost(stage: Stage, setting: Setting) -> Work:
+    """Reading the lines of the input run and writing those that are kept."""
+    lines = setting.queries(stage) * params_of(stage.upstream["run"]).depth
+    return Work(rows=(("lines", lines),), memory=PROCESS, run=setting.run(stage))

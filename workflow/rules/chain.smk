@@ -76,24 +76,30 @@ use rule stage as score with:
 
 
 # An index is trained once on a sample, filled by shards, and put together by its stage.
-rule index_train:
-    input:
-        unpack(lambda wildcards: planned_stage(wildcards).inputs),
-    output:
-        temp("results/{dataset}/{kind,index}/{key}/shards/trained.json"),
-    log:
-        "results/{dataset}/{kind}/{key}/shards/trained.txt",
-    conda:
-        environment
-    params:
-        args=lambda wildcards: planned_stage(wildcards).args,
-    threads: cores
-    resources:
-        how=lambda wildcards: planned_stage(wildcards).how,
-        gpu=gpus,
-    shell:
-        "python -m tandem index-train {params.args} {resources.how} --run.workers {threads}"
-        " --run.shard 0 --run.shards 1 --out {output:q} 2>&1 | tee {log:q}"
+for kind in KINDS.values():
+    if kind.train:
+
+        rule:
+            name:
+                f"{kind.name}_train"
+            input:
+                unpack(lambda wildcards: planned_stage(wildcards).inputs),
+            output:
+                temp(f"results/{{dataset}}/{{kind,{kind.name}}}/{{key}}/shards/trained.json"),
+            log:
+                "results/{dataset}/{kind}/{key}/shards/trained.txt",
+            conda:
+                environment
+            params:
+                command=kind.train_command,
+                args=lambda wildcards: planned_stage(wildcards).args,
+            threads: cores
+            resources:
+                how=lambda wildcards: planned_stage(wildcards).how,
+                gpu=gpus,
+            shell:
+                "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
+                " --run.shard 0 --run.shards 1 --out {output:q} 2>&1 | tee {log:q}"
 
 
 # Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them whose
@@ -127,11 +133,10 @@ for kind in KINDS.values():
 
 
 # Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.
-CHAIN = {"dataset", "encoder", "tokens", "lucene", "bm25", "candidates", "teacher", "model", "checkpoint", "embeddings"}
-CHAIN |= {"retrieve", "rerank", "score"}
+RENAMED = {"model": "train", "embeddings": "encode"}  # rules above whose name is not their kind's
 
 for kind in KINDS.values():
-    if kind.name not in CHAIN:
+    if not workflow.is_rule(RENAMED.get(kind.name, kind.name)):
 
         rule:
             name:

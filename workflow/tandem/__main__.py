@@ -15,7 +15,7 @@ from tandem.cluster.progress import progress_file
 from tandem.cluster.scheduler import Try
 from tandem.errors import UserError
 from tandem.registry import load_plugins
-from tandem.stages import KINDS, SHARDS, is_stage
+from tandem.stages import KINDS, is_stage
 from tandem.stages.base import flag_value, parse_value
 from tandem.store.job import load, read_job, run_shard
 
@@ -65,7 +65,7 @@ def run_stage(words: list[str], attempt: Try) -> int:
                 attempt.failed(status)
             return status
         with progress_file(words):
-            if words[0] in SHARDS:
+            if words[0] not in KINDS:
                 run_shard(words[0], words[1:])
                 return 0
             started = time.monotonic()

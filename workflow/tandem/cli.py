@@ -6,6 +6,7 @@ help, its value is the exit status (None is 0).
 
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pydantic import BaseModel
 from tandem import ROOT, __version__
 from tandem.config.settings import Execution
 from tandem.errors import UserError
-from tandem.stages import KINDS, SHARDS, Kind, is_stage
+from tandem.stages import KINDS, Kind, kind_of_command, shard_commands
 from tandem.store.job import load
 
 RUN, RESULTS, OPERATIONS, DATA, STEPS = (
@@ -94,8 +95,8 @@ def run(words: list[str]) -> int:
         UserError: a flag or value that is not allowed, or a mistake that the command found.
     """
     name, help_wanted = words[0] if words else "", words[1:2] in (["--help"], ["-h"])
-    if help_wanted and is_stage(name):
-        print(stage_help(KINDS[name.removesuffix("-shard").removesuffix("-train")], name))
+    if help_wanted and (kind := kind_of_command(name)):
+        print(stage_help(kind, name))
         return 0
     command = COMMANDS.get(name)
     if command and command.group is not STEPS:
@@ -135,8 +136,9 @@ def _run_app(words: list[str], command: Command | None) -> int:
     try:
         function, bound, _ = app(words[0] if words else "").parse_args(words, print_error=False, exit_on_error=False)
     except UnknownCommandError:  # its own message would import every command
-        near = get_close_matches(words[0], [*COMMANDS, *KINDS, *SHARDS], 1)
-        hint = f"did you mean {near[0]}?" if near else "all commands: tandem --help"
+        near = get_close_matches(words[0], [*COMMANDS, *KINDS, *shard_commands()], 1)
+        plugin = f"of a plugin's stage: tandem {shlex.join(words)} --run.plugins '[\"my.py\"]'"
+        hint = f"did you mean {near[0]}?" if near else f"all commands: tandem --help; {plugin}"
         print(f"tandem: {words[0]} is not a command; {hint}", file=sys.stderr)
         return 2
     except UnusedCliTokensError as error:
@@ -170,7 +172,7 @@ def app(selected: str = "") -> App:
         else:
             listed |= {} if command.name == selected else {"help": command.summary}
             tandem.command(f"tandem.{command.entry}", **listed)
-    for name in {*KINDS, *SHARDS} - COMMANDS.keys():
+    for name in {*KINDS, *shard_commands()} - COMMANDS.keys():
         tandem.command(App(name=name, show=False))
     tandem.register_install_completion_command()
     return tandem

@@ -13,14 +13,14 @@ SEARCHES = {"plain": {}, "rm3": {"rm3": RM3}, "fields": {"fields": {"title": 2.0
 RUN = """
 import json, sys
 from dataclasses import replace
-from tandem.stages import KINDS, SHARDS
+from tandem.stages import KINDS
 from tandem.stages.base import Part
 from tandem.store.job import load, read_job, run_shard
 
 task = json.load(sys.stdin)
 KINDS["lucene"] = replace(KINDS["lucene"], part=Part(task["part"], "passages"))
 for kind, *words in task["lines"]:
-    run_shard(kind, words) if kind in SHARDS else load(KINDS[kind].run)(read_job(kind, words))
+    load(KINDS[kind].run)(read_job(kind, words)) if kind in KINDS else run_shard(kind, words)
 print("null")
 """
 

@@ -6,7 +6,7 @@ import resource
 
 from tandem.config.settings import HEAP
 from tandem.errors import UserError
-from tandem.stages import KINDS, is_stage
+from tandem.stages import kind_of_command
 from tandem.stages.base import flag_value
 from tandem.store.environment import peak_mib
 
@@ -78,11 +78,10 @@ def require_address_space(words: list[str]) -> None:
     Libraries map far more than they use; some loop or crash if that is refused while they start.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY or not is_stage(words[0]):
+    kind = kind_of_command(words[0])
+    if limit == resource.RLIM_INFINITY or kind is None:
         return
-    kind = KINDS.get(words[0].removesuffix("-shard"))
-    java = kind is not None and kind.env == "lexical"
-    needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if java else 0)
+    needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if kind.env == "lexical" else 0)
     if limit < needed:
         fault = f"out of memory: the limit of addresses is {limit / GIB:.1f} GiB (ulimit -v)"
         raise UserError(f"{fault}, at least {needed / GIB:.1f} are mapped at the start; raise it: ulimit -v unlimited")

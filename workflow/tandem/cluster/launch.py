@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from tandem.cluster.progress import say
 from tandem.cluster.scheduler import lease
 from tandem.errors import UserError
-from tandem.stages import KINDS, is_stage
+from tandem.stages import is_stage, kind_of_command
 from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import is_partial, write_json
@@ -89,7 +89,7 @@ def place(words: list[str]) -> int | None:
     Raises:
         UserError: there are fewer devices or nodes than `execution` requires.
     """
-    kind = KINDS.get(words[0].removesuffix("-shard"))
+    kind = kind_of_command(words[0])
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
     on_cpu = flag_value(words, "--run.engine") == "faiss"  # exact search, which runs on a GPU by torch alone
     if "RANK" in os.environ or kind is None or not kind.computes(roles) or on_cpu:

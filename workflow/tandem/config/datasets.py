@@ -12,6 +12,7 @@ QRELS_FILES = "qrels/[!.]*"  # of BEIR's layout
 UNLABELLED_FILE = "unlabelled.query.txt"
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+AnswerMatch = Literal["string", "regex", "kilt"]
 
 
 class File(Section):
@@ -51,7 +52,7 @@ class Dataset(Section):
     measures: Items[str] | None = Field(None, min_length=1, description="reported measures; `score.measures` overrides")
     score_split: Split | None = Field(None, description="the split that is reported; null: test, else dev")
     relevance: Literal["qrels", "answers"] = Field("qrels", description="answers: passages with an answer are relevant")
-    match: Literal["string", "regex", "kilt"] = Field("string", description="how an answer is found in a passage")
+    match: AnswerMatch = Field("string", description="how an answer is found in a passage")
     ignore_identical_ids: bool = Field(False, description="a result with the query's own id is dropped before scoring")
     title: bool | None = Field(None, description="false: titles are left out")
     train_queries: int | None = Field(None, ge=1, description="at most this many training queries")

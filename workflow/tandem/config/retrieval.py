@@ -14,6 +14,9 @@ aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 FusionMethod = Annotated[str, Choice(fusion)]
+Engine = Literal["lucene", "bm25s"]
+Formula = Literal["lucene", "bm25+", "bm25l"]
+Normalization = Literal["min_max", "z_score", "none"]
 
 
 class Bm25Tuning(Section):
@@ -32,7 +35,7 @@ class Bm25(Section):
     k1: float = Field(0.9, ge=0, description="saturation of a term's frequency")
     b: float = Field(0.4, ge=0, le=1, description="normalisation by the passage's length")
     analyzer: Analyzer | None = Field(None, description="null: the dataset's")
-    engine: Literal["lucene", "bm25s"] = Field("lucene", description="bm25s needs no Java")
+    engine: Engine = Field("lucene", description="bm25s needs no Java")
     tune: Bm25Tuning = Field(Bm25Tuning(), description="how `tuned` variants of `sparse` choose k1 and b")
 
 
@@ -76,12 +79,12 @@ class Rm3(Section):
 class Sparse(Section):
     """A variant of BM25, an entry of `sparse`."""
 
-    engine: Literal["lucene", "bm25s"] | None = Field(None, description="null: that of `bm25`")
+    engine: Engine | None = Field(None, description="null: that of `bm25`")
     analyzer: Analyzer | None = Field(None, description="null: that of `bm25`")
     k1: float | None = Field(None, ge=0, description="null: that of `bm25`")
     b: float | None = Field(None, ge=0, le=1, description="null: that of `bm25`")
     tuned: bool = Field(False, description="k1 and b are chosen by `bm25.tune`")
-    formula: Literal["lucene", "bm25+", "bm25l"] = Field("lucene", description="the last two are of bm25s")
+    formula: Formula = Field("lucene", description="the last two are of bm25s")
     delta: float | None = Field(None, ge=0, description="of bm25+ (null: 1) and bm25l (null: 0.5)")
     fields: FieldWeights | None = Field(None, description="search title and text apart, by BM25F, with these weights")
     field_b: FieldLengths | None = Field(None, description="fields' own b, beside `fields`; of the engine bm25s")
@@ -186,7 +189,7 @@ class Fusion(Section):
     of: Items[str] = Field(description="two or more runs, fusions among them")
     method: FusionMethod = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
     k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
-    normalize: Literal["min_max", "z_score", "none"] = Field("min_max", description="weighted: scores per query")
+    normalize: Normalization = Field("min_max", description="weighted: scores per query")
     weights: Items[Weight] | None = Field(None, description="of weighted, one per run; null: tuned")
     depth: int | None = Field(None, ge=1, description="passages per query; null: as deep as runs on the split go")
     tune: FusionTuning = Field(FusionTuning(), description="how parameters that are null are chosen")

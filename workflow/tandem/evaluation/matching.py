@@ -166,6 +166,13 @@ def run(job: Job[MatchParams]) -> None:
             warn(job, draft, f"{', '.join(problems)}: no match")
 
 
+def read_matches(match: Artifact) -> Iterator[tuple[str, str]]:
+    """(query id, document id) of every passage that holds an answer."""
+    hit = [("relevant", "==", True)]
+    hits = pq.read_table(match.path(MATCHES), columns=["query_id", "doc_id"], filters=hit)
+    return zip(*(column.to_pylist() for column in hits.columns), strict=True)
+
+
 class Piece(NamedTuple):
     """Texts of some passages, the questions that found each, and these pairs' positions in `Results.questions`."""
 

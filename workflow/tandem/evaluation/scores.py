@@ -14,7 +14,7 @@ from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.runs import iter_run, require_split
 from tandem.errors import UserError
-from tandem.evaluation.matching import MATCHES
+from tandem.evaluation.matching import read_matches
 from tandem.evaluation.measures import (
     Evaluation,
     Floats64,
@@ -24,13 +24,10 @@ from tandem.evaluation.measures import (
     parse_measures,
     without_excluded,
 )
-from tandem.stages.evaluation import MatchParams, ScoreParams
+from tandem.stages.evaluation import OF_THE_TOP, MatchParams, ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
-
-# Values that follow from the top k alone; the others divide by what is relevant anywhere in the corpus.
-MATCHABLE = ("Success", "RR", "P")
 
 
 @dataclass(frozen=True)
@@ -96,19 +93,18 @@ def _by_matches(
     if matched_run != run.key or params.split != split:
         problem = f"{match.folder}: matched {matched_run} on split {params.split}"
         raise UserError(f"{problem}, but scored is {run.key} on split {split}; give its own matches")
-    depth, allowed = params.depth, ", ".join(f"{name}@k" for name in MATCHABLE)
+    depth, allowed = params.depth, ", ".join(f"{name}@k" for name in OF_THE_TOP)
     for measure in measures:
-        if measure.NAME not in MATCHABLE or measure.params.keys() != {"cutoff"}:
+        if measure.NAME not in OF_THE_TOP or measure.params.keys() != {"cutoff"}:
             searched = f"only the top {depth} of the run was searched for answers"
             problem = f"{searched}, so not every relevant passage is known; allowed: {allowed}"
             raise UserError(f"measures: {measure} cannot be computed from matches: {problem}")
         if measure.params["cutoff"] > depth:
             problem = f"measures: {measure} looks deeper than the {depth} passages per query that were matched"
             raise UserError(f"{problem}; raise the depth or lower the cutoff")
-    hits = pq.read_table(match.path(MATCHES), columns=["query_id", "doc_id"], filters=[("relevant", "==", True)])
     qrels: Qrels = {query: {} for query in collection.answers(split)}
-    for hit in hits.to_pylist():
-        qrels[hit["query_id"]][hit["doc_id"]] = 1
+    for query, doc in read_matches(match):
+        qrels[query][doc] = 1
     return Relevance(list(qrels), qrels, "match")
 
 

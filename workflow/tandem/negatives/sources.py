@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_rows
 from tandem.errors import UserError
+from tandem.evaluation.matching import read_matches
 from tandem.models.ragged import Ids
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
@@ -61,10 +61,8 @@ def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     match, run = job.inputs["match"], job.inputs["run"]
     if Path(match.upstream["run"]).name != run.key:
         raise UserError(f"candidates: {match.folder} has matched {match.upstream['run']}; expected {run.folder}")
-    hit = [("relevant", "==", True)]
-    hits = pq.read_table(match.path("matches.parquet"), columns=["query_id", "doc_id"], filters=hit)
     documents: dict[str, set[str]] = {}
-    for query, doc in zip(*(column.to_pylist() for column in hits.columns), strict=True):
+    for query, doc in read_matches(match):
         documents.setdefault(query, set()).add(doc)
     return documents
 

@@ -56,7 +56,7 @@ class Validated:
 
     @property
     def row(self) -> dict[str, str]:
-        """The same for a command line."""
+        """Its names and the folders of its stages, as a command line has them."""
         folders = {"checkpoint": self.checkpoint.folder, "reduced": self.reduced.folder}
         return {"model": self.model, "part": self.part, **folders}
 

@@ -22,6 +22,7 @@ from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, names_dataset
 from tandem.plan.context import Context, json_of, strings
 from tandem.plan.graph import JSON, Stage
+from tandem.stages.evaluation import OF_THE_TOP
 from tandem.store.files import fingerprint
 
 # What an entry says about a dataset, and what is done with its runs: no part of the collection.
@@ -35,7 +36,6 @@ IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 UPSTREAM_KEYS = ("corpus_of", "of", "from_")  # what they name is upstream, not a parameter
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
 SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is missing
-NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are
 
 
 def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> JSON:
@@ -74,7 +74,7 @@ def parts(entry: Dataset) -> list[tuple[str, str]]:
 
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
-    """The same, with the stages that a derived dataset is made from by role."""
+    """The stage that makes a dataset; `upstream`: those that a derived dataset is made from, by role."""
     if isinstance(entry, Group):
         raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
     upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
@@ -228,7 +228,7 @@ def cutoff(measure: str) -> int:
 def is_measurable(ctx: Context, measure: str, name: str) -> bool:
     """Whether runs on a dataset are deep enough for a measure, and its labels are of the right sort."""
     deep = cutoff(measure) <= run_depth(ctx, reported_split(ctx, name), name)
-    return deep and (ctx.dataset_entry(name).relevance == "qrels" or measure.split("@")[0] in NO_QRELS)
+    return deep and (ctx.dataset_entry(name).relevance == "qrels" or measure.split("@")[0] in OF_THE_TOP)
 
 
 def measures(ctx: Context, name: str) -> list[str]:

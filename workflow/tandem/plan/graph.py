@@ -20,7 +20,6 @@ from tandem.store.artifact import MANIFEST
 
 P = TypeVar("P", bound=Params)
 DIGITS = 10
-ON_INDEXES = ("index", "ann", "tradeoffs")  # on GPUs where `execution.index_gpu` says so
 JSON = dict[str, Any]  # parameters and options as the command line and the manifest have them
 
 
@@ -162,8 +161,8 @@ class Hosted:
     def gpus(self, kind: str, key: str) -> int:
         """GPUs of a job on one node: what Snakemake counts and slurm allocates."""
         stage, declared = self.stages.find(kind, key), KINDS[kind]
-        if kind in ON_INDEXES:
-            return self.execution.devices if self.execution.index_gpu != "none" else 0
+        if "index_gpu" in stage.execution:  # it makes an index, or searches through one
+            return 0 if stage.execution["index_gpu"] == "none" else self.execution.devices
         elsewhere = stage.execution.get("engine") == "faiss" or "endpoint" in stage.execution
         if elsewhere or not declared.computes(stage.upstream):
             return 0

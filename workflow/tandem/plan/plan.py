@@ -170,7 +170,7 @@ class Plan:
         return [it.row | {"full": self.planner.full_value(it).folder if full else ""} for it in chosen]
 
     def fidelity(self) -> list[Row]:
-        """The same for the command `fidelity`; a `UserError` where there is nothing to compare."""
+        """The rows of `validations` for the command `fidelity`; a `UserError` where there is nothing to compare."""
         if not (rows := self.validations()):
             raise UserError("fidelity: no model of the wanted tables has train.checkpoints; set it to a number")
         return rows

@@ -147,7 +147,7 @@ def any_index(ctx: Context, name: str, where: str, *more: str) -> Index | TermIn
 
 
 def index_entry(ctx: Context, name: str, where: str) -> Index:
-    """The same of vectors."""
+    """An entry of `indexes` for vectors; `where` names the key that refers to it."""
     entry = any_index(ctx, name, where)
     if not isinstance(entry, Index):
         raise UserError(f"{where}: {name} searches weights of terms, not vectors; name an index of another type")

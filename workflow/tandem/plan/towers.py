@@ -99,7 +99,7 @@ def described_by(entry: PublishedEncoder) -> JSON:
 
 @cache
 def _described_package(package: str, folder: str) -> JSON:
-    """The same of an installed package, which does not change: read once for all variants of a configuration."""
+    """What an installed package says of its towers; it does not change: read once for all variants."""
     return described_towers(package_folder(package, folder))
 
 

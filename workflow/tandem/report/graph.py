@@ -13,12 +13,9 @@ from tandem.cluster.progress import duration
 from tandem.report.charts import colours, draw_svg, inline, specification
 from tandem.report.page import Grid
 from tandem.stages import KINDS
+from tandem.stages.base import BOXES
 from tandem.store.lineage import Stage
 
-BOXES = (
-    "Collection", "Encoder", "Sparse search", "Training lists", "Training", "Encoding", "Retrieval", "Fusion",
-    "Re-ranking", "Audits", "Scores",
-)  # fmt: skip
 PURPOSES = {
     ("Retrieval", "Training lists"): "negatives of the next model",
     ("Training", "Training lists"): "denoising",
@@ -46,8 +43,7 @@ class Box:
 
 def box_of(stage: Stage) -> str:
     """The kind of work that a stage belongs to."""
-    box = KINDS[stage.kind].box if stage.kind in KINDS else ""
-    return box if box in BOXES else "Scores"
+    return KINDS[stage.kind].box if stage.kind in KINDS else "Scores"  # of a plugin that is not loaded
 
 
 def group_by_box(stages: dict[str, Stage]) -> list[Box]:

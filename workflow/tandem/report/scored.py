@@ -17,12 +17,10 @@ from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, margins, seeded_test
 from tandem.report.results import Cell, Costs, Order, Origin, percent
-from tandem.stages import KINDS
+from tandem.stages import KINDS, holding
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import Stage, open_upstream, walk
 
-INDEXES = ("lucene", "bm25s", "index", "impacts", "seismic")  # beside the passages' embeddings
-TRAININGS = ("model", "checkpoint", "pretrain")
 SEARCH = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")  # boxes of the stages that answer a query
 COST_HEAD = ["index bytes", "ms a query", "training s"]
 COST_NOTE = (
@@ -240,10 +238,11 @@ def costs_of(scores: Artifact) -> Costs | None:
         return None
     answering = [stages[key] for key in dict.fromkeys(_answering(stages, run))]
     seconds = sum(stage.seconds for stage in answering if not _is_index(stage))
+    trainings = [stage for stage in stages.values() if stage.kind in holding("training")]
     return Costs(
         index_bytes=sum(stage.artifact.manifest.bytes for stage in answering if _is_index(stage)),
         ms_per_query=round(1000 * seconds / scores.manifest.facts["queries"], 1),
-        training_seconds=round(sum(stage.seconds for stage in stages.values() if stage.kind in TRAININGS), 1),
+        training_seconds=round(sum(stage.seconds for stage in trainings), 1),
     )
 
 
@@ -263,7 +262,7 @@ def _answering(stages: dict[str, Stage], key: str) -> Iterator[str]:
 
 
 def _is_index(stage: Stage) -> bool:
-    return stage.artifact.params.get("side") == "passages" or stage.kind in INDEXES
+    return stage.artifact.params.get("side") == "passages" or stage.kind in holding("index")
 
 
 def cost_cells(costs: Costs | None) -> list[str]:

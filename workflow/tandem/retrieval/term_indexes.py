@@ -132,7 +132,7 @@ def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
 
 
 def counted(ranked: Iterator[Ranked], progress: Progress) -> Iterator[Ranked]:
-    """The same, each counted as it comes."""
+    """What is ranked, query by query, each counted by a progress as it comes."""
     for row in ranked:
         yield row
         progress.add(1)

@@ -191,7 +191,7 @@ class Search:
         return torch.cat([self._scores_on_device(q, r, stretch) for q, r in pieces])
 
     def _scores_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
-        """The same by the device that holds the vectors; see `exact.settled`."""
+        """Scores of pairs, as `_scores` gives them, by the device that holds the vectors; see `exact.settled`."""
         sums = (self.queries[query].double() * stretch.exact(row)).sum(dim=1)
         width: Tensor = rounding_width(self.queries.shape[1], self.lengths[query] * stretch.longest)
         low, high = (((sums + end) / self.temperature).float() for end in (-width, width))
@@ -202,7 +202,10 @@ class Search:
         return low
 
     def _scores_by_threads(self, query: Array, row: Array, stretch: Stretch) -> Tensor:
-        """The same by threads that work alone: torch's wait for one another after each of many small steps."""
+        """Scores of pairs, as `_scores` gives them, by threads that work alone.
+
+        torch's threads wait for one another after each of many small steps.
+        """
         scores, vectors, longest = np.empty(len(row), np.float32), stretch.factor.numpy(), float(stretch.longest)
         edges = np.append(np.flatnonzero(np.diff(query, prepend=-1)), len(query))
 

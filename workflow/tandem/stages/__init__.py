@@ -1,33 +1,54 @@
 """The map of the pipeline: one declaration for each kind of stage."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Literal, get_args, get_origin
 
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.registry import name_plugin
 from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
-from tandem.stages.base import Kind, Params
+from tandem.stages.base import Entry, Kind, Params
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation) for kind in box.KINDS
 }
 
+__all__ = ["KINDS", "Kind", "Params", "register_stage"]
+
 
 def register_stage(kind: Kind) -> Kind:
-    """Add a plugin's kind of stage, which `runs` may name; a `UserError` if its name is taken."""
+    """Add a plugin's kind of stage, which `runs` may name.
+
+    Raises:
+        UserError: its name is taken, or a word of its declaration, such as its box, is not one of those allowed.
+    """
     if kind.name in KINDS:
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
+    for field in fields(kind):
+        value = getattr(kind, field.name)
+        if get_origin(field.type) is Literal and value not in (allowed := get_args(field.type)):
+            raise UserError(f"stage {kind.name}: its {field.name} is {value}{nearest(value, allowed)}")
     KINDS[kind.name] = kind = replace(kind, in_runs=True)
     name_plugin(kind.name)
     return kind
 
 
-# Commands for parts of a stage's work, which jobs may share: `module:function` of each.
-SHARDS = {kind.shard_command: kind.shard for kind in KINDS.values() if kind.shard}
-SHARDS |= {f"{kind.name}-train": kind.train for kind in KINDS.values() if kind.train}
+def holding(*contents: str) -> set[str]:
+    """Names of the kinds whose artifacts hold any of these: `vectors`, `index`, `training`, `other`."""
+    return {kind.name for kind in KINDS.values() if kind.holds in contents}
 
-__all__ = ["KINDS", "SHARDS", "Kind", "Params", "register_stage"]
+
+def shard_commands() -> dict[str, tuple[Kind, Entry]]:
+    """Commands for parts of a stage's work, which jobs may share, with the kind and the function of each."""
+    shards = {kind.shard_command: (kind, kind.shard) for kind in KINDS.values() if kind.shard}
+    return shards | {kind.train_command: (kind, kind.train) for kind in KINDS.values() if kind.train}
+
+
+def kind_of_command(command: str) -> Kind | None:
+    """The kind of stage that a command makes, or a shard of; None for a command that only reads artifacts."""
+    shard = shard_commands().get(command)
+    return shard[0] if shard else KINDS.get(command)
 
 
 def is_stage(command: str) -> bool:
     """Whether a command makes an artifact or a shard of an artifact; the others only read artifacts."""
-    return command in KINDS or command in SHARDS
+    return kind_of_command(command) is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from operator import not_
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from pydantic import ConfigDict, Field
 
@@ -16,6 +16,14 @@ from tandem.config.base import Items, Model
 from tandem.errors import UserError
 
 Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts
+# A function of a `Job`: `module:function` below the package `tandem`, or a plugin's own.
+Entry = str | Callable[..., Any]
+# Kinds of work, in the order in which a run passes them: the boxes of the report's drawing.
+Box = Literal[
+    "Collection", "Encoder", "Sparse search", "Training lists", "Training", "Encoding", "Retrieval", "Fusion",
+    "Re-ranking", "Audits", "Scores",
+]  # fmt: skip
+BOXES: tuple[str, ...] = get_args(Box)
 
 
 class Params(Model):
@@ -59,7 +67,7 @@ class Kind:
 
     Attributes:
         name: the kind, also its command, its rule and its folder under results/<dataset>/.
-        run: `module:function` below the package `tandem`, or a plugin's function; it takes a `Job`.
+        run: the function that makes it.
         params: model of its parameters.
         version: part of every digest; raise it when the meaning of the result changes.
         env: conda environment under envs/.
@@ -67,20 +75,21 @@ class Kind:
         retries: how often Snakemake repeats a failed job.
         gpu: roles of the inputs that it computes with on a GPU, without the number of one of several.
         ranks: whether several processes, one per device, may share its work.
-        shard: `module:function` that computes one shard, where jobs may share its work.
+        shard: the function that computes one shard and returns what its file is to say, where jobs may share its work.
         shard_for: roles of the inputs without all of which there is nothing to share; empty: jobs always share it.
         shard_if: whether a stage has work to share; None: always.
         shard_retries: `retries` of a shard.
         part: what its parts are, where it is made in parts of a fixed size that jobs share.
-        train: `module:function` that does, before the shards, what all of them need.
+        train: the function that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
+        holds: what its artifacts are, for the costs of a system and for `gc`.
         package: the package that it needs and Tandem does not bring, by its name on PyPI; empty: none.
     """
 
     name: str
-    run: str | Callable[..., None]
+    run: Entry
     params: type[Params] | None = None
     version: int = 1
     env: Literal["data", "models", "lexical", "search", "notebooks"] = "data"
@@ -88,15 +97,16 @@ class Kind:
     retries: int = 0
     gpu: tuple[str, ...] = ()
     ranks: bool = False
-    shard: str | None = None
+    shard: Entry | None = None
     shard_for: tuple[str, ...] = ()
     shard_if: Callable[[Planned], bool] | None = None
     shard_retries: int = 2
     part: Part | None = None
-    train: str | None = None
+    train: Entry | None = None
     lazy: tuple[str, ...] = ()
     in_runs: bool = False
-    box: str = ""
+    box: Box = "Scores"
+    holds: Literal["vectors", "index", "training", "other"] = "other"
     package: str = ""
 
     def require_package(self) -> None:
@@ -117,6 +127,11 @@ class Kind:
     def shard_command(self) -> str:
         """The command that computes one shard."""
         return f"{self.name}-shard"
+
+    @property
+    def train_command(self) -> str:
+        """The command that does what all shards need."""
+        return f"{self.name}-train"
 
     def is_shared(self, stage: Planned) -> bool:
         """Whether jobs may share the work of a stage of this kind."""

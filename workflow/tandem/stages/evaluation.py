@@ -6,11 +6,15 @@ from typing import Literal
 from pydantic import Field
 
 from tandem.config.base import Model
+from tandem.config.datasets import AnswerMatch
 from tandem.config.language_models import Grading
 from tandem.config.retrieval import Inference
 from tandem.config.settings import NoiseAudit, SimilarQueriesAudit, UnlabelledPool
 from tandem.stages.base import Kind, Params
 from tandem.stages.retrieval import LlmParams
+
+# Measures whose values follow from the top k alone; the others ask how many passages are relevant anywhere.
+OF_THE_TOP = ("Success", "RR", "P")
 
 
 class ScoreParams(Params):
@@ -32,7 +36,7 @@ class MatchParams(Params):
     """Relevance by answers found in the passages of a run."""
 
     split: str = Field(description="whose questions are matched")
-    match: Literal["string", "regex", "kilt"] = Field(description="what counts as an answer in a passage")
+    match: AnswerMatch = Field(description="what counts as an answer in a passage")
     depth: int = Field(ge=1, description="passages per question")
     title: bool = Field(description="search in `title . text`, else in the text alone")
 

@@ -6,18 +6,16 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from tandem.config.base import Analyzer
-from tandem.config.retrieval import Bm25Tuning, FieldLengths, FieldWeights, Rm3
+from tandem.config.retrieval import Bm25Tuning, Engine, FieldLengths, FieldWeights, Formula, Rm3
 from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import RunParams
 
 Stemmer = Literal["porter", "krovetz", "none"]  # of Anserini's English analyzer, all with its stop words
 Split = Literal["whitespace", "jieba"]  # texts are split into terms before the engine sees them
 JavaFree = Literal["default", "porter", "none", "whitespace", "jieba"]  # analyzers of the engine bm25s
-Formula = Literal["lucene", "bm25+", "bm25l"]
-Engine = Literal["lucene", "bm25s"]  # also the kind of its index, and the index's role in a search
 
 STEMMERS, SPLIT_BEFORE, ANALYZERS = get_args(Stemmer), get_args(Split), get_args(Analyzer)
-WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)
+WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)  # an engine is also the kind of its index, and its role
 # Languages that Anserini has an analyzer for; it would silently take any other for English.
 LANGUAGES = (
     *("ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "hi", "hu", "id", "it"),
@@ -69,8 +67,9 @@ class TuneBm25Params(Bm25Tuning, Bm25Variant):
 
 KINDS = (
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
-        shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search"),
-    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search"),
+        shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search",
+        holds="index"),
+    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search", holds="index"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
         shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search"),
     Kind("tune_bm25", "retrieval.lexical.bm25:run_tuning", TuneBm25Params, env="lexical", threads="all",

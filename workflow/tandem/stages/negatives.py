@@ -6,19 +6,16 @@ from typing import Any
 
 from pydantic import Field
 
+from tandem.config.base import equals
 from tandem.config.models import Below, Denoising, Draw
+from tandem.config.retrieval import Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Part
-from tandem.stages.retrieval import Normalization, ScoringParams
+from tandem.stages.retrieval import ScoringParams
 
 # A source takes the job, its `Labels`, and the rows of passages' and queries' ids. It gives (query, ids, rows, scores)
 # of each query's documents, best first: negatives are drawn from them, and positives where answers label.
 negatives: Registry[Callable[..., Any]] = Registry("source of negatives", "negatives", "negatives.sources")
-
-
-def is_none(value: object) -> bool:
-    """Whether a normalisation is `none`: a default that is left out of keys."""
-    return value == "none"
 
 
 class BelowParams(Below):
@@ -48,7 +45,9 @@ class TeacherParams(ScoringParams):
     """The scores of training lists by a teacher, or the weighted mean of several teachers' scores."""
 
     weights: tuple[float, ...] = Field((), exclude_if=not_, description="of several: the judges', then the runs'")
-    normalize: Normalization = Field("none", exclude_if=is_none, description="of each one's scores within a list")
+    normalize: Normalization = Field(
+        "none", exclude_if=equals("none"), description="of each one's scores within a list"
+    )
 
 
 KINDS = (

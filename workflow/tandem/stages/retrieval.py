@@ -9,11 +9,10 @@ from pydantic import Field
 from tandem.config import retrieval
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, TradeoffSearches
 from tandem.config.language_models import LanguageModel
-from tandem.config.retrieval import Encode, Inference
+from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
 
-Normalization = Literal["min_max", "z_score", "none"]
 IndexType = Literal["flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
 
 
@@ -221,27 +220,28 @@ class ChoosePipelineParams(RunParams):
 
 KINDS = (
     Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
-        shard="retrieval.encode:run_shard", box="Encoding"),
+        shard="retrieval.encode:run_shard", box="Encoding", holds="vectors"),
     Kind("retrieve", "retrieval.retrieve:run", RetrieveParams, version=2, env="search", threads="all",
         gpu=("passages",), lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval"),
     Kind("term_weights", "retrieval.encode:run", TermWeightsParams, env="models", threads="all",
-        gpu=("model",), shard="retrieval.encode:run_shard", box="Encoding"),
+        gpu=("model",), shard="retrieval.encode:run_shard", box="Encoding", holds="vectors"),
     Kind("retrieve_sparse", "retrieval.term_weights:run", RetrieveTermsParams, env="search", threads="all",
         shard="retrieval.term_weights:run_shard", box="Retrieval"),
-    Kind("impacts", "retrieval.term_indexes:run_impacts", ImpactsParams, env="lexical", threads="all", box="Encoding"),
+    Kind("impacts", "retrieval.term_indexes:run_impacts", ImpactsParams, env="lexical", threads="all", box="Encoding",
+        holds="index"),
     Kind("search_impacts", "retrieval.term_indexes:run_search_impacts", SearchImpactsParams, env="lexical",
         threads="all", box="Retrieval"),
     Kind("seismic", "retrieval.term_indexes:run_seismic", SeismicParams, env="search", threads="all", box="Encoding",
-        package="pyseismic-lsr"),
+        holds="index", package="pyseismic-lsr"),
     Kind("search_seismic", "retrieval.term_indexes:run_search_seismic", SearchSeismicParams, env="search",
         threads="all", box="Retrieval", package="pyseismic-lsr"),
     Kind("index", "retrieval.indexes.index:run", IndexParams, env="search", threads="all", retries=2,
         lazy=("passages",), shard="retrieval.indexes.index:run_shard", train="retrieval.indexes.index:train_shard",
-        box="Encoding"),
+        box="Encoding", holds="index"),
     Kind("ann", "retrieval.indexes.search:run", AnnParams, version=2, env="search", threads="all", lazy=("dataset",),
         box="Retrieval"),
     Kind("token_vectors", "retrieval.encode:run", TokenVectorsParams, env="models", threads="all",
-        gpu=("model",), shard="retrieval.encode:run_shard", box="Encoding"),
+        gpu=("model",), shard="retrieval.encode:run_shard", box="Encoding", holds="vectors"),
     Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, version=2, env="search", threads="all", box="Retrieval"),
     Kind("tradeoffs", "retrieval.indexes.search:run_tradeoffs", TradeoffsParams, version=2, env="search",
         threads="exclusive", lazy=("dataset",), box="Retrieval"),

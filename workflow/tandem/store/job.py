@@ -20,8 +20,8 @@ from tandem.config.settings import Execution
 from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.registry import load_plugins
-from tandem.stages import KINDS, SHARDS
-from tandem.stages.base import Json, flag_value, nest, parse_value
+from tandem.stages import KINDS, shard_commands
+from tandem.stages.base import Entry, Json, flag_value, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
 from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
 from tandem.store.files import sha256, write_json
@@ -105,16 +105,17 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
 
 
 def run_shard(command: str, words: list[str]) -> None:
-    """Compute a shard by a command of `SHARDS`; facts go to `--out`, `<artifact>/shards/<shard>-of-<shards>.json`."""
-    job = read_job(command.rpartition("-")[0], words)
+    """Compute a shard by its command; facts go to `--out`, `<artifact>/shards/<shard>-of-<shards>.json`."""
+    kind, function = shard_commands()[command]
+    job = read_job(kind.name, words)
     shard, shards = job.execution.shard, job.execution.shards
     if shard is None or not 0 <= shard < shards:
         raise UserError(f"{job.kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
-    facts = load(SHARDS[command])(replace(job, out=job.out.parent))
+    facts = load(function)(replace(job, out=job.out.parent))
     write_json(Path(flag_value(words, "--out")), facts)
 
 
-def load(entry: str | Callable[..., Any]) -> Callable[..., Any]:
+def load(entry: Entry) -> Callable[..., Any]:
     """The function or class behind `module:name` of this package, imported only now: torch alone takes seconds."""
     if not isinstance(entry, str):
         return entry

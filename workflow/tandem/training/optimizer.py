@@ -18,15 +18,14 @@ from tandem.training.lists import RATE, Lists, steps_within, visit_sizes
 from tandem.training.validation import Validation
 
 T = TypeVar("T", bound=Train)
-OPERATIONS = 6  # per weight and token: 2 of a forward pass, 4 of a backward pass …
-FORWARD = 2
-BACKWARD = 4 / OPERATIONS  # … which frozen layers have none of
-
+OPERATIONS = 6  # of a training step, per weight and token: 2 of its forward pass, 4 of its backward pass
+FORWARD = 2  # operations of a forward pass, per weight and token
+BACKWARD = 4 / OPERATIONS  # share of a step's operations that frozen layers are spared: those of its backward pass
 SHORTEST, LONGEST = 2, 8  # passages of a list
 VISITS = 2  # of every positive, which a budget is spent on before lists grow
 QUERIES, PASSAGES = 32, 32  # of a step: of dual encoders, whose other queries are negatives, and of all others
-RATES = {"dual": 1e-4, "cross": 1.5e-4, "joint": 5e-5}  # the embedded default's learning rates, for …
-STEPS, WEIGHTS = 400, 10.6e6  # … up to so many steps of an encoder with so many weights in its layers
+RATES = {"dual": 1e-4, "cross": 1.5e-4, "joint": 5e-5}  # learning rates of the embedded default
+STEPS, WEIGHTS = 400, 10.6e6  # up to which `RATES` hold: of a training, and in an encoder's layers
 
 
 class Lamb(torch.optim.Optimizer):

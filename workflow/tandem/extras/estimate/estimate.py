@@ -18,6 +18,7 @@ from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, c
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of
+from tandem.registry import plugins_behind
 from tandem.stages import KINDS
 
 BINDING = {
@@ -107,7 +108,7 @@ def derived(stage: Stage, whole: Volumes) -> Volumes:
 
 
 def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
-    """What a stage costs; None for kinds that take a moment."""
+    """What a stage costs; None for kinds that take a moment, and for a plugin's without a cost function."""
     if stage.kind not in cost:
         return None
     work = cost[stage.kind](stage, setting)
@@ -126,6 +127,11 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
     return Cost(work.operations, computing, parts, work.memory, disk, measured, work.steps)
 
 
+def is_unknown(stage: Stage) -> bool:
+    """Whether a stage is of a plugin's kind without a cost function; Tandem's own without one take a moment."""
+    return stage.kind not in cost and bool(plugins_behind([stage.kind]))
+
+
 def processes(stage: Stage, setting: Setting) -> int:
     """How many processes share a stage's work: a training's devices, or the shards that become jobs and have a part."""
     kind, execution = KINDS[stage.kind], setting.execution
@@ -142,7 +148,7 @@ def processes(stage: Stage, setting: Setting) -> int:
 
 
 def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> dict[Stage, Cost]:
-    """What each of some stages costs, without those that take a moment."""
+    """What each of some stages costs, without those of no known cost."""
     return {stage: own for stage in stages if (own := stage_cost(stage, setting, hardware))}
 
 
@@ -191,6 +197,8 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
     mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in WORK)
     notes.append(f"{hardware.name}: {hardware.peak:g} TFLOP/s, of which models reach {mfu}")
     notes += [f"{what}: {text}" for what, text in hardware.origin.items()]
+    if unknown := sorted({stage.kind for stage in stages if is_unknown(stage)}):
+        notes.append(f"no cost is known of: {', '.join(unknown)}")
     notes += [binding(costs)] if costs else []
     return "\n".join([*lines, "", *notes, ""])
 

@@ -1,7 +1,7 @@
 """What estimates are made from: a machine's rates, the volume of text, and the work that a kind's cost function counts.
 
-A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Kinds without
-one take a moment.
+A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Tandem's
+kinds without one take a moment.
 """
 
 import json
@@ -21,6 +21,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.sizes import Shape
 from tandem.registry import Registry
 from tandem.stages import KINDS, Params
+from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST
 
 MIB = 1 << 20
@@ -39,7 +40,6 @@ OTHERWISE = (73.0, 8.5)
 TOKENS_PER_WORD = 1.3
 DUAL_SPECIAL, PAIR_SPECIAL = 2, 3  # tokens
 LINE, TEXT = 5, 55  # bytes of a run's line, and of the same line in run.trec
-JSON = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class Volumes:
 
 
 @cache
-def finished(folder: str) -> JSON | None:
+def finished(folder: str) -> Json | None:
     """The manifest of an artifact, None where it is not finished."""
     path = Path(folder) / MANIFEST
-    manifest: JSON | None = json.loads(path.read_text()) if path.is_file() else None
+    manifest: Json | None = json.loads(path.read_text()) if path.is_file() else None
     return manifest
 
 

@@ -15,23 +15,20 @@ from tandem.errors import UserError
 from tandem.extras.operations import targets
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
+from tandem.stages import KINDS, holding
+from tandem.stages.lexical import ENGINES
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in
 from tandem.store.lineage import walk
 
 LOCKS = Path(".snakemake/locks")
-# Large, and needed only until runs are made from them.
-LARGE = ("embeddings", "token_vectors", "term_weights", "index", "impacts", "seismic")
-CLASSES = {
-    "models": ("model", "pretrain"),
-    "transient": (*LARGE, "tokens", "lucene", "bm25s", targets.ORDER),
-    "checkpoints": ("checkpoint",),
-    "pairs": (targets.PAIRS,),
-}
+CLASSES = {"training": "models", "vectors": "transient", "index": "transient"}  # by what a kind's artifacts hold
+# Of kinds that do not go by what they hold.
+OWN = {"tokens": "transient", targets.ORDER: "transient", "checkpoint": "checkpoints", targets.PAIRS: "pairs"}
 OTHERS = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
 LEFT = "leftovers"  # of deletions that were interrupted
 SPENT = "spent"  # vectors and indexes whose runs are finished
-NAMES = (*CLASSES, SPENT, OTHERS, LEFT)
+NAMES = ("models", "transient", "checkpoints", "pairs", SPENT, OTHERS, LEFT)
 
 Keys = Container[tuple[str, str]]  # (kind, key)
 
@@ -103,9 +100,10 @@ def full_plan(configuration: targets.Configuration) -> FullPlan:
 
 def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
     """(kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
+    large = holding("vectors", "index") - {*ENGINES}  # those of BM25 are small, and many runs search them
     used, waiting = set[tuple[str, str]](), set[tuple[str, str]]()
     for stage in (stage for plan in plans for stage in targets.stages_of_all(plan)):
-        inputs = {(above.kind, above.key) for above in stage.upstream.values() if above.kind in LARGE}
+        inputs = {(above.kind, above.key) for above in stage.upstream.values() if above.kind in large}
         (used if Path(stage.manifest).is_file() else waiting).update(inputs)
     return used - waiting
 
@@ -117,7 +115,7 @@ def unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded
         if (kind, folder.name) in spent and not targets.is_running(folder):
             yield _describe(folder, SPENT)
         elif not _is_needed(folder, kind, needed) and not targets.is_running(folder):
-            yield _describe(folder, next((name for name, kinds in CLASSES.items() if kind in kinds), OTHERS))
+            yield _describe(folder, OWN.get(kind) or CLASSES.get(KINDS[kind].holds, OTHERS))
         elif kind != "checkpoint" and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
             yield _describe(folder / "checkpoints", "checkpoints")  # of a finished model, left by a job that was ended
     for folder in targets.leftovers(results):

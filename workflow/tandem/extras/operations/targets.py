@@ -30,7 +30,6 @@ ORDER = "order"  # the same: the order of a dataset's ids
 STORE = "store.json"
 DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
 DEPTH = 4  # folders between a bundle's and an artifact's
-FOLDERS = {*KINDS, PAIRS, ORDER}
 FILES = (".yaml", ".yml", ".json")  # suffixes of a configuration's files
 ALIVE = 120.0  # seconds: a job that has written its progress since is running
 
@@ -154,14 +153,19 @@ def artifact_folders(root: Path) -> Iterator[Path]:
     """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed."""
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; give results/ or a folder below it")
-    if KEY.fullmatch(root.absolute().name) and kind_of(root) in FOLDERS:
+    if KEY.fullmatch(root.absolute().name) and _is_kind(kind_of(root)):
         yield root
     else:
         yield from _below(root, DEPTH)
 
 
+def _is_kind(name: str) -> bool:
+    """Whether folders of this name hold artifacts, or stores beside them; asked late, for plugins add kinds."""
+    return name in KINDS or name in (PAIRS, ORDER)
+
+
 def _below(folder: Path, depth: int) -> Iterator[Path]:
-    keyed = folder.absolute().name in FOLDERS
+    keyed = _is_kind(folder.absolute().name)
     try:
         with os.scandir(folder) as entries:
             paths = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -1,0 +1,45 @@
+"""Kinds of stages that a plugin registers: their commands, and mistakes in a declaration."""
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.operations.gc import unneeded
+from tandem.stages import KINDS, Kind, holding, is_stage, kind_of_command, register_stage, shard_commands
+
+
+@pytest.fixture
+def kinds():
+    """`KINDS`, which afterwards is as it was."""
+    before = dict(KINDS)
+    yield KINDS
+    KINDS.clear()
+    KINDS.update(before)
+
+
+def share(job):
+    """A part of a stage's work."""
+
+
+def test_a_plugins_stage_has_the_commands_of_its_shards(kinds):
+    kind = register_stage(Kind("half", share, shard=share, train=share))
+    commands = ("half", "half-shard", "half-train")
+    assert [kind_of_command(command) for command in commands] == [kind] * 3
+    assert shard_commands()["half-shard"] == (kind, share)
+    register_stage(Kind("whole", share))
+    assert [is_stage(f"whole{part}") for part in ("", "-shard", "-train")] == [True, False, False]
+
+
+def test_a_box_that_the_report_does_not_draw_is_one_line(kinds):
+    with pytest.raises(UserError, match="^stage half: its box is Retreival; did you mean Retrieval[?]$"):
+        register_stage(Kind("half", share, box="Retreival"))
+    assert "half" not in kinds
+    assert register_stage(Kind("half", share)).box == "Scores"
+
+
+def test_an_index_of_a_plugin_is_one_for_costs_and_gc(kinds, tmp_path):
+    folder = tmp_path / "results/mine/half/mine-0123456789"
+    folder.mkdir(parents=True)
+    assert list(unneeded(tmp_path / "results", ())) == []
+    register_stage(Kind("half", share, holds="index"))
+    assert "half" in holding("index")
+    assert [(left.folder, left.group) for left in unneeded(tmp_path / "results", ())] == [(folder, "transient")]
