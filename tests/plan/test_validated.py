@@ -81,7 +81,7 @@ def test_no_checkpoints_is_as_before(plan, configured):
     assert default.stages.keys() == explicit.stages.keys()
     assert not of_kind(default, "checkpoint")
     assert default.validations() == []
-    with pytest.raises(UserError, match="fidelity: no model of the wanted tables has train.checkpoints"):
+    with pytest.raises(UserError, match="no model of the wanted tables has train.checkpoints"):
         default.fidelity()
 
 

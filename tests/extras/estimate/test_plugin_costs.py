@@ -12,8 +12,8 @@ from tandem.extras.estimate.resources import Work, cost
 from tandem.stages import Kind, register_stage
 from tandem.stages.retrieval import RunParams
 
-for name in ("half", "third"):
-    register_stage(Kind(name, print, RunParams))
+register_stage(Kind("half", print))  # without a model of its parameters
+register_stage(Kind("third", print, RunParams))
 cost("third")(lambda stage, setting: Work())
 """
 

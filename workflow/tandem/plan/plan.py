@@ -172,7 +172,7 @@ class Plan:
     def fidelity(self) -> list[Row]:
         """The rows of `validations` for the command `fidelity`; a `UserError` where there is nothing to compare."""
         if not (rows := self.validations()):
-            raise UserError("fidelity: no model of the wanted tables has train.checkpoints; set it to a number")
+            raise UserError("no model of the wanted tables has train.checkpoints; set it to a number")
         return rows
 
 

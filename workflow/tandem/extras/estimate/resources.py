@@ -20,7 +20,7 @@ from tandem.errors import UserError, nearest
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import Shape
 from tandem.registry import Registry
-from tandem.stages import KINDS, Params
+from tandem.stages import KINDS
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST
 
@@ -147,8 +147,9 @@ def tokens_of(counted: Mapping[str, Any], typical: float, statistic: str = "mean
 
 
 def params_of(stage: Stage) -> Any:
-    """A stage's parameters as its kind's model."""
-    return stage.params_as(KINDS[stage.kind].params or Params)
+    """A stage's parameters as its kind's model; as they are where a plugin's kind has none."""
+    model = KINDS[stage.kind].params
+    return stage.params_as(model) if model else stage.params
 
 
 @dataclass(frozen=True)
