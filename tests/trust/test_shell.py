@@ -28,7 +28,7 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     for split in ("train", "dev", "test"):
         (folder / "qrels" / f"{split}.tsv").touch()
     run.parent.mkdir()
-    run.touch()
+    run.write_text("query Q0 passage 1 2.5 run\n")
     config = configured()
     config["datasets"] = {"mine": {"source": "beir", "path": str(folder)}}
     config |= {"dataset": "mine", "encoder": "start"}

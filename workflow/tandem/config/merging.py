@@ -25,11 +25,12 @@ INHERITING = (Windows, Unlabelled)
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 
 
-def read_yaml(path: Path) -> Any:
-    """Read a YAML file.
+def read_yaml(path: Path, filled: bool = False) -> Any:
+    """Read a YAML file; one that holds nothing is an empty mapping.
 
     Raises:
-        UserError: names the file, and the line if it is not valid YAML.
+        UserError: names the file, and the line if it is not valid YAML or a key stands twice; with `filled` also if it
+            holds nothing.
     """
     try:
         loader = LOADER(path.read_text(encoding="utf-8"))
@@ -38,6 +39,8 @@ def read_yaml(path: Path) -> Any:
             key, first = repeated
             place = f"{path}:{key.start_mark.line + 1}: {printable(key.value)}"
             raise UserError(f"{place} stands in line {first.start_mark.line + 1} already; YAML would drop that one")
+        if filled and node is None:
+            raise UserError(f"{path}: holds nothing; allowed: keys with values")
         return loader.construct_document(node) or {} if node else {}
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -88,10 +91,8 @@ def gathered(files: Iterable[Path], root: Path) -> Raw:
     """Merge YAML files over the checkout's config/config.yaml, as Snakemake does with `--configfile`."""
     config: Raw = read_yaml(root / "config/config.yaml")
     for file in files:
-        if not isinstance(over := read_yaml(file), dict):
+        if not isinstance(over := read_yaml(file, filled=True), dict):
             raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
-        if not over:
-            raise UserError(f"{file}: holds nothing; allowed: keys with values")
         limited(over)
         config = merged(config, over)
     return config
