@@ -86,5 +86,5 @@ def test_a_wrong_ensemble_is_one_line(planned, members, line):
 
 
 def test_an_ensemble_has_a_name_of_its_own(configured):
-    with pytest.raises(UserError, match=r"ensembles.ce_deneg has the name of a model; name it otherwise"):
+    with pytest.raises(UserError, match=r"ensembles.ce_deneg has the name of models.ce_deneg; name it otherwise"):
         FullPlan({**configured(), "ensembles": {"ce_deneg": {"of": MEMBERS}}}, ROOT)

@@ -102,8 +102,8 @@ def test_a_folder_is_checked_before_anything_runs(planned, folder):
 @pytest.mark.parametrize(
     ("models", "keys", "line"),
     [
-        ({}, {"name": "ce_deneg"}, "rerankers.ce_deneg has the name of another model or run; name it otherwise"),
-        ({}, {"name": "minilm"}, "rerankers.minilm has the name of another model or run; name it otherwise"),
+        ({}, {"name": "ce_deneg"}, "rerankers.ce_deneg has the name of models.ce_deneg; name it otherwise"),
+        ({}, {"name": "minilm"}, "rerankers.minilm has the name of encoders.minilm; name it otherwise"),
         (
             {},
             {"entry": HUB | {"layers": 2}},
@@ -237,5 +237,5 @@ def test_a_language_model_grades_what_nobody_judged(configured):
 
 
 def test_a_language_model_has_a_name_of_its_own(with_llm):
-    with pytest.raises(UserError, match="llm_rerankers.ce_deneg has the name of another model or run"):
+    with pytest.raises(UserError, match="llm_rerankers.ce_deneg has the name of models.ce_deneg"):
         with_llm(QWEN, "ce_deneg")

@@ -68,7 +68,7 @@ def test_its_options_decide_the_key(planned):
             r"scorers\.words\.scorer: planned_word is no pair .*planned_words",
         ),
         ({"scorer": "planned_words", "params": {"wieght": 1}}, "words", r"scorers\.words\.params\.wieght"),
-        ({"scorer": "planned_words"}, "ce_bm25neg", r"scorers\.ce_bm25neg has the name of a model"),
+        ({"scorer": "planned_words"}, "ce_bm25neg", r"scorers\.ce_bm25neg has the name of models\.ce_bm25neg"),
     ],
 )
 def test_a_wrong_entry_is_one_line(planned, entry, name, message):

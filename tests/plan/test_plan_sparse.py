@@ -111,11 +111,11 @@ def test_a_variant_stands_wherever_a_run_does(configured):
 @pytest.mark.parametrize(
     ("name", "entry", "message"),
     [
-        ("ce_deneg", {}, "sparse.ce_deneg has the name of another run"),
+        ("ce_deneg", {}, "sparse.ce_deneg has the name of models.ce_deneg"),
         ("my bm25", {}, "sparse.my bm25: a name is letters, digits, '_', '-' and '.'"),
         ("a+b", {}, r"sparse.a\+b: a name is letters"),
-        ("bm25", {}, "sparse.bm25 has the name of another run"),
-        ("bm25.none", {}, "sparse.bm25.none has the name of another run"),
+        ("bm25", {}, "sparse.bm25 has the name of a run that every configuration has"),
+        ("bm25.none", {}, "sparse.bm25.none has the name of a run that every configuration has"),
         (
             "v",
             {"engine": "bm25s", "rm3": {}},

@@ -160,7 +160,7 @@ def test_a_wrong_entry_is_one_line(config, entry, line):
 
 @pytest.mark.parametrize("name", ["de_bm25neg", "bm25.long", "given", "de_bm25neg.retriever"])
 def test_a_name_that_is_taken_is_refused(config, name):
-    with pytest.raises(UserError, match=f"aggregations.{name} has the name of another run"):
+    with pytest.raises(UserError, match=f"aggregations.{name} has the name of "):
         FullPlan(config({name: DE}), ROOT)
 
 

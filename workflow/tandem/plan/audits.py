@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tandem.data.splits import order
 from tandem.errors import UserError, nearest
-from tandem.plan.context import CROSS_PARTS, Context, json_of
+from tandem.plan.context import CROSS_PARTS, SYSTEMS, Context, json_of
 from tandem.plan.datasets import dataset, make_dataset, may_have_split, reported_split, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
@@ -13,9 +13,7 @@ from tandem.plan.runs import llm_stage, run
 from tandem.plan.searches import encoded
 from tandem.store.files import fingerprint
 
-# Blocks of the configuration whose entries judge, and those that are systems besides.
-JUDGES = ("models", "rerankers", "ensembles")
-SYSTEMS = (*JUDGES, "encoders", "sparse", "runs", "fusions", "pipelines", "aggregations", "scorers", "llm_rerankers")
+JUDGES = ("models", "rerankers", "ensembles")  # blocks of the configuration whose entries judge
 
 
 def is_trainable(ctx: Context, data: str) -> bool:

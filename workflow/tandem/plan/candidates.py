@@ -5,7 +5,7 @@ from tandem.config.models import Candidates, Draw, ModelEntry
 from tandem.config.training import Train
 from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
-from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
+from tandem.plan.context import CROSS_PARTS, OWN, SYSTEMS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens, tokens_to_read
 from tandem.plan.graph import JSON, Stage
@@ -13,8 +13,6 @@ from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
-# Blocks of the configuration whose names a teacher's may be.
-RUNS = ("models", "runs", "sparse", "encoders", "fusions", "pipelines", "aggregations", "ensembles", "rerankers")
 
 
 def is_source(name: str) -> bool:
@@ -181,7 +179,7 @@ def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str)
     where, names = f"{at}.train.distil.from", list(distil.from_)
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     crosses = [name for name in names if scores_pairs(ctx, name)]
-    known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given", "encoder"]
+    known = [*(other for key in SYSTEMS for other in getattr(ctx.settings, key)), *OWN]
     runs = []
     for name in (name for name in names if name not in crosses):
         if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":

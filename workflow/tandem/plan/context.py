@@ -20,6 +20,11 @@ from tandem.plan.graph import JSON, Stage, Stages
 from tandem.registry import Registry, plugins_behind
 from tandem.stages import KINDS, Params
 
+# Blocks of the configuration: names that are runs, names that score the passages of a run after its "+", all systems.
+RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations")
+RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "scorers")
+SYSTEMS = ("models", *RUNS, *RERANKERS, "encoders")
+OWN = ("bm25", "given", "encoder")  # runs that every configuration has
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
 SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
 TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
@@ -233,6 +238,18 @@ def require_name(block: str, name: str) -> None:
     """Refuse a name that cannot be part of a key."""
     if not NAME.fullmatch(name):
         raise UserError(f"{block}.{name}: a name is letters, digits, '_', '-' and '.'")
+
+
+def check_name(ctx: Context, block: str, name: str) -> None:
+    """Refuse an entry whose name cannot be part of a key or means another run, model or encoder."""
+    require_name(block, name)
+    others = [f"{key}.{name}" for key in SYSTEMS if key != block and name in getattr(ctx.settings, key)]
+    if (stem := ctx.model_name(name)) != name:
+        others.append(f"a part of models.{stem}")
+    if name in OWN or name.startswith("bm25."):
+        others.append("a run that every configuration has")
+    if others:
+        raise UserError(f"{block}.{name} has the name of {others[0]}; name it otherwise")
 
 
 def require_depth(run: Stage, deepest: int, where: str) -> None:

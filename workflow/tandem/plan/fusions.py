@@ -6,14 +6,12 @@ from tandem.config.datasets import Windows
 from tandem.config.retrieval import METHODS, Fusion
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest, printable
-from tandem.plan.context import CROSS_PARTS, Context, json_of, require_name
+from tandem.plan.context import CROSS_PARTS, Context, json_of
 from tandem.plan.datasets import cutoff, measures, reported_split, run_depth
 from tandem.plan.graph import JSON
 
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
-# Blocks of the configuration whose names are taken.
-RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "pipelines", "rerankers", "llm_rerankers")
 
 
 def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
@@ -53,9 +51,8 @@ def other_keys(entry: Fusion) -> JSON:
 
 
 def check_fusion(ctx: Context, name: str) -> None:
-    """Refuse an entry whose name is taken, with too few runs, or with weights or steps that do not fit."""
+    """Refuse an entry with too few runs, or with weights or steps that do not fit."""
     entry, at = ctx.settings.fusions[name], f"fusions.{name}"
-    require_free(ctx, "fusions", name)
     if len(entry.of) < 2:
         raise UserError(f"{at}.of is {list(entry.of)}; two runs or more are fused")
     weights, count, step = entry.weights, len(entry.of), entry.tune.step
@@ -121,19 +118,6 @@ def members(ctx: Context, name: str) -> list[str]:
     return list(dict.fromkeys(each for system in named for each in (system.rpartition("+")[0], system) if each))
 
 
-def require_free(ctx: Context, block: str, name: str) -> None:
-    """Refuse an entry of a block that has no name for a key, or the name of another run or model."""
-    require_name(block, name)
-    if is_taken(ctx, block, name):
-        raise UserError(f"{block}.{name} has the name of another run or model; name it otherwise")
-
-
-def is_taken(ctx: Context, block: str, name: str) -> bool:
-    """Whether an entry of a block has the name of another run or model."""
-    other = any(name in getattr(ctx.settings, key) for key in RUNS if key != block)
-    return other or name == "given" or name.split(".")[0] == "bm25" or ctx.model_name(name) in ctx.settings.models
-
-
 def documents_of(ctx: Context, name: str) -> str:
     """The dataset whose windows an aggregation names."""
     windows = ctx.settings.aggregations[name].windows
@@ -157,12 +141,8 @@ def reranking(ctx: Context, split: str, data: str, where: str = "rerank.depth", 
 
 
 def check_aggregation(ctx: Context, name: str) -> None:
-    """Refuse an entry whose name is taken or whose keys do not go together."""
+    """Refuse an entry whose keys do not go together."""
     entry, at = ctx.settings.aggregations[name], f"aggregations.{name}"
-    require_name("aggregations", name)
-    if is_taken(ctx, "aggregations", name):
-        taken = [key for key in ("models", "runs", "ensembles") if name in getattr(ctx.settings, key)]
-        raise UserError(f"{at} has the name of another run ({taken[0] if taken else name}); name it otherwise")
     if entry.by is None and entry.scores is not None:
         raise UserError(f"{at}.scores is {entry.scores}, but there is no {at}.by: only its scores can be turned")
     if entry.by is not None and entry.missing is not None:
@@ -171,11 +151,8 @@ def check_aggregation(ctx: Context, name: str) -> None:
 
 
 def check_ensemble(ctx: Context, name: str) -> None:
-    """Refuse an entry with a model's name, or of which a member is no cross-encoder."""
+    """Refuse an entry of which a member is no cross-encoder."""
     at, ensembles = f"ensembles.{name}", ctx.settings.ensembles
-    require_name("ensembles", name)
-    if ctx.has_model(name):
-        raise UserError(f"{at} has the name of a model; name it otherwise")
     for member in ensembles[name].of:
         if member in ensembles:
             raise UserError(f"{at}.of: {member} is an ensemble itself; name its cross-encoders")

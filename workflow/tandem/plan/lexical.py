@@ -6,13 +6,11 @@ expanded by RM3, searched over fields, scored by another formula or by another e
 
 from tandem.config.retrieval import Sparse
 from tandem.errors import UserError, nearest, printable
-from tandem.plan.context import Context, json_of, require_name
+from tandem.plan.context import Context, json_of
 from tandem.plan.datasets import cutoff, dataset, require_split, run_depth, searched
 from tandem.plan.graph import JSON, Stage
 from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
-RESERVED = ("bm25", "given", "encoder")  # names that mean something else, as do those under these keys
-RUNS = ("models", "runs", "fusions", "ensembles", "aggregations", "pipelines", "rerankers", "llm_rerankers")
 ENGLISH = ("default", "porter")  # analyzers of bm25s that stem
 
 
@@ -90,13 +88,9 @@ def _analyzer(ctx: Context, variant: Sparse, data: str) -> str:
 
 
 def check_sparse(ctx: Context, name: str) -> None:
-    """Refuse a variant whose name is taken or whose keys do not go together."""
+    """Refuse a variant whose keys do not go together."""
     variant, at = ctx.settings.sparse[name], f"sparse.{name}"
     engine = _engine(ctx, variant)
-    require_name("sparse", name)
-    if name in RESERVED or name.startswith("bm25.") or any(name in getattr(ctx.settings, key) for key in RUNS):
-        others = ", ".join(("bm25", "bm25.…", "given", *RUNS))
-        raise UserError(f"{at} has the name of another run ({others}); name it otherwise")
     if engine == "bm25s" and variant.rm3:
         raise UserError(f"{at}.rm3 needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
     if engine == "lucene" and variant.formula != "lucene":

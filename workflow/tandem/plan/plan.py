@@ -10,7 +10,7 @@ from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan import audits, fusions, lexical, runs
-from tandem.plan.context import Validated
+from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
 from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.plan.searches import index_params
@@ -200,11 +200,11 @@ def views_folder(files: Iterable[Path]) -> str:
 def check_all(settings: Settings) -> None:
     """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
     planner, wrong = Planner(settings, Stages()), check_measures(settings)
+    names = [(block, name) for block in (*RUNS, *RERANKERS) for name in getattr(settings, block)]
     checks: list[Check] = [
         *(partial(planner.encoder, name) for name, entry in settings.encoders.items() if entry.source == "pretrain"),
+        *(partial(check_name, planner.ctx, block, name) for block, name in names),
         *(partial(planner.model, name, f"models.{name}") for name in settings.models),
-        *(partial(runs.check_name, planner.ctx, "rerankers", name) for name in settings.rerankers),
-        *(partial(runs.check_name, planner.ctx, "llm_rerankers", name) for name in settings.llm_rerankers),
         *(partial(planner.model, name, f"rerankers.{name}") for name in settings.rerankers),
         *(partial(runs.check_llm, entry, f"llm_rerankers.{name}") for name, entry in settings.llm_rerankers.items()),
         *(partial(runs.check_llm, entry, "audits.llm_judge") for entry in [settings.audits.llm_judge] if entry),
@@ -289,5 +289,4 @@ def _check_fusion(planner: Planner, name: str) -> None:
 
 
 def _check_pipeline(planner: Planner, name: str) -> None:
-    fusions.require_free(planner.ctx, "pipelines", name)
     planner.run(name, planner.split(), f"pipelines.{name}")

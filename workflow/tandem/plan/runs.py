@@ -16,7 +16,7 @@ from tandem.config.validation import read
 from tandem.data.run_files import check_beginning
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
-from tandem.plan.context import CROSS_PARTS, Context, Upstream, json_of, require_depth, require_name, search
+from tandem.plan.context import CROSS_PARTS, RUNS, Context, Upstream, json_of, require_depth, search
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth, searched
 from tandem.plan.encoders import dual_encoder, judge_with_tokens, judges
 from tandem.plan.graph import JSON, Stage
@@ -26,7 +26,6 @@ from tandem.stages import KINDS
 from tandem.stages.retrieval import pair_scorer
 from tandem.store.files import fingerprint
 
-NAMED = ("sparse", "runs", "fusions", "pipelines", "aggregations")  # blocks of the configuration whose names are runs
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
 
 
@@ -76,7 +75,7 @@ def run(
 
 def named_runs(ctx: Context) -> list[str]:
     """The names of runs that are no dual encoder's."""
-    return ["bm25", "given", *(name for block in NAMED for name in getattr(ctx.settings, block))]
+    return ["bm25", "given", *(name for block in RUNS for name in getattr(ctx.settings, block))]
 
 
 def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
@@ -209,8 +208,6 @@ def _rerank(
 def _scorer(ctx: Context, name: str) -> JSON:
     """A plugin's scorer and its options, with their defaults."""
     entry, at = ctx.settings.scorers[name], f"scorers.{name}"
-    if name in ctx.settings.ensembles or ctx.has_model(name):
-        raise UserError(f"{at} has the name of a model or an ensemble; name it otherwise")
     if entry.scorer not in pair_scorer:
         known = ", ".join(pair_scorer) or "none; name the plugin that registers it under plugins"
         raise UserError(f"{at}.scorer: {entry.scorer} is no pair scorer; registered: {known}")
@@ -240,13 +237,6 @@ def check_llm(entry: HostedModel, at: str) -> None:
         raise UserError(f"{at}.model is {entry.model}, neither a folder nor organisation/name; or name an endpoint")
     if folder.is_dir() and not list(folder.glob("*.safetensors")):
         raise UserError(f"{at}.model: {folder} holds no safetensors; only these are loaded")
-
-
-def check_name(ctx: Context, block: str, name: str) -> None:
-    """Refuse an entry of `rerankers` or `llm_rerankers` whose name is taken."""
-    require_name(block, name)
-    if fusions.is_taken(ctx, block, name) or name in ctx.settings.encoders or name in ctx.settings.scorers:
-        raise UserError(f"{block}.{name} has the name of another model or run; name it otherwise")
 
 
 def score(

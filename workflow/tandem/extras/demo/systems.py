@@ -7,6 +7,7 @@ from pathlib import Path
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.targets import Configuration
 from tandem.extras.plan import FullPlan
+from tandem.plan.context import RERANKERS, RUNS
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json
 from tandem.stages.lexical import ANALYZERS
@@ -15,9 +16,6 @@ from tandem.store.artifact import open_artifact
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 # Of runs that have a part of their own.
 KINDS = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
-# Blocks of the configuration that name systems, and catalogues of what systems are made of.
-SECTIONS = ("models", "sparse", "runs", "fusions", "pipelines", "ensembles", "aggregations")
-CATALOGUES = ("encoders", "indexes", "rerankers", "scorers")
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ class Part:
 def resolve(plan: FullPlan, system: str) -> Stage:
     """The stage of a system's run on the reported split; a `UserError` if unknown or unable to answer new queries."""
     settings, planner = plan.settings, plan.planner
-    systems = [name for block in SECTIONS for name in getattr(settings, block)]
-    parts = [name for block in CATALOGUES for name in getattr(settings, block)]
+    systems = [name for block in ("models", *RUNS) for name in getattr(settings, block)]
+    parts = [name for block in (*RERANKERS, "encoders", "indexes") for name in getattr(settings, block)]
     systems += ["bm25", *(f"bm25.{name}" for name in ANALYZERS), "encoder"]
     known = {*systems, *parts}
     for name in system.replace("@", "+").split("+"):
