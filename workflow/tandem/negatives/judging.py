@@ -11,13 +11,15 @@ from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
-from tandem.negatives.candidates import GROUP, Pools
 from tandem.negatives.lists import Pool
 from tandem.negatives.report import Report
+from tandem.negatives.sources import Pools
 from tandem.retrieval.pair_scores import PairScores, mean_logit, mean_probability, open_judges, probability
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
+
+GROUP = 1024  # queries whose passages are judged together for a calibration
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,20 @@
-"""Positives and negatives of training lists: labels by qrels, answers or a judge; sources that negatives come from."""
+"""What training lists are drawn from: labels by qrels, answers or a judge; sources of negatives; each query's pool."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_rows
+from tandem.data.runs import iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.evaluation.matching import read_matches
 from tandem.models.ragged import Ids
+from tandem.models.tokens import Tokens
+from tandem.negatives.lists import Pool, make_pool
+from tandem.negatives.report import Report
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
 
@@ -97,3 +101,43 @@ def at_random(passages: int, count: int, seed: int, query: int) -> Ids:
     """`count` distinct rows of a corpus; they follow from (seed, query) alone."""
     rng = np.random.default_rng([seed, RANDOM, query])
     return rng.choice(passages, min(count, passages), replace=False)
+
+
+class Pools:
+    """The pools of a split's queries, and the source that they are made from."""
+
+    def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
+        self.job, self.docs, self.queries = job, docs, queries
+        self.labels = Labels(job, self.docs)
+        self.known = set(self.labels.queries)
+        self.selected = subset(self.labels.queries, job.params.queries, job.params.seed)
+        self.passages = Tokens.open(job.inputs["tokens"]).passages
+        below = job.params.below_positive and "run" in job.inputs
+        self.scored = scored_depth(job.inputs["run"]) if below else None
+
+    def source(self) -> Iterator[Entry]:
+        """The query, ids, rows and scores that the source of negatives gives."""
+        yield from negatives[source_name(self.job)](self.job, self.labels, self.docs, self.queries)
+
+    def pooled(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
+        """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
+        params, labels, window = self.job.params, self.labels, (self.job.params.first_rank, self.job.params.depth)
+        backfill = params.denoise.backfill if params.denoise else None
+        beyond = (backfill.first_rank, backfill.depth) if backfill else None
+        for query, ids, rows, scores in entries:
+            if query in self.known and query not in self.selected:
+                continue
+            positives = labels.positives(query, ids)
+            if not len(positives) and labels.labels != "judge":
+                report.without_positive += 1
+                continue
+            barred, row = labels.barred(query), int(self.queries.rows([query])[0])
+            run, texts, similar = (rows, scores), self.passages, params.near_duplicates
+            pool = make_pool(row, positives, run, window, beyond, texts, barred, similar, self.scored)
+            pool.labelled, pool.source = labels.name, source_name(self.job)
+            yield pool
+
+
+def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
+    """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
+    return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
