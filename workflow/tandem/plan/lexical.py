@@ -9,7 +9,7 @@ from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, json_of
 from tandem.plan.datasets import cutoff, dataset, require_split, run_depth, searched
 from tandem.plan.graph import JSON, Stage
-from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
+from tandem.stages.data import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
 ENGLISH = ("default", "porter")  # analyzers of bm25s that stem
 

@@ -10,7 +10,7 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.context import RERANKERS, RUNS
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json
-from tandem.stages.lexical import ANALYZERS
+from tandem.stages.data import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")

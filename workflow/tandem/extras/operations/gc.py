@@ -16,7 +16,7 @@ from tandem.extras.operations import targets
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS, holding
-from tandem.stages.lexical import ENGINES
+from tandem.stages.data import ENGINES
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in
 from tandem.store.lineage import walk

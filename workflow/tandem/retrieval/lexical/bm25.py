@@ -23,7 +23,7 @@ from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
 from tandem.evaluation.measures import answerable, evaluate, parse_measures
 from tandem.stages.base import Json
-from tandem.stages.lexical import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
+from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing

@@ -37,7 +37,7 @@ from tandem.data.runs import ranked_order
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
-from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
+from tandem.stages.data import FORMULAS, Bm25sParams, Bm25Variant
 from tandem.store.job import Job, writing
 
 NAME, FIELDS, DTYPE, VOCABULARY = "terms", ("title", "text"), "int32", "vocabulary.json"

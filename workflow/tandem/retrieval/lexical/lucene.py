@@ -20,7 +20,7 @@ from tandem.cluster.progress import Progress
 from tandem.config.settings import HEAP, Execution
 from tandem.data.text import segmenter
 from tandem.errors import UserError
-from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
+from tandem.stages.data import SPLIT_BEFORE, Bm25Variant, LuceneParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
