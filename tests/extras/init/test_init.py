@@ -14,8 +14,8 @@ from tiny_project import ROOT, write_beir
 from tandem.cli import run
 from tandem.config.merging import gathered
 from tandem.errors import UserError
+from tandem.extras.init import guess_language
 from tandem.extras.init.configuration import ANALYZED, CPU, execution, experiment, flow, starting_encoder
-from tandem.extras.init.init import guess_language
 from tandem.extras.init.look import Look, Machine
 from tandem.extras.plan import FullPlan
 from tandem.plan.sizes import Shape

@@ -18,7 +18,8 @@ from tandem.errors import UserError
 from tandem.models.described import HIDDEN, encoder_files, read_json
 from tandem.models.hub import description, package_folder, positions_in
 from tandem.plan.context import Context
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
+from tandem.stages.base import Json
 
 # transformers' families call the same numbers by different names.
 NAMES = {
@@ -136,7 +137,7 @@ def _entry_shape(params: Mapping[str, Any], settings: Settings) -> EntryShape | 
     return next((entry.shape for entry in published if entry.shape and (entry.name or entry.package) == names), None)
 
 
-def dimension(ctx: Context, vectors: JSON, encoder: Stage) -> int | None:
+def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
     """How many numbers the vectors of an encoder have, if `vectors`, its files or its entry tell it.
 
     Args:
@@ -198,7 +199,7 @@ def _special_tokens(folder: Path | None, pair: bool) -> int:
     return int(tokenizer.num_special_tokens_to_add(pair))
 
 
-def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params: JSON) -> None:
+def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params: Json) -> None:
     """Refuse more frozen layers than an encoder has, and cuts of vectors that are no shorter than these.
 
     Args:

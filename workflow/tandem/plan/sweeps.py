@@ -15,10 +15,11 @@ from tandem.config.loading import read_sweeps
 from tandem.config.settings import Sweep as SweepEntry
 from tandem.errors import UserError, nearest
 from tandem.plan.datasets import searched_for
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
+from tandem.stages.base import Json
 
-Point = JSON  # dotted path → value
+Point = Json  # dotted path → value
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Sweep:
             {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
             for scored in self.scored
         ]
-        sweep: JSON = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
+        sweep: Json = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
         sweep |= {"printed": self.printed, "title": entry.title, "measures": entry.measures, "scale": entry.scale}
         sweep |= {"note": entry.note, "dataset": dataset, "split": last.split(), "rows": rows}
         named = entry.dataset if entry.dataset != dataset else None

@@ -12,8 +12,9 @@ from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, names_dataset, system_name
 from tandem.plan.datasets import StandIns, is_measurable, measures
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.planner import Planner, Planners, run_needs
+from tandem.stages.base import Json
 
 Row = dict[str, str]
 NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
@@ -185,9 +186,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         settings, base = self.settings, self.planners.base
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
         named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
-        changes: JSON = {}
+        changes: Json = {}
         if named in layout.configs and stand_ins.searched(named) == named != settings.dataset:
-            own_config: JSON = read_yaml(self.root / layout.configs[named])
+            own_config: Json = read_yaml(self.root / layout.configs[named])
             changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
         own = stand_ins.changed(row.with_)
         dataset = changes.get("dataset", stand_ins.searched(named))
