@@ -179,7 +179,7 @@ def test_a_collection_has_all_of_the_papers_tables(collection, folder, encoder_f
     plan = planned("small/all_tables", f"small/{collection}")
     for table in plan.tables.requested():
         assert not [row for row in plan.tables.rows(table) if row.absent]
-    assert plan.swept.files(["rocketqav2_figure4_small"])
+    assert plan.sweeps.files(["rocketqav2_figure4_small"])
 
 
 def models_of(stage):

@@ -43,7 +43,7 @@ class Plan:
         for system in self.settings.systems:
             self.planner.run(system, self.split, "systems")
         self.tables = Tables(self.planners, root / "config/papers", root, views)
-        self.swept = Sweeps(self.planners, root / "config/sweeps", views)
+        self.sweeps = Sweeps(self.planners, root / "config/sweeps", views)
 
     @property
     def split(self) -> str:
@@ -62,11 +62,11 @@ class Plan:
     def targets(self) -> dict[str, list[Check]]:
         """Target of the command line → what must be possible for it."""
         return {
-            "all": [self.in_report, self.sweeps],
-            "report": [self.in_report, self.sweeps],
+            "all": [self.in_report, self.sweep_files],
+            "report": [self.in_report, self.sweep_files],
             "fidelity": [self.fidelity],
             **{paper: [partial(self.of_paper, paper)] for paper in self.tables.papers},
-            **{name: [partial(self.swept.files, names)] for name, names in self.swept.targets.items()},
+            **{name: [partial(self.sweeps.files, names)] for name, names in self.sweeps.targets.items()},
             **{name: [partial(self.tables.files, table)] for name, table in self.tables.targets.items()},
         }
 
@@ -91,8 +91,9 @@ class Plan:
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
         unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
-        unused += [*(fusions.unused_keys(self.settings) if checks else ()), *self.seen(upstream_first(planned))]
-        return [*self.planners.notices, *unused, *self.tables.lacking(shown)]
+        unused += fusions.unused_keys(self.settings) if checks else []
+        reported = self.keys_on_reported_queries(upstream_first(planned))
+        return [*self.planners.notices, *unused, *reported, *self.tables.lacking(shown)]
 
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""
@@ -105,7 +106,7 @@ class Plan:
             problem = "this configuration has no such stage; its key has changed, or another configuration has it"
             raise UserError(f"{target}: {problem}")
 
-    def seen(self, wanted: Sequence[Stage]) -> list[str]:
+    def keys_on_reported_queries(self, wanted: Sequence[Stage]) -> list[str]:
         """A line for each key by which something wanted learns from, or is chosen by, the queries that are reported."""
         settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
         folders = {stage.folder for stage in wanted}
@@ -148,9 +149,9 @@ class Plan:
             raise UserError(f"tables is [], and the report shows tables; allowed: {allowed}")
         return self.tables.files()
 
-    def sweeps(self, *names: str) -> list[str]:
+    def sweep_files(self, *names: str) -> list[str]:
         """The files of sweeps that programs read, of the requested ones if none is named."""
-        return self.swept.files(names or self.swept.requested)
+        return self.sweeps.files(names or self.sweeps.requested)
 
     def validations(self, full: bool = True) -> list[Row]:
         """The checkpoints of the requested tables' models with their validations, as `fidelity` and `report` read them.

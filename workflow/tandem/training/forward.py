@@ -114,7 +114,7 @@ def on_lists(scores: Tensor, batch: Batch) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PairScores:
+class CrossScores:
     """s_ce(q, p) by a cross-encoder that reads some token ids."""
 
     model: CrossEncoder

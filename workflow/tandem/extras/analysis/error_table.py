@@ -23,7 +23,7 @@ from tandem.report.page import FOLDERS, Grid, fragment, latex, markdown, render,
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
-from tandem.store.lineage import Stage
+from tandem.store.lineage import BuiltStage
 
 FOLDERS.append(Path(__file__).parent / "assets")
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
@@ -129,14 +129,14 @@ def arithmetic(printed: dict[str, float]) -> str:
 class ErrorAnalysis(NamedTuple):
     """An error analysis for the page, with a chart of the guessed types and the first rows of its sheet."""
 
-    stage: Stage
+    stage: BuiltStage
     summary: Summary
     guesses: Grid
     chart: Markup
     rows: list[dict[str, object]]
 
 
-def error_analysis(stage: Stage) -> ErrorAnalysis:
+def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
     """What the page shows of an error analysis."""
     summary = read_summary(stage.artifact)
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
@@ -150,7 +150,7 @@ def error_analysis(stage: Stage) -> ErrorAnalysis:
 def add_analyses(manifests: Sequence[Path]) -> Addition:
     """The report's section of error analyses."""
 
-    def section(stages: dict[str, Stage]) -> Section | None:
+    def section(stages: dict[str, BuiltStage]) -> Section | None:
         analyses = [error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
         body = fragment("_analyses.html", "analysed", analyses)
         return Section("analyses", "Errors", body, "checks") if analyses else None

@@ -89,7 +89,7 @@ def full_plan(configuration: targets.Configuration) -> FullPlan:
     """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
     plan = configuration.plan()
     plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
-    plan.sweeps()
+    plan.sweep_files()
     plan.by_name()
     optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
     for plan_stages in (plan.validations, *optional):
