@@ -17,6 +17,7 @@ from tandem.data.rows import Order, Rows
 from tandem.store.artifact import Artifact
 
 Floats = NDArray[np.float32]
+Floats64 = NDArray[np.float64]
 RankedRows = tuple[int, Rows, Floats]  # the query's row, its passages' rows, their scores
 
 SCHEMA = pa.schema([("query", pa.uint32()), ("passage", pa.uint32()), ("score", pa.float32())])

@@ -21,14 +21,12 @@ import ir_measures
 import numpy as np
 from ir_measures import measures, providers
 from ir_measures.util import QrelsConverter, RunConverter
-from numpy.typing import NDArray
 
 from tandem.data.collection import EXCLUDED
-from tandem.data.columns import Floats
+from tandem.data.columns import Floats, Floats64
 from tandem.data.runs import ranked_order
 from tandem.errors import UserError
 
-Floats64 = NDArray[np.float64]
 Qrels = dict[str, dict[str, int]]
 Ranked = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 Grades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement

@@ -11,10 +11,10 @@ from tandem.data.rows import IdRows
 from tandem.data.runs import iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.evaluation.matching import read_matches
-from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, make_pool
 from tandem.negatives.report import Report
+from tandem.retrieval.exact import Array
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
 
@@ -39,21 +39,21 @@ class Labels:
         self.queries = list(self.qrels) if self.labels == "qrels" else list(collection.queries(params.split))
         self.answers = passages_with_answers(job)
 
-    def positives(self, query: str, ids: list[str]) -> Ids:
+    def positives(self, query: str, ids: list[str]) -> Array:
         """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
         relevant = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance >= self.least_grade]
         if self.labels == "answers":
             relevant = [doc for doc in ids[self.window] if doc in self.answers.get(query, ())][:1]
         return self._rows(relevant)
 
-    def barred(self, query: str) -> Ids:
+    def barred(self, query: str) -> Array:
         """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""
         judged, left_out = self.qrels.get(query, {}), (LITERAL_MATCH, EXCLUDED)
         neither = [doc for doc, grade in judged.items() if grade in left_out or 0 < grade < self.least_grade]
         neither += [query] if self.ignore_identical_ids else []
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
 
-    def _rows(self, ids: list[str]) -> Ids:
+    def _rows(self, ids: list[str]) -> Array:
         rows = self.docs.rows(ids, missing_ok=True)
         return rows[rows >= 0]
 
@@ -71,7 +71,7 @@ def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     return documents
 
 
-Entry = tuple[str, list[str], Ids, Ids]  # query, ids, rows and scores of its documents, best first
+Entry = tuple[str, list[str], Array, Array]  # query, ids, rows and scores of its documents, best first
 Ranked = Iterator[Entry]
 
 
@@ -97,7 +97,7 @@ def from_corpus(job: Job[CandidatesParams], labels: Labels, docs: IdRows, querie
         yield query, [], drawn, np.full(len(drawn), np.nan, np.float32)
 
 
-def at_random(passages: int, count: int, seed: int, query: int) -> Ids:
+def at_random(passages: int, count: int, seed: int, query: int) -> Array:
     """`count` distinct rows of a corpus; they follow from (seed, query) alone."""
     rng = np.random.default_rng([seed, RANDOM, query])
     return rng.choice(passages, min(count, passages), replace=False)

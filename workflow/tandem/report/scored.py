@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, system_name
-from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, margins, seeded_test
 from tandem.report.results import Cell, Costs, Order, Origin, percent

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from tandem.data.runs import iter_rows, require_split
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.extras.audits.sheets import judgements, write_pool_sheets
+from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.artifact import Artifact
@@ -30,7 +31,6 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]  # query id → rows of its passages, best first
 
 FUSION = 60  # the constant of reciprocal rank fusion

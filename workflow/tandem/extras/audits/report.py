@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
-from tandem.evaluation.measures import Floats64
+from tandem.data.columns import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.extras.audits.llm_judge import Agreement
 from tandem.report.charts import bars, histogram
