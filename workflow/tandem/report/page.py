@@ -81,7 +81,7 @@ def fragment(template: str, macro: str, *values: Any) -> Markup:
     return Markup(getattr(module, macro)(*values))
 
 
-def shortened(text: str, most: int) -> str:
+def clipped(text: str, most: int) -> str:
     """At most so many characters of a text, with a mark where it is cut."""
     return text if len(text) <= most else f"{text[:most].rstrip()}…"
 

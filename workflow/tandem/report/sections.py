@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from tandem.data.collection import CORPUS, QUERIES, contents
 from tandem.data.tables import value_at
 from tandem.report.charts import Series, histogram, line_chart
-from tandem.report.page import Grid, shortened
+from tandem.report.page import Grid, clipped
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import BuiltStage, input_of
@@ -210,7 +210,7 @@ def example_lists(candidates: Artifact) -> Grid | None:
             value_at(dataset.path(QUERIES), "text", query),
             "positive" if label else "negative",
             _number(score),
-            shortened(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
+            clipped(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
         ]
         for _, group in islice(groups, 2 * EXAMPLES)
         for query, label, row, score in islice(group, 2)

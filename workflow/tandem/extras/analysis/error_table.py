@@ -19,7 +19,7 @@ from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SCHEMA, SUMMARY, TYPES, Summary, read_types
 from tandem.report.charts import bars
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import FOLDERS, Grid, fragment, latex, markdown, render, shortened
+from tandem.report.page import FOLDERS, Grid, clipped, fragment, latex, markdown, render
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
@@ -142,7 +142,7 @@ def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
     chart = bars("Guessed types of wrong results", counts, "pairs", ".0f")
     first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream(stage.artifact.path(PAIRS)), MOST))
-    rows = [{k: shortened(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
+    rows = [{k: clipped(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
     return ErrorAnalysis(stage, summary, Grid("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
