@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.rows import Order, Rows
+from tandem.data.rows import PassageOrder, Rows
 from tandem.store.artifact import Artifact
 
 Floats = NDArray[np.float32]
@@ -41,7 +41,7 @@ class Names:
     With an `order`, which is on disk, those of passages take no memory.
     """
 
-    def __init__(self, dataset: Artifact, order: Order | None = None) -> None:
+    def __init__(self, dataset: Artifact, order: PassageOrder | None = None) -> None:
         self.collection, self.order = Collection(dataset), order
 
     @cached_property

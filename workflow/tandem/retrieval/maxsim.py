@@ -14,7 +14,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.columns import RankedRows
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.models.ragged import Ids, ranges, token_ids
 from tandem.retrieval.embeddings import Embeddings, Vectors
@@ -82,7 +82,9 @@ def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, sam
 class Search:
     """Exact search of all passages; queries are named by their numbers."""
 
-    def __init__(self, passages: Texts, queries: Texts | OneQuery, order: Order, same_token: bool = False) -> None:
+    def __init__(
+        self, passages: Texts, queries: Texts | OneQuery, order: PassageOrder, same_token: bool = False
+    ) -> None:
         self.passages, self.order, self.same_token = passages, order, same_token
         self.lengths = np.diff(passages.offsets)
         self.everything = np.flatnonzero(self.lengths)
@@ -164,7 +166,7 @@ class TokenSearcher:
 
 def open_search(job: Job[Any], same_token: bool = False) -> Search:
     """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
-    return Search(*open_embeddings(job, Texts), Order(job.inputs["dataset"]), same_token)
+    return Search(*open_embeddings(job, Texts), PassageOrder(job.inputs["dataset"]), same_token)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ KINDS = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "m
 
 
 @dataclass(frozen=True)
-class Part:
+class Scorer:
     """Something that scores passages."""
 
     column: str  # `BM25`, `DE` or `CE`
@@ -70,22 +70,22 @@ def fixed_runs(run: Stage) -> list[Stage]:
     return [it for it in all_runs(run) if it.kind not in (*KINDS, "fuse") or it.values.get("scorer")]
 
 
-def part(run: Stage) -> Part:
+def part(run: Stage) -> Scorer:
     """What gives a run of a kind in `KINDS` its scores."""
     name, above = run.name.rpartition(".")[0], dict(run.upstream)
     if run.kind == "bm25":
-        return Part(BM25, name, run.key, run.values, above)
+        return Scorer(BM25, name, run.key, run.values, above)
     if KINDS[run.kind] == DUAL:
         del above["queries"]
         vectors = above["passages"]
         above |= {role: vectors.upstream[role] for role in ("model", "tokens")}
-        return Part(DUAL, name, run.key, {**vectors.values, **run.values}, above)
+        return Scorer(DUAL, name, run.key, {**vectors.values, **run.values}, above)
     del above["run"]
     models = "+".join(stage.key for role, stage in sorted(above.items()) if role.split(".")[0] in ("model", "judge"))
-    return Part(CROSS, name.rpartition("+")[2], models, run.values, above)
+    return Scorer(CROSS, name.rpartition("+")[2], models, run.values, above)
 
 
-def parts(run: Stage) -> list[Part]:
+def parts(run: Stage) -> list[Scorer]:
     """The parts of a run, first stages first."""
     return [part(other) for other in all_runs(run) if other.kind in KINDS]
 
@@ -96,7 +96,7 @@ def needs(run: Stage) -> list[Stage]:
     return [stage for scorer in parts(run) for stage in scorer.needs.values()] + tuned
 
 
-def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
+def comparable_parts(plan: FullPlan, run: Stage) -> list[Scorer]:
     """Parts whose scores may stand beside those of a run, in the order of preference.
 
     BM25; then the tables' systems, the last row first, but before all others those that share a part with the run.

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tandem.config.settings import Execution
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.extras.demo.workers import THREADS, Question, Served
 from tandem.retrieval import maxsim
 from tandem.retrieval.embeddings import Embeddings
@@ -36,7 +36,7 @@ class Searched(ABC):
     """Passages as a dual encoder searches them, by the `vector` that it makes of a query."""
 
     def __init__(self, part: Served) -> None:
-        self.order, self._open = Order(part.inputs["dataset"]), ExitStack()
+        self.order, self._open = PassageOrder(part.inputs["dataset"]), ExitStack()
 
     def answer(self, question: Question) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""

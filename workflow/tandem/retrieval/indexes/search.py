@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.columns import Floats, RankedRows
-from tandem.data.rows import Order, Rows
+from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
@@ -155,7 +155,9 @@ class VectorSearcher:
         return keys.reshape(rows.shape)
 
 
-def search(job: Job[AnnParams], searcher: VectorSearcher, queries: Embeddings, order: Order) -> Iterator[RankedRows]:
+def search(
+    job: Job[AnnParams], searcher: VectorSearcher, queries: Embeddings, order: PassageOrder
+) -> Iterator[RankedRows]:
     """(the query's row, its passages' rows, their scores) of each query, a bounded group of queries at a time."""
     rows = embedded_rows(job, queries)
     with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
@@ -170,7 +172,7 @@ def run(job: Job[AnnParams]) -> None:
     params, depth = job.params, job.params.depth
     passages, queries = open_embeddings(job, Embeddings)
     gpu = lease_gpus(job)
-    order = Order(job.inputs["dataset"])
+    order = PassageOrder(job.inputs["dataset"])
     with alone(job.execution.workers) as threads, writing(job) as draft:
         index = Index(job.inputs["index"], threads, gpu)
         index.tune(params.nprobe, params.ef_search)

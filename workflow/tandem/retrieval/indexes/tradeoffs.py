@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.cluster.progress import Progress
 from tandem.config.indexes import TradeoffSweep
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.errors import UserError
 from tandem.retrieval import maxsim
 from tandem.retrieval.embeddings import Embeddings
@@ -62,7 +62,7 @@ def open_searches(
 
         return numbers, lambda _: search.best(numbers, depth).ranks(), through
     passages, embedded = open_embeddings(job, Embeddings)
-    ranks, queries = Order(job.inputs["dataset"]).ranks, embedded.at(spaced(embedded.rows, params.queries))
+    ranks, queries = PassageOrder(job.inputs["dataset"]).ranks, embedded.at(spaced(embedded.rows, params.queries))
 
     def exact(threads: Threads) -> list[Array]:
         return exact_best(passages, queries, ranks, depth, threads).ranks()
