@@ -29,7 +29,7 @@ def refused(config: dict) -> list[str]:
     try:
         plan = FullPlan(copy.deepcopy(config), ROOT)
         files = plan.tables.files() + plan.sweep_files()
-        plan.by_name()
+        plan.plan_every_target()
     except UserError as error:
         return str(error).split("\n")
     assert not [path for path in files if ".." in path.split("/") or not path.startswith("results/")]

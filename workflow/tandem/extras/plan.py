@@ -126,10 +126,10 @@ class FullPlan(Plan):
     def check_file(self, target: str) -> None:
         """See `Plan.check_file`."""
         if target.endswith("/stage.json"):
-            self.by_name()
+            self.plan_every_target()
         super().check_file(target)
 
-    def by_name(self) -> None:
+    def plan_every_target(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
         checks: list[Check] = [self.audits, self.tradeoffs, *(partial(self.analyses.stage, it) for it in NOTEBOOKS)]
         for check in checks:

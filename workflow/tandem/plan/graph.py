@@ -135,7 +135,7 @@ def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
     return list(ordered.values())
 
 
-class Hosted:
+class Placement:
     """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
 
     def __init__(self, stages: Stages, execution: ExecutionSettings) -> None:
@@ -163,7 +163,7 @@ class Hosted:
         if "index_gpu" in stage.execution:  # it makes an index, or searches through one
             return 0 if stage.execution["index_gpu"] == "none" else self.execution.devices
         elsewhere = stage.execution.get("engine") == "faiss" or "endpoint" in stage.execution
-        if elsewhere or not declared.computes(stage.upstream):
+        if elsewhere or not declared.uses_gpu(stage.upstream):
             return 0
         return self.execution.devices if declared.ranks else 1
 

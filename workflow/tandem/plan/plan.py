@@ -11,7 +11,7 @@ from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan import audits, fusions, lexical, runs
 from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
-from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
+from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.plan.searches import index_params
 from tandem.plan.sweeps import Sweeps
@@ -38,7 +38,7 @@ class Plan:
         self.planners, self.root, self.views = Planners(raw, root), root, views
         self.stages, self.planner = self.planners.stages, self.planners.base
         self.settings = self.planner.settings
-        self.hosted = Hosted(self.stages, self.settings.execution)
+        self.placement = Placement(self.stages, self.settings.execution)
         check_all(self.settings)
         for system in self.settings.systems:
             self.planner.run(system, self.split, "systems")

@@ -90,7 +90,7 @@ def full_plan(configuration: targets.Configuration) -> FullPlan:
     plan = configuration.plan()
     plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweep_files()
-    plan.by_name()
+    plan.plan_every_target()
     optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
     for plan_stages in (plan.validations, *optional):
         with suppress(UserError):
