@@ -21,7 +21,7 @@ from tandem.report.page import FOLDERS, clipped, render
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
-from tandem.store.files import fingerprint, write_json, write_text
+from tandem.store.files import csv_text, fingerprint, write_json, write_text
 from tandem.store.job import Draft, Job, writing
 
 FOLDERS.append(Path(__file__).parent / "assets")
@@ -47,10 +47,7 @@ def safe(text: str) -> str:
 
 def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding."""
-    with open(path, "w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows(rows)
+    path.write_text(csv_text(head, rows), encoding="utf-8-sig", newline="")
 
 
 def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
