@@ -134,10 +134,10 @@ def reranking(ctx: Context, split: str, data: str, where: str = "rerank.depth", 
     Raises:
         UserError: runs on the split are not that deep.
     """
-    wanted, deepest = depth or ctx.settings.rerank.depth, run_depth(ctx, split, data)
-    if wanted > deepest:
-        raise UserError(f"{where} is {wanted}, but runs on {split} are {deepest} deep; raise depth.{split}")
-    return json_of(ctx.settings.rerank) | {"depth": wanted}
+    chosen, deepest = depth or ctx.settings.rerank.depth, run_depth(ctx, split, data)
+    if chosen > deepest:
+        raise UserError(f"{where} is {chosen}, but runs on {split} are {deepest} deep; raise depth.{split}")
+    return json_of(ctx.settings.rerank) | {"depth": chosen}
 
 
 def check_aggregation(ctx: Context, name: str) -> None:

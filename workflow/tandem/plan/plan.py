@@ -106,11 +106,11 @@ class Plan:
             problem = "this configuration has no such stage; its key has changed, or another configuration has it"
             raise UserError(f"{target}: {problem}")
 
-    def keys_on_reported_queries(self, wanted: Sequence[Stage]) -> list[str]:
-        """A line for each key by which something wanted learns from, or is chosen by, the queries that are reported."""
+    def keys_on_reported_queries(self, planned: Sequence[Stage]) -> list[str]:
+        """A line for each key by which a planned stage learns from, or is chosen by, the queries that are reported."""
         settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
-        folders = {stage.folder for stage in wanted}
-        named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in wanted}
+        folders = {stage.folder for stage in planned}
+        named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in planned}
         for name, model in settings.models.items():
             if name in ctx.models and ctx.models[name].folder in folders and ctx.trained_on(model) == settings.dataset:
                 keys[f"models.{name}.candidates.split"] = model.candidates.split
@@ -122,7 +122,7 @@ class Plan:
         for name, pipeline in settings.pipelines.items():
             if ("pipeline", name) in named:
                 keys[f"pipelines.{name}.split"] = pipeline.split
-        if any(stage.kind == "tune_bm25" for stage in wanted):
+        if any(stage.kind == "tune_bm25" for stage in planned):
             keys["bm25.tune.split"] = settings.bm25.tune.split
         reported = {key: split for key, split in keys.items() if split == self.split}
         return [f"{key} is {split}, whose scores are reported: they are optimistic" for key, split in reported.items()]

@@ -92,11 +92,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         Raises:
             UserError: a named table, or each that is requested, needs a split that the dataset lacks.
         """
-        wanted = tables or self.requested()
-        missing = [table for table in wanted if table not in self]
-        if missing and (tables or len(missing) == len(wanted)):
+        selected = tables or self.requested()
+        missing = [table for table in selected if table not in self]
+        if missing and (tables or len(missing) == len(selected)):
             raise UserError("\n".join(f"table {table} cannot be made: {self.missing[table]}" for table in missing))
-        return [f"{self.views}/tables/{table}.csv" for table in wanted if table in self]
+        return [f"{self.views}/tables/{table}.csv" for table in selected if table in self]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""

@@ -92,15 +92,15 @@ COLUMNS = (*SheetRow._fields, "verdict")
 
 
 def write_pool_sheets(
-    draft: Draft, asked: pa.Table, queries: dict[str, str], collection: Collection, key: str, scored_by: str
+    draft: Draft, pairs: pa.Table, queries: dict[str, str], collection: Collection, key: str, scored_by: str
 ) -> None:
     """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV.
 
-    `asked` has rows (query, document, score, rank) in the order of the queries, best first.
+    `pairs` has rows (query, document, score, rank) in the order of the queries, best first.
     """
-    texts = collection.texts(asked["doc_id"].to_pylist())
+    texts = collection.texts(pairs["doc_id"].to_pylist())
     rows = []
-    for query, doc, score, rank in tables.rows(asked):
+    for query, doc, score, rank in tables.rows(pairs):
         title, passage = map(one_line, texts[doc])
         cells = one_line(queries[query]), title, clipped(passage, CHARACTERS), f"{score:.6g}"
         rows.append(SheetRow(query, doc, *cells, rank))

@@ -133,7 +133,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
     train, objective = params.train, params.objective
     queries, size = train.queries_per_batch, train.visit_size
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
-    asked, shown = train.validation_queries, train.validation_depth
+    dev_queries, depth = train.validation_queries, train.validation_depth
     if objective != "cross":
         read = stage.upstream["tokens"]
         shape, (query, passage) = setting.shape(read), setting.lengths(read)
@@ -144,7 +144,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         head = logits(stage, shape) / readers  # one of them has it
         once = readers * _encoded(shape, queries, size, (query, passage), head)
         operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
-        validation += readers * _encoded(shape, asked, shown, (query, passage), head)
+        validation += readers * _encoded(shape, dev_queries, depth, (query, passage), head)
         weights += towers * shape.parameters
         activations += readers * _activations(shape, tokens, setting, passage)
     if objective != "dual":
@@ -154,7 +154,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         operations += shape.forward(queries * size, length) * (
             1 if static else BACKWARD - _spared(shape, train.freeze_layers)
         )
-        validation += shape.forward(asked * shown, length)
+        validation += shape.forward(dev_queries * depth, length)
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
     memory = PROCESS + setting.held + TRAINED * weights + activations + mapped_tokens(read, setting)
