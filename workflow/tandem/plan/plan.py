@@ -161,7 +161,7 @@ class Plan:
         Args:
             full: with those on the full corpus.
         """
-        above, ctx = {stage.folder for stage in upstream_first(self.tables.wanted_scores())}, self.planner.ctx
+        above, ctx = {stage.folder for stage in upstream_first(self.tables.requested_scores())}, self.planner.ctx
         # Of equal models of two names the first is shown.
         by_folder: dict[str, list[Validated]] = {}
         for name, validated in ctx.validated.items():

@@ -102,7 +102,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         """Manifests of the scores that a table shows."""
         return list(dict.fromkeys(stage.manifest for _, stage in self[table]))
 
-    def wanted_scores(self) -> list[Stage]:
+    def requested_scores(self) -> list[Stage]:
         """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
         return [stage for table in self.requested() for _, stage in self.get(table, ())]
 

@@ -102,7 +102,7 @@ def comparable_parts(plan: FullPlan, run: Stage) -> list[Scorer]:
     BM25; then the tables' systems, the last row first, but before all others those that share a part with the run.
     """
     own = {scorer.key for scorer in parts(run)}
-    runs = [s.upstream["run"] for s in reversed(plan.tables.wanted_scores()) if s.dataset == run.dataset]
+    runs = [s.upstream["run"] for s in reversed(plan.tables.requested_scores()) if s.dataset == run.dataset]
     others = [parts(other) for other in runs if not fixed_runs(other)]
     others.sort(key=lambda used: own.isdisjoint(scorer.key for scorer in used))
     return [part(resolve(plan, "bm25")), *(scorer for used in others for scorer in used)]

@@ -182,7 +182,7 @@ def binding(costs: Mapping[Stage, Cost]) -> str:
 def stages_of_tables(plan: FullPlan) -> list[Stage]:
     """What the tables of `rule all` need, upstream first."""
     plan.tables.files()
-    return upstream_first(plan.tables.wanted_scores())
+    return upstream_first(plan.tables.requested_scores())
 
 
 def render(plan: FullPlan, hardware: Hardware) -> str:
