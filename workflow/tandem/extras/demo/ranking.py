@@ -18,10 +18,10 @@ from tandem.data import tables
 from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import followed, ranked_order
+from tandem.evaluation.measures import CHOSEN
 from tandem.extras.demo.systems import BM25, CROSS, DUAL, Scorer, part, source_runs
 from tandem.extras.demo.workers import Question, Worker
 from tandem.plan.graph import Stage
-from tandem.retrieval.fuse import CHOSEN
 from tandem.retrieval.fusion import best, pool
 from tandem.stages.base import Json
 from tandem.stages.retrieval import FuseParams, fusion

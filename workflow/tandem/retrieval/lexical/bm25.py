@@ -21,14 +21,12 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
-from tandem.evaluation.measures import answerable, evaluate, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, parse_measures
 from tandem.stages.base import Json
 from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
-
-CHOSEN, GRID = "chosen.json", "grid.csv"
 
 Query = tuple[str, str]  # id and text
 Ranked = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
