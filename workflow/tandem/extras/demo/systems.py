@@ -14,8 +14,8 @@ from tandem.stages.data import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
-# Of runs that have a part of their own.
-KINDS = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
+# By the kind of the stage that writes a run with a scorer of its own.
+COLUMN_OF = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,15 @@ def all_runs(run: Stage) -> list[Stage]:
 
 def fixed_runs(run: Stage) -> list[Stage]:
     """Those of a run and its sources that answer only the queries they were made for, as a plugin's scorer does."""
-    return [it for it in all_runs(run) if it.kind not in (*KINDS, "fuse") or it.values.get("scorer")]
+    return [it for it in all_runs(run) if it.kind not in (*COLUMN_OF, "fuse") or it.values.get("scorer")]
 
 
 def part(run: Stage) -> Scorer:
-    """What gives a run of a kind in `KINDS` its scores."""
+    """What gives a run of a kind in `COLUMN_OF` its scores."""
     name, above = run.name.rpartition(".")[0], dict(run.upstream)
     if run.kind == "bm25":
         return Scorer(BM25, name, run.key, run.values, above)
-    if KINDS[run.kind] == DUAL:
+    if COLUMN_OF[run.kind] == DUAL:
         del above["queries"]
         vectors = above["passages"]
         above |= {role: vectors.upstream[role] for role in ("model", "tokens")}
@@ -87,7 +87,7 @@ def part(run: Stage) -> Scorer:
 
 def parts(run: Stage) -> list[Scorer]:
     """The parts of a run, first stages first."""
-    return [part(other) for other in all_runs(run) if other.kind in KINDS]
+    return [part(other) for other in all_runs(run) if other.kind in COLUMN_OF]
 
 
 def needs(run: Stage) -> list[Stage]:
