@@ -33,7 +33,7 @@ class Calibration:
 
 
 class Judge:
-    """The judges of a job: gives pools their mean probability, of one σ(slope · x + intercept) where it is calibrated.
+    """The judges of a job give pools probabilities: σ(slope · x + intercept) of their mean logit x where calibrated.
 
     Without calibration a probability is the mean of the judges' σ(x). Raises a `UserError` where dev has no pairs.
     """

@@ -37,7 +37,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
 
 
 def _check_distil(at: str, train: Train, distil: Distil) -> None:
-    """Someone must teach, and score the lists where these are drawn by scores."""
+    """Refuse distillation without a teacher, and keys that need a teacher of the lists without one."""
     if not distil.from_ and distil.in_batch is None:
         raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
     own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
@@ -49,7 +49,7 @@ def _check_distil(at: str, train: Train, distil: Distil) -> None:
 
 
 def _check_judging(at: str, lists: Candidates) -> None:
-    """What labels need, a run to find answers in or a judge of positives; what positive-aware mining needs, scores."""
+    """Refuse labels without the run or the judge that they need, and positive-aware mining without scores."""
     denoise, below = lists.denoise, lists.below_positive
     by_judge, without_scores = lists.labels == "judge", is_source(lists.from_) or lists.from_ == "given"
     if by_judge and (denoise is None or denoise.positive_above is None or denoise.hybrid):
@@ -214,7 +214,7 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:
-    """Whether a name means what scores pairs, such as a cross-encoder or several, rather than a run."""
+    """Whether a name is of something that scores pairs, a cross-encoder or an ensemble, and not of a run."""
     if pair_scoring_dual(ctx, name) is not None:
         return True
     entry = ctx.settings.models.get(ctx.model_name(name))

@@ -39,7 +39,7 @@ class Params(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """What shards share of a stage that is made in parts: so many rows each."""
+    """The size of the parts that a stage is made in and that shards share: so many rows each."""
 
     rows: int
     unit: Literal["passages", "queries"]
