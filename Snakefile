@@ -117,5 +117,5 @@ rule all:
     default_target: True
     input:
         lambda wildcards: planned(plan.tables.files),
-        lambda wildcards: planned(plan.sweeps),
+        lambda wildcards: planned(plan.sweep_files),
         f"{VIEWS}/report.html",

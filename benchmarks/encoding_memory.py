@@ -38,7 +38,7 @@ def model(folder: Path) -> dict[str, object]:
     """The artifact `model`; its tokenizer's digest and template, as the stage `tokens` records them."""
     from transformers import BertTokenizer
 
-    from tandem.extras.pretraining.stage import SPECIAL, untrained
+    from tandem.extras.pretraining import SPECIAL, untrained
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import tokenizer_digest
     from tandem.models.tokens import Template

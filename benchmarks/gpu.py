@@ -28,13 +28,13 @@ from tandem.models.device import device
 from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
-from tandem.plan.sizes import Shape
+from tandem.plan.sizes import EncoderShape
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
 from tandem.training.objectives import Objective
 
-BASE = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
-TINY = Shape(layers=2, hidden=64, feed_forward=128, vocabulary=30522)
+BASE = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
+TINY = EncoderShape(layers=2, hidden=64, feed_forward=128, vocabulary=30522)
 WAYS = {
     "padded": Execution(attention="padded", compile="never"),
     "packed": Execution(attention="packed", compile="never"),
@@ -44,7 +44,7 @@ BLOCK = 16_384  # passages that are encoded, as many as a block of the stage has
 NOTE = "`python benchmarks/gpu.py`: medians over steps, after as many that are not counted."
 
 
-def encoder_of(shape: Shape, into: Path) -> Path:
+def encoder_of(shape: EncoderShape, into: Path) -> Path:
     """A BERT of this shape with random weights, and the pinned encoder's tokenizer."""
     from transformers import BertConfig, BertModel
 
@@ -77,7 +77,7 @@ def peak(size: int) -> float:
     return 2 * size**3 / median(lambda _: torch.mm(a, b).sum(), 5) / 1e12
 
 
-def operations(shape: Shape, goal: Objective, queries: int, size: int) -> float:
+def operations(shape: EncoderShape, goal: Objective, queries: int, size: int) -> float:
     """Floating-point operations of a joint step over the first lists."""
     q, p = (float(len(side.ids)) / len(side) for side in (goal.tokens.queries, goal.tokens.passages))
     dual = shape.forward(queries, q + 2) + shape.forward(queries * size, p + 2)

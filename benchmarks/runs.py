@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tandem.data import runs
 from tandem.data.columns import Names
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Draft, Job, writing
 
@@ -52,7 +52,7 @@ def main() -> None:
             ids = np.arange(options.passages).astype(str)
             pq.write_table(pa.table({"doc_id": ids}), draft.path("corpus.parquet"))
         dataset = open_artifact(dataset_job.out)
-        order, folder = Order(dataset), Path(name)
+        order, folder = PassageOrder(dataset), Path(name)
         job = Job[Any]("retrieve", folder / "made" / "retrieve" / "run-0123456789", {}, {"dataset": dataset})
         names = Names(dataset, order)
         some = [(names.queries[query], names.of(own), values) for query, own, values in lists[: options.queries // 10]]

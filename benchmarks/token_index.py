@@ -146,7 +146,7 @@ def measured(run: Stage, count: int) -> dict[str, float]:
     }
 
 
-def timed(search: maxsim.Search | maxsim.Searcher, count: int) -> tuple[list[Array], float]:
+def timed(search: maxsim.Search | maxsim.TokenSearcher, count: int) -> tuple[list[Array], float]:
     """Ranks of the passages of the first queries, and the median milliseconds of a query after one that warms up."""
     ranks, seconds = list[Array](), list[float]()
     for number in (0, *range(count)):

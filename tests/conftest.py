@@ -191,7 +191,7 @@ def encoder_folder(tmp_path_factory) -> Path:
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    from tandem.extras.pretraining.stage import LEAST, pieces
+    from tandem.extras.pretraining import LEAST, pieces
 
     folder = tmp_path_factory.mktemp("encoder")
     texts = [*(f"{title} {text}" for _, title, text in passages()), *QUESTIONS.values()]

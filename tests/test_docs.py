@@ -12,7 +12,7 @@ from tiny_project import run_here, snakemake
 
 from tandem.cli import COMMANDS, app
 from tandem.extras.operations.targets import Configuration, read_configurations
-from tandem.extras.running.command import read_order
+from tandem.extras.running.command import read_request
 from tandem.store.job import load
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -71,7 +71,7 @@ def test_every_command_has_the_flags_that_a_page_gives_it(line, tmp_path, monkey
             Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).write_text("{}")
     if name == "run":
-        targets = {target for target in read_order(words).targets if "/" not in target}
+        targets = {target for target in read_request(words).targets if "/" not in target}
         assert targets <= Configuration().plan().targets().keys()
     elif not COMMANDS[name].takes_words:
         takes_configurations = "configurations" in inspect.signature(load(COMMANDS[name].entry)).parameters

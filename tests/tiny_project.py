@@ -241,8 +241,8 @@ def build(files, target):
 
     plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
     names = plan.tables.requested() if target == "all" else [target]
-    if target in plan.swept:
-        ends = [point.stage for point in plan.swept[target].scored]
+    if target in plan.sweeps:
+        ends = [point.stage for point in plan.sweeps[target].scored]
     elif all(name in plan.tables for name in names):
         ends = [stage for name in names for _, stage in plan.tables[name]]
     else:

@@ -11,7 +11,7 @@ from tiny_project import ROOT
 from tandem.data.sources import Listing
 from tandem.data.splits import by_split, one_by_split
 from tandem.errors import UserError
-from tandem.extras.init.init import find_entry
+from tandem.extras.init import find_entry
 from tandem.extras.plan import FullPlan
 
 SQUAD = '{"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": "alpha", "qas": []}]}]}'

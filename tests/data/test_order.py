@@ -10,7 +10,7 @@ import pytest
 
 from tandem.data import rows as module
 from tandem.data.collection import Collection
-from tandem.data.rows import IDS, META, RANKS, ROWS, Order, write_order
+from tandem.data.rows import IDS, META, RANKS, ROWS, PassageOrder, write_order
 from tandem.errors import UserError
 
 
@@ -30,7 +30,7 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
     monkeypatch.setattr(Collection.batches, "__defaults__", (450, ("doc_id", "title", "text"), None))
     folder = tmp_path / "order" / collection.key
     write_order(Collection(collection), folder, collection.manifest.files["corpus.parquet"].sha256, part)
-    order = Order(collection)
+    order = PassageOrder(collection)
     alphabetical = sorted(ids)
     assert [alphabetical[rank] for rank in order.ranks] == ids
     assert order.ids(np.arange(2000)) == alphabetical
@@ -41,7 +41,7 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
 
 
 def test_ids_that_are_not_there_are_named_or_minus_one(collection):
-    order = Order(collection)
+    order = PassageOrder(collection)
     there = Collection(collection).doc_ids().to_pylist()[:2]
     assert order.rows([there[1], "", "nope", "\U0010ffff", there[0]], missing_ok=True).tolist() == [1, -1, -1, -1, 0]
     with pytest.raises(UserError, match="odd-0123456789: holds no passage nope"):
@@ -51,12 +51,12 @@ def test_ids_that_are_not_there_are_named_or_minus_one(collection):
 
 def test_an_order_of_an_older_kind_is_made_again(collection, tmp_path):
     folder = tmp_path / "order" / collection.key
-    whole = Order(collection).rows(["nope"], missing_ok=True).tolist()
+    whole = PassageOrder(collection).rows(["nope"], missing_ok=True).tolist()
     meta = json.loads((folder / META).read_text())
     del meta["files"][ROWS]
     (folder / META).write_text(json.dumps(meta))
     (folder / ROWS).unlink()
-    assert Order(collection).rows(["nope"], missing_ok=True).tolist() == whole
+    assert PassageOrder(collection).rows(["nope"], missing_ok=True).tolist() == whole
 
 
 def test_a_part_holds_about_as_many_as_it_may(collection):
@@ -68,14 +68,14 @@ def test_a_part_holds_about_as_many_as_it_may(collection):
 
 def test_what_is_damaged_or_of_another_corpus_is_made_again(collection, make_dataset, tmp_path):
     folder = tmp_path / "order" / collection.key
-    whole = Order(collection).ranks.tolist()
+    whole = PassageOrder(collection).ranks.tolist()
     there = (folder / RANKS).stat().st_mtime_ns
-    Order(collection)
+    PassageOrder(collection)
     assert (folder / RANKS).stat().st_mtime_ns == there
     np.save(folder / RANKS, np.zeros(2000, np.uint32))
-    assert Order(collection).ranks.tolist() == whole
+    assert PassageOrder(collection).ranks.tolist() == whole
     other = make_dataset(tmp_path / "dataset" / collection.key, [("b", "", "x"), ("a", "", "x")])
-    assert Order(other).ranks.tolist() == [1, 0]
+    assert PassageOrder(other).ranks.tolist() == [1, 0]
     assert json.loads((folder / META).read_text())["corpus"] == other.manifest.files["corpus.parquet"].sha256
 
 
@@ -83,11 +83,11 @@ def test_a_corpus_that_was_changed_is_refused(collection):
     with collection.path("corpus.parquet").open("ab") as file:
         file.write(b"x")
     with pytest.raises(UserError, match=r"corpus.parquet: changed since it was written"):
-        Order(collection)
+        PassageOrder(collection)
 
 
 def opened(dataset):
-    return Order(dataset).ids(np.arange(3))
+    return PassageOrder(dataset).ids(np.arange(3))
 
 
 def test_several_processes_make_it_once(collection, tmp_path):

@@ -28,8 +28,8 @@ def refused(config: dict) -> list[str]:
     """The lines that a configuration is refused with; none where it is planned, with everything below results/."""
     try:
         plan = FullPlan(copy.deepcopy(config), ROOT)
-        files = plan.tables.files() + plan.sweeps()
-        plan.by_name()
+        files = plan.tables.files() + plan.sweep_files()
+        plan.plan_every_target()
     except UserError as error:
         return str(error).split("\n")
     assert not [path for path in files if ".." in path.split("/") or not path.startswith("results/")]

@@ -38,7 +38,7 @@ def test_planning_sweeps_again_and_again_keeps_memory_and_open_files_flat():
     memory, files, stages = [], [], set()
     for _ in range(WARM + SWEEPS):
         plan = FullPlan(copy.deepcopy(config), ROOT)
-        plan.sweeps()
+        plan.sweep_files()
         stages.add(len(plan.stages))
         del plan
         gc.collect()

@@ -13,7 +13,7 @@ from tandem.models.multi import max_sim
 from tandem.models.ragged import DIGIT, Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
-from tandem.models.usage import Lengths
+from tandem.models.usage import InputLengths
 
 QUERIES = ["what do otters eat?", "where do herons nest", ""]
 PASSAGES = ["Otters eat crabs. Otters swim, otters dive.", "Herons nest in trees.", ""]
@@ -114,7 +114,7 @@ def test_rows_are_known_without_computing_them_and_ids_survive_fp16(saved, ids):
 
 def test_the_card_names_what_loads_it(saved, encoder_folder):
     folder, _ = saved(BOTH, True)
-    assert "load_dual" in Coil.usage(DualShape.read(folder), Lengths(8, 8, 2, 3))
+    assert "load_dual" in Coil.usage(DualShape.read(folder), InputLengths(8, 8, 2, 3))
     assert not (folder / "shared/modules.json").exists()
     with pytest.raises(UserError, match="normalize is of single vectors, but representation is coil"):
         Coil.start(encoder_folder, True, "max", True, 1.0, representation=BOTH)

@@ -22,7 +22,7 @@ from tandem.models.multi import TokenVectors, max_sim
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
-from tandem.models.usage import Lengths
+from tandem.models.usage import InputLengths
 
 QUERIES = ["what do otters eat?", "where do herons nest"]
 PASSAGES = ["Otters eat crabs, fish.", "Herons nest in trees.", "Moles dig."]
@@ -153,7 +153,7 @@ def test_me_bert_is_the_best_product_of_the_query_s_first_vector_with_a_passage_
     expected = [[(states(p)[:3] @ states(q)[0]).max().item() for p in PASSAGES] for q in QUERIES]
     torch.testing.assert_close(model.scores(queries, passages), torch.tensor(expected), rtol=1e-5, atol=1e-5)
     shape = DualShape.read(tmp_path / "dual")
-    assert "MultiVectorEncoder" not in TokenVectors.usage(shape, Lengths(8, 8, 2, 3))  # which has a vector a token
+    assert "MultiVectorEncoder" not in TokenVectors.usage(shape, InputLengths(8, 8, 2, 3))  # which has a vector a token
     assert not (tmp_path / "dual/shared/modules.json").exists()
 
 

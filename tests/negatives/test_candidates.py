@@ -11,9 +11,10 @@ from listed import listed_rows
 from tandem.config.models import Denoising
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.negatives.candidates import run, subset
+from tandem.negatives.candidates import run
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.negatives.report import Report, judge_warnings
+from tandem.negatives.sources import subset
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import writing

@@ -79,7 +79,7 @@ def test_analyses_are_planned_only_when_they_are_asked_for(configured):
 def test_a_job_s_own_process_knows_them_by_their_key(configured):
     config = configured("analysis.dynamics.model", "ce_deneg")  # a mistake in one hides no other
     plan = FullPlan(config, ROOT)
-    plan.by_name()
+    plan.plan_every_target()
     kinds = {kind for kind, _ in plan.stages}
     assert {"errors", "hardness", "noise", "tradeoffs"} < kinds
     assert "dynamics" not in kinds

@@ -121,9 +121,9 @@ def test_devices_reach_trainings_alone(configured):
     assert kinds == {"model"}
     gpus, shards = {}, {}
     for stage in plan.stages.values():
-        gpu = plan.hosted.gpus(stage.kind, stage.key)
+        gpu = plan.placement.gpus(stage.kind, stage.key)
         gpus.setdefault(stage.kind, set()).add(gpu)
-        shards.setdefault(stage.kind, set()).add(len(plan.hosted.shards(stage.kind, stage.key)))
+        shards.setdefault(stage.kind, set()).add(len(plan.placement.shards(stage.kind, stage.key)))
     assert gpus["model"] == {4}
     assert gpus["rerank"] == gpus["embeddings"] == {1}
     assert gpus["candidates"] == {0, 1}  # without a judge and with one
@@ -137,14 +137,14 @@ def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
     plan = FullPlan(configured("execution", {"engine": "faiss", "search_memory": 64, "shards": 2}), ROOT)
     for stage in (stage for stage in plan.stages.values() if stage.kind == "retrieve"):
         assert stage.how == "--run.engine faiss --run.search_memory 64"
-        assert plan.hosted.gpus("retrieve", stage.key) == 0
-        assert len(plan.hosted.shards("retrieve", stage.key)) == 2
+        assert plan.placement.gpus("retrieve", stage.key) == 0
+        assert len(plan.placement.shards("retrieve", stage.key)) == 2
 
 
 def test_nodes_are_started_by_srun_with_their_devices_each(configured):
     plan = FullPlan(configured("execution", {"devices": 4, "nodes": 2}), ROOT)
     stage = next(stage for stage in plan.stages.values() if stage.kind == "model")
-    settings = plan.hosted.training()
+    settings = plan.placement.training()
     start = settings.pop("start")(SimpleNamespace(kind="model", key=stage.key), 8)
     assert start == "srun --nodes=2 --ntasks=2 --cpus-per-task=8 "
     assert settings == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "gres": "gpu:4"}

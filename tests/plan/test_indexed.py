@@ -82,8 +82,8 @@ def test_gpus_and_shards_change_no_key(configured):
     stage = run(plan.planner)
     assert stage.digest == usual.digest
     assert "--run.index_gpu shard" in stage.upstream["index"].how
-    assert len(plan.hosted.shards("index", stage.upstream["index"].key)) == 3
-    assert plan.hosted.shards("ann", stage.key) == []
+    assert len(plan.placement.shards("index", stage.upstream["index"].key)) == 3
+    assert plan.placement.shards("ann", stage.key) == []
 
 
 @pytest.mark.parametrize(("mode", "gpus"), [("none", 0), ("replicate", 2)])
@@ -93,9 +93,9 @@ def test_what_makes_an_index_or_searches_through_one_gets_its_gpus(configured, m
     plan = FullPlan(config, ROOT)
     tokens = run(plan.planner, "colbert@ivf_pq")
     for stage in (run(plan.planner), tokens, tokens.upstream["index"], plan.tradeoffs()):
-        assert plan.hosted.gpus(stage.kind, stage.key) == gpus
+        assert plan.placement.gpus(stage.kind, stage.key) == gpus
     assert tokens.kind == "maxsim"
-    assert plan.hosted.gpus("maxsim", run(plan.planner, "colbert").key) == 0  # without an index
+    assert plan.placement.gpus("maxsim", run(plan.planner, "colbert").key) == 0  # without an index
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_trainings_have_the_steps_of_paper_and_release(name):
 def test_a_paper_sized_configuration_has_a_price(name):
     plan = planned(name)
     assert plan.tables.files()
-    stages = upstream_first(plan.tables.wanted_scores())
+    stages = upstream_first(plan.tables.requested_scores())
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     about = new_setting(plan.settings, machine)
     priced = {stage.kind: cost for stage in stages if (cost := stage_cost(stage, about, machine))}

@@ -33,7 +33,7 @@ def test_an_ensemble_reranks_with_all_its_members(planned):
     single = plan.planner.run("bm25+ce_bm25neg", "test", "here")
     assert stage.values == single.values
     assert single.upstream.keys() == {"dataset", "run", "model", "tokens"}
-    assert len(plan.hosted.shards("rerank", stage.key)) == 3
+    assert len(plan.placement.shards("rerank", stage.key)) == 3
 
 
 def test_an_ensemble_is_the_list_of_its_members(configured):

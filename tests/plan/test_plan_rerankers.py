@@ -151,7 +151,7 @@ def test_a_language_model_reranks(with_llm):
 def test_a_model_in_this_process_gets_a_gpu_and_a_server_s_none(with_llm):
     for entry, gpus in ((QWEN, 1), (GPT, 0)):
         plan = with_llm(entry)
-        assert plan.hosted.gpus("rerank_llm", plan.planner.run("bm25+llm", "test", "here").key) == gpus
+        assert plan.placement.gpus("rerank_llm", plan.planner.run("bm25+llm", "test", "here").key) == gpus
 
 
 def test_how_a_server_is_asked_is_in_no_key(with_llm):
@@ -226,7 +226,7 @@ def test_a_language_model_grades_what_nobody_judged(configured):
     assert stage.upstream["run.1"] is pool.upstream["run.1"]
     assert stage.execution["endpoint"]["key"] == "THE_KEY"
     assert "THE_KEY" not in stage.args
-    assert plan.hosted.gpus("judge_llm", stage.key) == 0
+    assert plan.placement.gpus("judge_llm", stage.key) == 0
     by_it = [score for score in stages if score.upstream.get("labels") is stage]
     assert [score.upstream["run"].name for score in by_it] == ["bm25.test", "de_bm25neg.test"]
     assert all(score.upstream["subset"] is pool for score in by_it)

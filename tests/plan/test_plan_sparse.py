@@ -11,7 +11,7 @@ from tandem.extras.estimate.resources import Setting, Volumes
 from tandem.extras.estimate.stage_costs import bm25s, tune_bm25
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
-from tandem.stages.lexical import Bm25Params, Bm25sParams, LuceneParams, TuneBm25Params
+from tandem.stages.data import Bm25Params, Bm25sParams, LuceneParams, TuneBm25Params
 
 ROOT = Path(__file__).parents[2]
 

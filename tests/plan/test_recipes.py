@@ -160,7 +160,7 @@ def test_the_transferred_model_goes_on_from_the_zero_shot_one():
 def test_a_small_variant_can_be_planned(name):
     plan = planned(f"small/{name}")
     assert plan.tables.files()
-    trained = {stage.values["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
+    trained = {stage.values["train"]["steps"] for score in plan.tables.requested_scores() for stage in models_of(score)}
     assert None not in trained
     assert max(trained) <= 480  # minutes on two cores
 
@@ -179,7 +179,7 @@ def test_a_collection_has_all_of_the_papers_tables(collection, folder, encoder_f
     plan = planned("small/all_tables", f"small/{collection}")
     for table in plan.tables.requested():
         assert not [row for row in plan.tables.rows(table) if row.absent]
-    assert plan.swept.files(["rocketqav2_figure4_small"])
+    assert plan.sweeps.files(["rocketqav2_figure4_small"])
 
 
 def models_of(stage):
@@ -320,7 +320,7 @@ def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch)
     rows = plan.tables.rows("systems")
     assert len(rows) == 43
     assert not [row for row in rows if row.absent]
-    stages = upstream_first(plan.tables.wanted_scores())
+    stages = upstream_first(plan.tables.requested_scores())
     assert {stage.values["source"] for stage in stages if stage.kind == "encoder"} == {"package"}
     models = {stage.name: stage.values["train"]["steps"] for stage in stages if stage.kind == "model"}
     assert models.pop("m_c") == 200  # RocketQA's judge, which has to know something

@@ -28,7 +28,7 @@ def planned(configured):
 
 def keys(plan, kind):
     """The keys of a kind's stages that the sweep's scores are made of."""
-    matches, left = set(), [score.stage for score in plan.swept["mine"].scored]
+    matches, left = set(), [score.stage for score in plan.sweeps["mine"].scored]
     while left:
         stage = left.pop()
         matches |= {stage.key} if stage.kind == kind else set()
@@ -38,7 +38,7 @@ def keys(plan, kind):
 
 def test_points_are_every_combination_and_share_what_they_agree_on(planned):
     plan = planned(grid={LIST_SIZE: [4, 8, "16"], "models.rocketqav2.train.lr": ["1e-5", 1e-4]})
-    sweep = plan.swept["mine"]
+    sweep = plan.sweeps["mine"]
     assert [tuple(point.values()) for point in sweep.points] == [
         (4, 1e-5), (4, 1e-4), (8, 1e-5), (8, 1e-4), (16, 1e-5), (16, 1e-4),
     ]  # fmt: skip
@@ -69,17 +69,17 @@ def test_what_a_budget_decides_is_no_point_of_a_sweep(configured, train, key, va
 def test_a_point_that_is_the_default_is_the_tables_own_run(planned, configured):
     plan = planned()
     there = {stage.folder for rows in plan.tables.values() for _, stage in rows}
-    (eight,) = {score.stage.folder for score in plan.swept["mine"].scored if score.point == {LIST_SIZE: 8}} & {
-        score.stage.folder for score in plan.swept["mine"].scored if score.system == RUNS[0]
+    (eight,) = {score.stage.folder for score in plan.sweeps["mine"].scored if score.point == {LIST_SIZE: 8}} & {
+        score.stage.folder for score in plan.sweeps["mine"].scored if score.system == RUNS[0]
     }
     assert eight in there
 
 
 def test_seeds_are_the_configurations_unless_told(planned, configured):
-    assert {score.seed for score in planned().swept["mine"].scored} == {42}
-    assert {score.seed for score in planned(seeds=[3, 4]).swept["mine"].scored} == {3, 4}
+    assert {score.seed for score in planned().sweeps["mine"].scored} == {42}
+    assert {score.seed for score in planned(seeds=[3, 4]).sweeps["mine"].scored} == {3, 4}
     config = configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}}) | {"seeds": [1, 2]}
-    assert {score.seed for score in FullPlan(config, ROOT).swept["mine"].scored} == {1, 2}
+    assert {score.seed for score in FullPlan(config, ROOT).sweeps["mine"].scored} == {1, 2}
 
 
 def test_seeds_of_one_model_leave_the_others_alone(planned):
@@ -90,19 +90,19 @@ def test_seeds_of_one_model_leave_the_others_alone(planned):
 
 
 def test_the_seed_may_be_on_the_grid(planned):
-    sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).swept["mine"]
+    sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).sweeps["mine"]
     assert [score.seed for score in sweep.scored] == [42, 42, 42]
     assert len(sweep.scores) == 3
 
 
 def test_it_may_search_elsewhere(planned):
-    sweep = json.loads(planned(dataset="squad", split="dev").swept["mine"].to_json())
+    sweep = json.loads(planned(dataset="squad", split="dev").sweeps["mine"].to_json())
     assert (sweep["dataset"], sweep["split"], sweep["stands_in_for"]) == ("squad", "dev", "")
     assert all(row["scores"].startswith("results/squad/score/") for row in sweep["rows"])
 
 
 def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(planned):
-    assert planned().swept["mine"].to_json() == planned().swept["mine"].to_json()
+    assert planned().sweeps["mine"].to_json() == planned().sweeps["mine"].to_json()
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_what_cannot_be_had_at_a_point_names_it(planned, options, line):
 
 def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
     plan = FullPlan(configured(), ROOT)
-    assert plan.sweeps() == []
-    assert plan.swept.requested == []
-    assert plan.sweeps("rocketqav2_figure4") == ["results/sweeps/rocketqav2_figure4.json"]
-    figure, small = (plan.swept[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
+    assert plan.sweep_files() == []
+    assert plan.sweeps.requested == []
+    assert plan.sweep_files("rocketqav2_figure4") == ["results/sweeps/rocketqav2_figure4.json"]
+    figure, small = (plan.sweeps[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
     assert figure.values == {LIST_SIZE: [8, 16, 32, 64, 128]}
     assert json.loads(figure.to_json())["stands_in_for"] == "msmarco"
     assert set(small.values[LIST_SIZE]) == {2, 4, 8, 16}
-    assert plan.swept.targets["rocketqav2_figure4"] == ["rocketqav2_figure4"]
+    assert plan.sweeps.targets["rocketqav2_figure4"] == ["rocketqav2_figure4"]
 
 
 def test_an_encoder_trained_for_fewer_dimensions_is_cut_without_training_it_again(configured):
@@ -171,11 +171,11 @@ def test_an_encoder_trained_for_fewer_dimensions_is_cut_without_training_it_agai
     trained = plan.planner.model("matryoshka", "here").values["train"]["matryoshka"]
     config = merged(configured(), read_yaml(small / "matryoshka.yaml"))
     config["encoders"]["matryoshka"] = read_yaml(ROOT / "config/encoders/minilm.yaml")["minilm"]  # for its folder
-    sweep = FullPlan(config, ROOT).swept["matryoshka"]
+    sweep = FullPlan(config, ROOT).sweeps["matryoshka"]
     stages = upstream_first(point.stage for point in sweep.scored)
     assert [stage.values["dim"] for stage in stages if stage.kind == "untrained"] == [384, *trained]
     assert "model" not in {stage.kind for stage in stages}
-    assert sweep.values["encode.dtype"] == plan.swept["dimensions"].values["encode.dtype"]
+    assert sweep.values["encode.dtype"] == plan.sweeps["dimensions"].values["encode.dtype"]
 
 
 def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted(configured):
@@ -183,4 +183,4 @@ def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted
     config["models"] = {name: spec for name, spec in config["models"].items() if name != "rocketqav2"}
     plan = FullPlan(config, ROOT)
     with pytest.raises(UserError, match=r"rocketqav2_figure4 cannot be made: config/sweeps/rocketqav2_figure4.yaml"):
-        plan.sweeps("rocketqav2_figure4")
+        plan.sweep_files("rocketqav2_figure4")

@@ -27,7 +27,7 @@ def plan(configured, overridden):
 
 def of_kind(plan, kind):
     """The stages of a kind that the wanted tables need, in the order of their planning."""
-    waiting, needed = plan.tables.wanted_scores(), set()
+    waiting, needed = plan.tables.requested_scores(), set()
     while waiting:
         stage = waiting.pop()
         if id(stage) not in needed:

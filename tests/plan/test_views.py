@@ -30,7 +30,7 @@ def test_two_configurations_share_stages_and_no_table():
     plain, long = Configuration().plan(), Configuration([ROOT / "config/long.yaml"]).plan()
     assert plain.tables.files()[0] == "results/tables/summary.csv"
     assert long.tables.files()[0] == "results/long/tables/summary.csv"
-    assert long.sweeps("rocketqav2_figure4_small") == ["results/long/sweeps/rocketqav2_figure4_small.json"]
+    assert long.sweep_files("rocketqav2_figure4_small") == ["results/long/sweeps/rocketqav2_figure4_small.json"]
     assert plain.planner.model("de_bm25neg", "here").folder == long.planner.model("de_bm25neg", "here").folder
 
 

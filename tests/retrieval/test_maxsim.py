@@ -15,7 +15,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as run_encode
 from tandem.retrieval.encode import run_shard
 from tandem.retrieval.indexes.index import run as run_index
-from tandem.retrieval.indexes.search import run_tradeoffs
+from tandem.retrieval.indexes.tradeoffs import run as run_tradeoffs
 from tandem.store.artifact import open_artifact
 
 ENCODE = {"block": 100, "batch_tokens": 256, "precision": "fp32", "dtype": "fp16"}

@@ -17,7 +17,7 @@ from tiny_training import BATCH, objective
 
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
-from tandem.training.validation import Validation, validate
+from tandem.training.validation import ValidationSet, validate
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 SMALL = Budget(micro_tokens=60, graph_tokens=60)  # less than the tokens of most lists' pairs
@@ -79,7 +79,7 @@ def dev_values(world=ALONE, lists=4):
     """nDCG@10 of both parts of a joint model on dev lists."""
     grades = [{8: 1}, {2: 1, 17: 2}, {20: 1}, {26: 1}]
     return validate(
-        objective("joint", world=world), Validation(BATCH.taken(slice(lists)), grades[:lists], "a test"), world
+        objective("joint", world=world), ValidationSet(BATCH.taken(slice(lists)), grades[:lists], "a test"), world
     )
 
 

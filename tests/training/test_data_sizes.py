@@ -20,7 +20,7 @@ from tandem.training.optimizer import (
     operations_per_step,
     operations_per_validation,
 )
-from tandem.training.validation import Validation
+from tandem.training.validation import ValidationSet
 
 
 def lists(queries, positives, negatives=10):
@@ -115,7 +115,7 @@ def test_a_third_of_a_budget_decides_how_often_a_training_validates(each, count,
 
 def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():
     lists = np.array([[3, 5, 7], [5, 9, -1]])
-    validation = Validation(Batch(np.array([0, 1]), lists), [{3: 1}, {11: 1}], "two queries")
+    validation = ValidationSet(Batch(np.array([0, 1]), lists), [{3: 1}, {11: 1}], "two queries")
     learner = objective("cross")
     query, passage = learner.tokens.queries.lengths(np.arange(2)), learner.tokens.passages.lengths(np.arange(12))
     pairs = passage[[3, 5, 7]].sum() + passage[[5, 9]].sum() + 3 * query[0] + 2 * query[1] + 5 * 3

@@ -7,7 +7,7 @@ import torch
 from pytest import approx
 
 from tandem.models.dual import dot_scores
-from tandem.training.forward import Budget, PairScores, Seeds, TextVectors, list_scores, on_lists
+from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.losses.listwise import listwise
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
@@ -60,7 +60,7 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
     cross = make_objective("cross", BIG, torch.float64, loss="listwise")
     cross.models.load_state_dict({k: v for k, v in joint.models.state_dict().items() if k.startswith("cross")})
     mask = torch.from_numpy(batch.mask)
-    pairs = PairScores(cross.model, cross.tokens, "fp32", BIG).of(batch, Seeds((9,)))
+    pairs = CrossScores(cross.model, cross.tokens, "fp32", BIG).of(batch, Seeds((9,)))
     (listwise(on_lists(pairs.values(), batch), mask) / 4).backward()
     for name, parameter in cross.models.named_parameters():
         torch.testing.assert_close(grads[name], parameter.grad, rtol=1e-9, atol=1e-12)

@@ -41,21 +41,21 @@ use rule stage as train with:
     retries: 2
     resources:
         how=lambda wildcards: planned_stage(wildcards).how,
-        **plan.hosted.training(),
+        **plan.placement.training(),
 
 
 # A training in stages: the state that the next one continues from stands beside the artifact and is removed after it.
 use rule stage as checkpoint with:
     input:
         unpack(lambda wildcards: planned_stage(wildcards).inputs),
-        state=lambda wildcards: plan.hosted.state(wildcards.key),
+        state=lambda wildcards: plan.placement.state(wildcards.key),
     output:
         manifest("checkpoint"),
         temp(directory("results/{dataset}/{kind,checkpoint}/{key}/state")),
     retries: 2
     resources:
         how=lambda wildcards: planned_stage(wildcards).how,
-        **plan.hosted.training(),
+        **plan.placement.training(),
 
 
 use rule stage as encode with:
@@ -156,6 +156,6 @@ for kind in KINDS.values():
             retries: kind.retries
             resources:
                 how=lambda wildcards: planned_stage(wildcards).how,
-                **(plan.hosted.training() if kind.ranks else {"gpu": gpus, "start": ""}),
+                **(plan.placement.training() if kind.ranks else {"gpu": gpus, "start": ""}),
             shell:
                 STAGE

@@ -86,9 +86,9 @@ rule sweep:
     localrule: True
     input:
         points=lambda wildcards: plan_file(
-            f"{VIEWS}/sweeps/{wildcards.sweep}.points", plan.swept[wildcards.sweep].to_json() + "\n"
+            f"{VIEWS}/sweeps/{wildcards.sweep}.points", plan.sweeps[wildcards.sweep].to_json() + "\n"
         ),
-        scores=lambda wildcards: plan.swept[wildcards.sweep].scores,
+        scores=lambda wildcards: plan.sweeps[wildcards.sweep].scores,
     output:
         multiext(f"{VIEWS}/sweeps/{{sweep}}", ".csv", ".md", ".json"),
         report(
@@ -165,7 +165,7 @@ targets = {
     "dureader_retrieval_table10": lambda: f"{VIEWS}/tables/dureader_retrieval/table10.csv",
     **{paper: partial(plan.of_paper, paper) for paper in plan.tables.papers},
     **{name: partial(plan.tables.files, table) for name, table in plan.tables.targets.items()},
-    **{name: partial(plan.swept.files, names) for name, names in plan.swept.targets.items()},
+    **{name: partial(plan.sweeps.files, names) for name, names in plan.sweeps.targets.items()},
 }
 
 for name, files in targets.items():

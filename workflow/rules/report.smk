@@ -70,11 +70,11 @@ rule fidelity:
 
 def finished_sweeps():
     """The sweeps that the report shows: the configuration's, and others whose files are of the points planned now."""
-    files = list(planned(plan.sweeps))
+    files = list(planned(plan.sweep_files))
     for path in sorted(Path(f"{VIEWS}/sweeps").glob("*.points")):
         name, table = path.stem, path.with_suffix(".json")
-        if name not in plan.swept.requested and name in plan.swept and table.is_file():
-            if path.read_text(encoding="utf-8") == plan.swept[name].to_json() + "\n":
+        if name not in plan.sweeps.requested and name in plan.sweeps and table.is_file():
+            if path.read_text(encoding="utf-8") == plan.sweeps[name].to_json() + "\n":
                 files.append(str(table))
     return files
 
@@ -92,7 +92,7 @@ rule report:
     localrule: True
     input:
         tables=lambda wildcards: planned(plan.tables.files),
-        sweeps=lambda wildcards: planned(plan.sweeps),
+        sweeps=lambda wildcards: planned(plan.sweep_files),
         audits=lambda wildcards: planned(plan.audits) if plan.settings.audits.in_report else [],
         validations=lambda wildcards: manifests(shown_validations()),
     output:

@@ -16,7 +16,7 @@ def planned_stage(wildcards):
 
 def shards(wildcards):
     """The jobs that share a stage's work before it runs itself."""
-    return plan.hosted.shards(wildcards.kind, wildcards.key)
+    return plan.placement.shards(wildcards.kind, wildcards.key)
 
 
 def shard_inputs(wildcards):
@@ -40,7 +40,7 @@ def stage_threads(wildcards):
 
 def gpus(wildcards):
     """GPUs of a job on one node."""
-    return plan.hosted.gpus(wildcards.kind, wildcards.key)
+    return plan.placement.gpus(wildcards.kind, wildcards.key)
 
 
 rule stage:

@@ -58,7 +58,7 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("init", "extras.init.init:init", RUN, "Write a configuration for data of your own."),
+        Command("init", "extras.init:init", RUN, "Write a configuration for data of your own."),
         Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer."),
         Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
@@ -73,7 +73,7 @@ COMMANDS = {
         Command("gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.", reads=True),
         Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it."),
         Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
-        Command("encoder", "extras.init.init:encoder", DATA, "How an encoder makes vectors.", reads=True),
+        Command("encoder", "extras.init:encoder", DATA, "How an encoder makes vectors.", reads=True),
         Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
         Command("table", "report.commands:write_table", STEPS, "A table's files."),
         Command("report", "extras.report:report", STEPS, "The report's page."),

@@ -9,7 +9,7 @@ from tandem.extras.audits.report import noise
 from tandem.report.page import environment
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
-from tandem.store.lineage import Stage
+from tandem.store.lineage import BuiltStage
 
 NASTY = '</p><script>alert("x")</script>'
 SUMMARY = {"normalisation": "title and text", "search": {"recall_at_threshold": 0.952, "skipped": 1234}}
@@ -34,7 +34,7 @@ def stage(tmp_path):
         draft.path("examples.json").write_text(json.dumps(examples))
         with open(draft.path("noise.csv"), "w", newline="") as file:
             csv.writer(file).writerows([("finding", "where", "count", "share"), *LINES])
-    return Stage(open_artifact(job.out), {})
+    return BuiltStage(open_artifact(job.out), {})
 
 
 def test_places_with_the_same_findings_stand_side_by_side(stage):

@@ -9,7 +9,7 @@ from pytest import approx
 from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.estimate.model_costs import token_rows
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, cost
-from tandem.extras.estimate.search_costs import Index
+from tandem.extras.estimate.search_costs import IndexSize
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[3]
@@ -93,7 +93,7 @@ def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
 def test_the_words_of_faiss_tell_their_lists(machine):
     plan = planned()
     stage = index(plan, "words")
-    assert Index(stage, new_setting(plan.settings, machine)).nlist == 16
+    assert IndexSize(stage, new_setting(plan.settings, machine)).nlist == 16
 
 
 def test_a_search_by_hand(machine):

@@ -8,12 +8,12 @@ from pytest import approx
 from torch.utils.flop_counter import FlopCounterMode
 
 from tandem.models.hub import load_encoder
-from tandem.plan.sizes import Shape
+from tandem.plan.sizes import EncoderShape
 
 
 @pytest.fixture
 def shape(encoder_folder):
-    return Shape.of(json.loads((encoder_folder / "config.json").read_text()))
+    return EncoderShape.of(json.loads((encoder_folder / "config.json").read_text()))
 
 
 def test_weights_are_the_encoders_own(shape, encoder_folder):
@@ -31,7 +31,7 @@ def test_operations_are_those_of_the_matrix_products(shape, encoder_folder, text
 
 
 def test_bert_base():
-    base = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
+    base = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
     assert base.parameters == 108_891_648  # BertModel without its pooling layer
     # 85 million weights in matrices, two operations each, and 4 · 128 · 768 per layer for attention
     assert base.forward(1, 128) == approx(128 * (2 * 84_934_656 + 12 * 4 * 128 * 768))
@@ -39,4 +39,4 @@ def test_bert_base():
 
 def test_a_configuration_without_layers_is_named():
     with pytest.raises(KeyError, match="num_hidden_layers"):
-        Shape.of({"hidden_size": 8})
+        EncoderShape.of({"hidden_size": 8})

@@ -14,11 +14,11 @@ from tiny_project import ROOT, write_beir
 from tandem.cli import run
 from tandem.config.merging import gathered
 from tandem.errors import UserError
+from tandem.extras.init import guess_language
 from tandem.extras.init.configuration import ANALYZED, CPU, execution, experiment, flow, starting_encoder
-from tandem.extras.init.init import guess_language
 from tandem.extras.init.look import Look, Machine
 from tandem.extras.plan import FullPlan
-from tandem.plan.sizes import Shape
+from tandem.plan.sizes import EncoderShape
 
 MOST_LINES = 25
 
@@ -186,7 +186,7 @@ def test_a_gpu_is_asked_of_the_driver(gpu):
 
 
 def test_a_gpu_computes_as_many_tokens_at_once_as_half_its_memory_holds():
-    bert = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
+    bert = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
     each = bert.activations(1, 384)  # 12 · (17 · 768 + 2.5 · 384 · 12) · 2 bytes
     assert each == 12 * (17 * 768 + 2.5 * 384 * 12) * 2
     small = execution(Machine(8, 64 << 30, "A10", 24 << 30), bert, 384)

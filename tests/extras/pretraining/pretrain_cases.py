@@ -14,9 +14,9 @@ from ranks import together
 from safetensors.torch import save_file
 from tiny_training import WORDS, bert, texts
 
+from tandem.extras.pretraining import passages_alone
 from tandem.extras.pretraining.masking import Vocabulary
 from tandem.extras.pretraining.objectives import OBJECTIVES
-from tandem.extras.pretraining.stage import passages_alone
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.models.saving import DualShape

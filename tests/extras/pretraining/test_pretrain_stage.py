@@ -11,7 +11,7 @@ import pytest
 from comparing import interrupt
 
 from tandem.errors import UserError
-from tandem.extras.pretraining import stage
+from tandem.extras.pretraining import pretrain
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.stages.training import ModelParams
@@ -36,7 +36,7 @@ VECTOR = {"pooling": "mean", "normalize": True, "temperature": 0.05}
 @pytest.fixture(scope="module")
 def vocabularies(make_job, dataset, tmp_path_factory):
     """`vocabularies(layers)`: an untrained encoder for the tiny corpus, and the corpus' token ids."""
-    from tandem.extras.pretraining.stage import vocabulary
+    from tandem.extras.pretraining import vocabulary
     from tandem.models import tokenisation
 
     artifacts = {}
@@ -75,7 +75,7 @@ def undisturbed(pretrain_job, tmp_path_factory):
 
     def make(objective):
         if objective not in artifacts:
-            stage.pretrain(pretrain_job(objective, folder / f"{objective}-0000000000"))
+            pretrain(pretrain_job(objective, folder / f"{objective}-0000000000"))
             artifacts[objective] = open_artifact(folder / f"{objective}-0000000000")
         return artifacts[objective]
 
@@ -94,9 +94,9 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(objective, pretrain_job,
     for broken in (1, 4):
         out = tmp_path / f"{objective}-{broken:010d}"
         job = pretrain_job(objective, out, checkpoint_seconds=0)
-        interrupt(lambda job=job: stage.pretrain(job), broken, monkeypatch)
+        interrupt(lambda job=job: pretrain(job), broken, monkeypatch)
         assert not (out / "stage.json").exists()
-        stage.pretrain(pretrain_job(objective, out))
+        pretrain(pretrain_job(objective, out))
         assert sha256(out / "hf/model.safetensors") == sha256(there.path("hf/model.safetensors"))
         assert curve(out) == curve(there.folder)
         assert not (out / "checkpoints").exists()
@@ -142,7 +142,7 @@ def test_a_model_starts_from_it_and_so_does_a_further_pretraining(undisturbed, m
     assert start_cross(pretrained, "cls").head.in_features == 32
     params = {"objective": "mlm", **VECTOR, "train": TRAIN | OBJECTIVES["mlm"] | {"steps": 1}}
     inputs = {"start": pretrained, "tokens": vocabularies(1)[1]}
-    stage.pretrain(make_job("pretrain", tmp_path / "further-0123456789", params, inputs))
+    pretrain(make_job("pretrain", tmp_path / "further-0123456789", params, inputs))
     assert open_artifact(tmp_path / "further-0123456789").upstream["start"] == str(pretrained.folder)
 
 
@@ -191,7 +191,7 @@ def topical(make_dataset, tmp_path_factory):
 @pytest.mark.parametrize("layers", [0, 1])
 def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     """RR@10 of a word's topic among the passages without the word, before and after."""
-    from tandem.extras.pretraining.stage import vocabulary
+    from tandem.extras.pretraining import vocabulary
     from tandem.models import tokenisation
     from tandem.models.hub import load_tokenizer
 
@@ -202,7 +202,7 @@ def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     options = {"steps": 60, "lr": 1e-2, "dropout": 0.0, "passages_per_batch": 32, **SPANS}
     inputs = {"start": tmp_path / "v-0123456789", "tokens": tmp_path / "t-0123456789"}
     params = {"objective": "crop", **VECTOR, "train": TRAIN | options}
-    stage.pretrain(make_job("pretrain", tmp_path / "p-0123456789", params, inputs, {"workers": 1}))
+    pretrain(make_job("pretrain", tmp_path / "p-0123456789", params, inputs, {"workers": 1}))
     texts = Tokens.open(open_artifact(tmp_path / "t-0123456789"))
     tokenizer = load_tokenizer(tmp_path / "v-0123456789/hf")
     words = [np.array(tokenizer.convert_tokens_to_ids([topic_word(*divmod(n, WORDS))])) for n in range(TOPICS * WORDS)]
@@ -232,6 +232,6 @@ def test_losses_fall(undisturbed, pretrain_job, tmp_path):
         job = pretrain_job(
             objective, tmp_path / f"{objective}-0123456789", 1, {"steps": 40, "lr": 5e-3, "dropout": 0.0}
         )
-        stage.pretrain(job)
+        pretrain(job)
         losses = [row["value"] for row in curve(job.out) if row["name"] == "loss"]
         assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5]), objective

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tandem.errors import UserError
-from tandem.extras.pretraining.stage import SPECIAL, pieces
-from tandem.extras.pretraining.stage import vocabulary as run
+from tandem.extras.pretraining import SPECIAL, pieces
+from tandem.extras.pretraining import vocabulary as run
 from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.published import check_encoder
 from tandem.store.artifact import open_artifact
@@ -21,7 +21,7 @@ SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions":
 PARAMS = {"vocabulary": 300, "lowercase": True, "seed": 3, **SHAPE}
 RANDOM = """
 import hashlib, random
-from tandem.extras.pretraining.stage import pieces
+from tandem.extras.pretraining import pieces
 draw = random.Random(1)
 words = ["".join(draw.choice("abcdefghijäöü漢字語") for _ in range(draw.randint(2, 6))) for _ in range(400)]
 texts = [" ".join(draw.choice(words) for _ in range(20)) for _ in range(200)]

@@ -8,7 +8,7 @@ import pytest
 from tandem.cli import run as command
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration
-from tandem.extras.running.command import answer_lines, read_order
+from tandem.extras.running.command import answer_lines, read_request
 from tandem.extras.running.failures import failure_lines
 from tandem.extras.running.progress import (
     PRIOR,
@@ -54,12 +54,12 @@ def test_a_mistake_on_the_command_line_is_one_line(words, message, tmp_path, mon
 def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("")
-    order = read_order(["mine.yaml", "baseline", "--config", "seed=7", "--", "--keep-going"])
+    request = read_request(["mine.yaml", "baseline", "--config", "seed=7", "--", "--keep-going"])
     expected = ["baseline", "--cores", "all", "--keep-going", "--configfile", "mine.yaml", "--config", "seed=7"]
-    assert order.words == expected
-    assert read_order(["--", "-c4"]).words == ["-c4"]
-    assert read_order([]).words == ["--cores", "all"]
-    assert order.unlock == "tandem run mine.yaml -- --unlock"
+    assert request.words == expected
+    assert read_request(["--", "-c4"]).words == ["-c4"]
+    assert read_request([]).words == ["--cores", "all"]
+    assert request.unlock == "tandem run mine.yaml -- --unlock"
 
 
 def reported(*events: dict) -> Run:

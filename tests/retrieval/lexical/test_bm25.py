@@ -10,7 +10,7 @@ from trec import iter_trec
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as make_dataset
-from tandem.stages.lexical import LANGUAGES
+from tandem.stages.data import LANGUAGES
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 

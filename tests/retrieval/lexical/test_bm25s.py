@@ -13,7 +13,7 @@ from tandem.retrieval.lexical import bm25s
 from tandem.retrieval.lexical.bm25 import run as search
 from tandem.retrieval.lexical.bm25s import STOP_WORDS, term_splitter
 from tandem.retrieval.lexical.lucene import start_java
-from tandem.stages.lexical import Bm25sParams
+from tandem.stages.data import Bm25sParams
 from tandem.store.artifact import open_artifact
 
 SPLIT = {"analyzer": "whitespace", "language": "en"}
@@ -230,7 +230,7 @@ ENGLISH_TEXTS = [
 LUCENES = """
 import json, sys
 from tandem.retrieval.lexical.lucene import lucene_analyzer, start_java
-from tandem.stages.lexical import LuceneParams
+from tandem.stages.data import LuceneParams
 machine = start_java()
 analyzer = lucene_analyzer(machine, LuceneParams())
 analyze = machine("io.anserini.analysis.AnalyzerUtils").analyze

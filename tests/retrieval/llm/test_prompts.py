@@ -3,7 +3,7 @@
 import pytest
 
 from tandem.errors import UserError
-from tandem.retrieval.llm.answers import Answer, Answers
+from tandem.retrieval.llm import Answer, Answers
 from tandem.retrieval.llm.prompts import grade_of, permutation, slide, windows
 
 

@@ -92,7 +92,7 @@ def place(words: list[str]) -> int | None:
     kind = kind_of_command(words[0])
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
     on_cpu = flag_value(words, "--run.engine") == "faiss"  # exact search, which runs on a GPU by torch alone
-    if "RANK" in os.environ or kind is None or not kind.computes(roles) or on_cpu:
+    if "RANK" in os.environ or kind is None or not kind.uses_gpu(roles) or on_cpu:
         return None
     devices, nodes = (_count(words, name) if kind.ranks else 1 for name in ("devices", "nodes"))
     lease(devices, words[0])

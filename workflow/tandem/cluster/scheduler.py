@@ -23,7 +23,7 @@ from tandem.cluster.progress import duration, say
 from tandem.errors import UserError
 from tandem.stages import KINDS
 from tandem.stages.base import flag_value
-from tandem.store.environment import printed
+from tandem.store.environment import command_output
 from tandem.store.files import try_lock
 
 VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
@@ -67,7 +67,7 @@ def offered(environment: Mapping[str, str]) -> list[str]:
     """The ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists."""
     names = environment.get(VISIBLE, environment.get(IDS))
     if names is None:  # indices by the driver's own tool, which starts no CUDA
-        return re.findall(r"^GPU (\d+):", printed("nvidia-smi", "-L") or "", re.MULTILINE)
+        return re.findall(r"^GPU (\d+):", command_output("nvidia-smi", "-L") or "", re.MULTILINE)
     return [name for name in dict.fromkeys(map(str.strip, names.split(","))) if name not in HIDDEN]
 
 
@@ -131,7 +131,8 @@ def end_of_job(environment: Mapping[str, str]) -> float | None:
     if seconds.isdecimal():
         return float(seconds)
     try:
-        return datetime.fromisoformat(printed("squeue", "-h", "-j", environment[JOB], "-o", "%e") or "").timestamp()
+        end = command_output("squeue", "-h", "-j", environment[JOB], "-o", "%e")
+        return datetime.fromisoformat(end or "").timestamp()
     except ValueError:
         return None
 
@@ -143,8 +144,8 @@ def requeue(environment: Mapping[str, str]) -> bool:
     """
     if JOB not in environment:
         return False
-    comment = printed("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
-    return comment.startswith(COMMENT) and printed("scontrol", "requeue", environment[JOB]) is not None
+    comment = command_output("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
+    return comment.startswith(COMMENT) and command_output("scontrol", "requeue", environment[JOB]) is not None
 
 
 def newest(out: Path) -> str:
@@ -169,7 +170,7 @@ class Try:
 
 def leftovers(folder: Path) -> list[str]:
     """The numbers of a folder's slurm jobs that Snakemake submitted: at its start, those that a killed one has left."""
-    queue = printed("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
+    queue = command_output("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
     lines = [line.split("|", 2) for line in queue.splitlines()]
     own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
     return [job for job, comment, _ in own if comment.startswith(COMMENT)]
@@ -181,7 +182,7 @@ def clear(folder: Path) -> None:
     if not jobs:
         return
     say(f"cancels {len(jobs)} slurm jobs that an earlier Snakemake has left: {', '.join(jobs)}")
-    printed("scancel", *jobs)
+    command_output("scancel", *jobs)
     deadline = time.monotonic() + PATIENCE
     while (jobs := leftovers(folder)) and time.monotonic() < deadline:
         time.sleep(1)

@@ -17,7 +17,7 @@ from tandem.config.merging import CATALOGUES, INHERITED, INHERITING, Raw, merged
 from tandem.config.models import OBJECTIVES
 from tandem.config.settings import Settings, Sweep
 from tandem.config.tables import Band, TableLayout
-from tandem.config.validation import limited, no_object, parse, read
+from tandem.config.validation import no_object, parse, read, refuse_too_large
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 
 S = TypeVar("S", bound=Section)
@@ -196,7 +196,7 @@ class Variants:
         return keys
 
     def _overridden(self, overrides: Mapping[str, Any]) -> Settings:
-        limited(overrides)
+        refuse_too_large(overrides)
         paths = {path: self.keys(path) for path in overrides}
         touched = {keys[0] for keys in paths.values()}
         whole = bool(touched & WHOLE)

@@ -39,15 +39,16 @@ def option_takers() -> dict[str, list[str]]:
     return {option: list(dict.fromkeys(losses)) for option, losses in takers.items()}
 
 
-def read_options(loss: Callable[..., Any], section: BaseModel, at: str = "loss_options") -> dict[str, Any]:
+def read_options(loss: Callable[..., Any], section: BaseModel) -> dict[str, Any]:
     """The values of a loss's options: of a section's keys `margin` and `temperature`, and of its `loss_options`.
 
     Raises:
-        UserError: a value is missing or of the wrong type; each line begins with `at` and the option.
+        UserError: a value is missing or of the wrong type; each line begins with `loss_options` and the option.
     """
     model, keys = options_of(loss), dict(section)
     values = {**keys.get("loss_options", {}), **{name: keys[name] for name in KEYED if name in keys}}
-    return dict(read(model, {name: value for name, value in values.items() if name in model.model_fields}, at))
+    own = {name: value for name, value in values.items() if name in model.model_fields}
+    return dict(read(model, own, "loss_options"))
 
 
 @cache

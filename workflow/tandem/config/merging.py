@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tandem.config.datasets import UNSPACED, Dataset, Unlabelled, Windows
-from tandem.config.validation import limited, no_object
+from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.registry import load_plugins
 
@@ -93,14 +93,14 @@ def gathered(files: Iterable[Path], root: Path) -> Raw:
     for file in files:
         if not isinstance(over := read_yaml(file, filled=True), dict):
             raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
-        limited(over)
+        refuse_too_large(over)
         config = merged(config, over)
     return config
 
 
 def prepared(raw: Raw) -> Raw:
     """What Snakemake gives, with nulls for the texts `null`; a `UserError` where it is too large or too deep."""
-    limited(raw)
+    refuse_too_large(raw)
     return dict(with_nulls(raw))
 
 

@@ -65,7 +65,7 @@ def no_object(at: str, value: object) -> str:
     return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
 
 
-def limited(config: Mapping[Any, Any]) -> None:
+def refuse_too_large(config: Mapping[Any, Any]) -> None:
     """Refuse what cannot be walked through, since YAML's anchors let a few lines hold themselves or billions of values.
 
     Raises:

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.rows import Order, Rows
+from tandem.data.rows import PassageOrder, Rows
 from tandem.store.artifact import Artifact
 
 Floats = NDArray[np.float32]
+Floats64 = NDArray[np.float64]
 RankedRows = tuple[int, Rows, Floats]  # the query's row, its passages' rows, their scores
 
 SCHEMA = pa.schema([("query", pa.uint32()), ("passage", pa.uint32()), ("score", pa.float32())])
@@ -40,7 +41,7 @@ class Names:
     With an `order`, which is on disk, those of passages take no memory.
     """
 
-    def __init__(self, dataset: Artifact, order: Order | None = None) -> None:
+    def __init__(self, dataset: Artifact, order: PassageOrder | None = None) -> None:
         self.collection, self.order = Collection(dataset), order
 
     @cached_property

@@ -133,7 +133,7 @@ def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float
 
 
 def _download(url: str, file: File, target: Path, pause: float) -> None:
-    label, part, has_checksum = f"download {target.name}", Part(target), bool(file.sha256 or file.md5)
+    label, part, has_checksum = f"download {target.name}", PartialDownload(target), bool(file.sha256 or file.md5)
     with _alone(target, label):
         if target.is_file():
             return
@@ -176,7 +176,7 @@ class Version(NamedTuple):
     size: int | None
 
 
-class Part:
+class PartialDownload:
     """The bytes of a download so far, in `<target>.part`; the version that they belong to is in `….part.json`."""
 
     def __init__(self, target: Path) -> None:
@@ -207,7 +207,7 @@ class Part:
         self._version.unlink(missing_ok=True)
 
 
-def _transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> None:
+def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: float) -> None:
     """Complete a part from `url`, in `TRIES` tries without a new byte; it is continued if it is of the same version.
 
     With `trust` also without a validator: a checksum decides in the end. The pause doubles with each try.
@@ -226,7 +226,7 @@ def _transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> No
             time.sleep(wait)
 
 
-def _request(url: str, part: Part, label: str, trust: bool) -> None:
+def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
     present, known = part.size, part.version
     headers = dict(HEADERS)
     if present and known and known.url == url and (known.validator or trust):

@@ -1,10 +1,9 @@
 """Ids to rows and back: token ids, embeddings and pair scores are all addressed by row, not by id.
 
-`IdRows` looks ids up in memory. `Order` is the alphabetical order of a corpus' ids on disk, by which ties between
-passages are broken: a search needs the rank of every passage's id and, at the end, the ids of a few ranks. It is
-computed once per dataset, in memory that does not grow with it, and memory-mapped by every search: 4 bytes a passage
-for the ranks, 4 for the rows by rank, and 8 and the id itself for the ids. Ids compare by code point, as their UTF-8
-bytes do.
+`IdRows` looks ids up in memory. `PassageOrder` is the alphabetical order of a corpus' ids on disk, which breaks ties
+between passages: a search needs the rank of every passage's id and, at the end, the ids of a few ranks. It is computed
+once per dataset, in memory that does not grow with it, and memory-mapped by every search: 4 bytes a passage for the
+ranks, 4 for the rows by rank, and 8 and the id itself for the ids. Ids compare by code point, as their UTF-8 bytes do.
 """
 
 import json
@@ -128,7 +127,7 @@ FILES = (RANKS, ROWS, ENDS, IDS)
 DEALT = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
 
 
-class Order:
+class PassageOrder:
     """The order of a dataset's passages, memory-mapped; computed first if it does not exist.
 
     It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one computes it, after

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from tandem.config.retrieval import Ties
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import SCHEMA, Block, Floats, Names, RankedRows, column_writer
-from tandem.data.rows import IdRows, Order, doc_rows, query_rows
+from tandem.data.rows import IdRows, PassageOrder, doc_rows, query_rows
 from tandem.data.splits import LEARNED
 from tandem.data.tables import streaming
 from tandem.errors import UserError
@@ -65,7 +65,7 @@ def falling(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
         last = score
 
 
-def write_rows(job: Job[Any], draft: Draft, lists: Iterable[RankedRows], order: Order | None = None) -> int:
+def write_rows(job: Job[Any], draft: Draft, lists: Iterable[RankedRows], order: PassageOrder | None = None) -> int:
     """Write a run over the input `dataset` as it streams in, in the order of its queries; returns the number of lines.
 
     A list's passages may come in any order. `order` is that of the dataset, if it has been opened already.

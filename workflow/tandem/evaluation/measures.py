@@ -21,18 +21,18 @@ import ir_measures
 import numpy as np
 from ir_measures import measures, providers
 from ir_measures.util import QrelsConverter, RunConverter
-from numpy.typing import NDArray
 
 from tandem.data.collection import EXCLUDED
-from tandem.data.columns import Floats
+from tandem.data.columns import Floats, Floats64
 from tandem.data.runs import ranked_order
 from tandem.errors import UserError
 
-Floats64 = NDArray[np.float64]
 Qrels = dict[str, dict[str, int]]
 Ranked = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 Grades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement
 QUERIES_AT_ONCE = 1000
+# Files of stages that choose by a measure: what they chose, and all that they tried with its value.
+CHOSEN, GRID = "chosen.json", "grid.csv"
 HIGHEST = 4  # the grade that satisfies almost surely, as in gdeval
 _CUTOFF = measures.ParamInfo(dtype=int, required=True, desc="ranks that count")
 

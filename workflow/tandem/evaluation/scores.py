@@ -12,12 +12,12 @@ from pydantic import BaseModel
 
 from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
+from tandem.data.columns import Floats64
 from tandem.data.runs import iter_run, require_split
 from tandem.errors import UserError
 from tandem.evaluation.matching import read_matches
 from tandem.evaluation.measures import (
     Evaluation,
-    Floats64,
     Qrels,
     answerable,
     evaluate,

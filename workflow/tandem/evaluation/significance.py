@@ -7,10 +7,9 @@ drawn once for all columns, so that a column's result does not depend on its nei
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-Floats64 = NDArray[np.float64]
+from tandem.data.columns import Floats64
 
 EXACT_UP_TO = 14  # queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
 SAMPLES = 100_000

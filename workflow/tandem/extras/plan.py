@@ -21,7 +21,7 @@ from tandem.plan import audits
 from tandem.plan.context import CROSS_PARTS, Upstream, json_of, search
 from tandem.plan.datasets import may_have_split, reported_split, require_split, run_depth
 from tandem.plan.encoders import dual_encoder, judges
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
 from tandem.plan.searches import (
@@ -34,6 +34,7 @@ from tandem.plan.searches import (
     search_tokens,
     seismic,
 )
+from tandem.stages.base import Json
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
 
@@ -125,10 +126,10 @@ class FullPlan(Plan):
     def check_file(self, target: str) -> None:
         """See `Plan.check_file`."""
         if target.endswith("/stage.json"):
-            self.by_name()
+            self.plan_every_target()
         super().check_file(target)
 
-    def by_name(self) -> None:
+    def plan_every_target(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
         checks: list[Check] = [self.audits, self.tradeoffs, *(partial(self.analyses.stage, it) for it in NOTEBOOKS)]
         for check in checks:
@@ -180,7 +181,7 @@ class Analyses:
         # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
         score = self.planner.score(entry.system, "analysis.errors.system", data)
         upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
-        params: JSON = {"split": split, "top": entry.top, "queries": entry.queries}
+        params: Json = {"split": split, "top": entry.top, "queries": entry.queries}
         params["ignore_identical_ids"] = self.ctx.dataset_entry(data).ignore_identical_ids
         return self.ctx.stage("errors", data, score.name, params, upstream)
 
@@ -203,7 +204,7 @@ class Analyses:
         upstream = {role: points[0].upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}
         train, encode = model.values["train"], json_of(self.planner.settings.encode, "precision", "batch_tokens")
-        params: JSON = {"queries": entry.queries, "list_size": train["list_size"], "seed": train["seed"]}
+        params: Json = {"queries": entry.queries, "list_size": train["list_size"], "seed": train["seed"]}
         params |= {**self.ctx.scoring, "encode": encode}
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 
@@ -223,7 +224,7 @@ class Analyses:
         self.planner.plan_models(judge_names)
         judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
         entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]
-        params: JSON = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
+        params: Json = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
         params |= {"queries": entry.queries, "threshold": entry.threshold, **(self.ctx.scoring if judged else {})}
         return self.ctx.stage("hardness", data, "negatives", params, upstream | judged)
 

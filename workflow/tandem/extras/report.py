@@ -6,9 +6,9 @@ from typing import Annotated
 
 import numpy as np
 
+from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, system_name
-from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.significance import holm, randomisation_test
 from tandem.extras.analysis.error_table import add_analyses

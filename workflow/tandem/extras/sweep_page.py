@@ -29,7 +29,7 @@ from tandem.report.results import Origin
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import csv_text
-from tandem.store.lineage import Stage
+from tandem.store.lineage import BuiltStage
 
 FOLDERS.append(Path(__file__).parent / "assets")
 MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
@@ -145,7 +145,7 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
     """The report's section of sweeps; runs that the page has lead to their stage."""
     results = [read_result(file.with_suffix(".json")) for file in files]
 
-    def section(stages: dict[str, Stage]) -> Section | None:
+    def section(stages: dict[str, BuiltStage]) -> Section | None:
         def address(run: Origin) -> str:
             return f"#stage-{run.run}" if run.run in stages else ""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tandem.config.base import Model
 from tandem.config.settings import PrintedPoint
-from tandem.evaluation.measures import Floats64
+from tandem.data.columns import Floats64
 from tandem.evaluation.scores import measures_of, read_aligned
 from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
 from tandem.report.results import Origin, percent, read_json, to_json

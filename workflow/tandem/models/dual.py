@@ -19,7 +19,7 @@ from tandem.models.published import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.saving import INPUT, Dense, DualShape, StaticQueries, describe_encoder, describe_two_towers
 from tandem.models.tokens import Template, Texts
-from tandem.models.usage import Lengths, dual_usage
+from tandem.models.usage import InputLengths, dual_usage
 
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
@@ -47,7 +47,7 @@ class DualEncoder(nn.Module):
     packed: int | None = None
     packs = True  # whether it can read packed texts
     load_tower: Callable[[Path], Any] = staticmethod(load_encoder)
-    usage: Callable[[DualShape, Lengths], str] = staticmethod(dual_usage)  # how others load it, for the model's card
+    usage: Callable[[DualShape, InputLengths], str] = staticmethod(dual_usage)  # for the model's card
     reads = INPUT  # what its linear layers read
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:

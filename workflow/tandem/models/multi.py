@@ -20,7 +20,7 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged, token_ids
 from tandem.models.saving import CONFIG, MODEL, TOKENS, TRANSFORMER, Dense, DualShape, modules
 from tandem.models.tokens import Template, Texts
-from tandem.models.usage import Lengths, tandem_usage
+from tandem.models.usage import InputLengths, tandem_usage
 from tandem.store.files import write_json
 
 PRODUCTS = 1 << 24  # products of tokens that are in memory at once
@@ -153,7 +153,7 @@ class TokenVectors(DualEncoder):
         write_json(folder / CONFIG, MODEL | kind)
 
     @staticmethod
-    def usage(shape: DualShape, lengths: Lengths) -> str:
+    def usage(shape: DualShape, lengths: InputLengths) -> str:
         """How to load late interaction of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
         if shape.representation.keys() & {"query_vectors", "passage_vectors"}:
             return tandem_usage(shape)

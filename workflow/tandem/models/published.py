@@ -176,8 +176,8 @@ def _check_finite(states: Tensor, model: Any, where: Path) -> None:
     if not bool(states.isfinite().all()):
         broken = [name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())]
         cause = f"so does {broken[0]} among its weights" if broken else "though its weights do not"
-        found = "nan" if bool(states.isnan().any()) else "inf"
-        raise UserError(f"{where}: the vector of a text holds {found}, {cause}; fetch or save the model anew")
+        value = "nan" if bool(states.isnan().any()) else "inf"
+        raise UserError(f"{where}: the vector of a text holds {value}, {cause}; fetch or save the model anew")
 
 
 def check_pairs(folder: Path) -> None:

@@ -216,8 +216,8 @@ class StaticQueries(nn.Module):
             return cls(torch.ones(vocabulary))
         queries = cls.load(static.queries)
         if len(queries.weight) != vocabulary:
-            found = f"{len(queries.weight)} weights of queries' tokens"
-            raise UserError(f"{static.queries}: has {found}, but the passages' encoder a vocabulary of {vocabulary}")
+            size = f"{len(queries.weight)} weights of queries' tokens"
+            raise UserError(f"{static.queries}: has {size}, but the passages' encoder a vocabulary of {vocabulary}")
         return queries
 
     def forward(self, texts: Ragged) -> Tensor:

@@ -54,7 +54,7 @@ scores = cosine * head["linear.weight"][0] + head["linear.bias"]
 
 
 @dataclass(frozen=True)
-class Lengths:
+class InputLengths:
     """The longest inputs of a training, in tokens: query, passage, and special tokens around one text and a pair.
 
     `longest_pair` is the limit of a pair where it has one of its own; `titled` says that passages are two segments.
@@ -82,7 +82,7 @@ def front_matter(part: str, base: str | None, licence: str | None) -> str:
     return f"---\n{yaml.safe_dump(fields, sort_keys=False)}---\n"
 
 
-def dual_usage(shape: DualShape, lengths: Lengths) -> str:
+def dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
     query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
@@ -117,7 +117,7 @@ scores = queries @ passages.T / {shape.temperature}
     return "\n\n".join([ours, theirs, plain])
 
 
-def library_usage(shape: DualShape, lengths: Lengths, kind: str) -> str:
+def library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:
     """How sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above."""
     passage, query = (tokens + lengths.single for tokens in (lengths.passage, lengths.query))
     return f"""\
@@ -131,7 +131,7 @@ scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
 
 
-def tandem_usage(shape: DualShape, lengths: Lengths | None = None) -> str:
+def tandem_usage(shape: DualShape, lengths: InputLengths | None = None) -> str:
     """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`.
 
     `lengths`, which every class's `usage` gets, are not needed.
@@ -142,7 +142,7 @@ def tandem_usage(shape: DualShape, lengths: Lengths | None = None) -> str:
     return OURS.format(texts=texts, scores="model.scores(*vectors)", **names)
 
 
-def cross_usage(pooling: str, lengths: Lengths, logit: str | None) -> str:
+def cross_usage(pooling: str, lengths: InputLengths, logit: str | None) -> str:
     """How to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,).
 
     Args:

@@ -3,7 +3,6 @@
 Queries are judged and drawn for in parts, which shards share and from which a killed stage goes on.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import islice
@@ -18,22 +17,20 @@ from tandem.cluster.progress import Progress, warn
 from tandem.cluster.work import Parts
 from tandem.data.collection import Collection
 from tandem.data.columns import column_writer
-from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.runs import scored_depth
+from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError
-from tandem.models.tokens import Tokens
-from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, keep_below, make_pool, undenoised
+from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, keep_below, undenoised
 from tandem.negatives.report import Report, judge_warnings
-from tandem.negatives.sources import Entry, Labels, source_name
+from tandem.negatives.sources import Entry, Pools
 from tandem.stages.base import Json
-from tandem.stages.negatives import CandidatesParams, negatives
+from tandem.stages.negatives import CandidatesParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 if TYPE_CHECKING:
     from tandem.negatives.judging import Judge
 
-GROUP = 1024  # queries whose lists are a row group, or which are judged together for a calibration
+GROUP = 1024  # queries whose lists are a row group
 LISTS = "lists.parquet"  # of a part
 
 # candidates.parquet: a line per passage of a list; `with_ids` has the ids behind the rows.
@@ -54,46 +51,6 @@ def table(lists: list[TrainingList]) -> pa.Table:
         [entry.kind for entry in lists for _ in entry.sources],
     ]
     return pa.table([pa.array(*column) for column in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
-
-
-class Pools:
-    """The pools of a split's queries, and the source that they are made from."""
-
-    def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
-        self.job, self.docs, self.queries = job, docs, queries
-        self.labels = Labels(job, self.docs)
-        self.known = set(self.labels.queries)
-        self.selected = subset(self.labels.queries, job.params.queries, job.params.seed)
-        self.passages = Tokens.open(job.inputs["tokens"]).passages
-        below = job.params.below_positive and "run" in job.inputs
-        self.scored = scored_depth(job.inputs["run"]) if below else None
-
-    def source(self) -> Iterator[Entry]:
-        """The query, ids, rows and scores that the source of negatives gives."""
-        yield from negatives[source_name(self.job)](self.job, self.labels, self.docs, self.queries)
-
-    def pooled(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
-        """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
-        params, labels, window = self.job.params, self.labels, (self.job.params.first_rank, self.job.params.depth)
-        backfill = params.denoise.backfill if params.denoise else None
-        beyond = (backfill.first_rank, backfill.depth) if backfill else None
-        for query, ids, rows, scores in entries:
-            if query in self.known and query not in self.selected:
-                continue
-            positives = labels.positives(query, ids)
-            if not len(positives) and labels.labels != "judge":
-                report.without_positive += 1
-                continue
-            barred, row = labels.barred(query), int(self.queries.rows([query])[0])
-            run, texts, similar = (rows, scores), self.passages, params.near_duplicates
-            pool = make_pool(row, positives, run, window, beyond, texts, barred, similar, self.scored)
-            pool.labelled, pool.source = labels.name, source_name(self.job)
-            yield pool
-
-
-def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
-    """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
-    return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
 
 
 def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:

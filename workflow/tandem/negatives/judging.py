@@ -10,14 +10,16 @@ from scipy.optimize import minimize
 from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.ragged import Ids
-from tandem.negatives.candidates import GROUP, Pools
 from tandem.negatives.lists import Pool
 from tandem.negatives.report import Report
+from tandem.negatives.sources import Pools
+from tandem.retrieval.exact import Array
 from tandem.retrieval.pair_scores import PairScores, mean_logit, mean_probability, open_judges, probability
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
+
+GROUP = 1024  # queries whose passages are judged together for a calibration
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Calibration:
 
 
 class Judge:
-    """The judges of a job: gives pools their mean probability, of one σ(slope · x + intercept) where it is calibrated.
+    """The judges of a job give pools probabilities: σ(slope · x + intercept) of their mean logit x where calibrated.
 
     Without calibration a probability is the mean of the judges' σ(x). Raises a `UserError` where dev has no pairs.
     """
@@ -73,7 +75,7 @@ def calibrated(source: Iterator[Pool], judges: list[PairScores], label: str) -> 
     return Calibration(*fitted(right, wrong), len(right), len(wrong))
 
 
-def fitted(positives: Ids, others: Ids) -> tuple[float, float]:
+def fitted(positives: Array, others: Array) -> tuple[float, float]:
     """Slope a and intercept b of the logistic regression σ(a x + b) of two kinds of scores that weigh the same.
 
     Platt 1999, with his targets (n + 1) / (n + 2) and 1 / (n + 2), so that kinds that a threshold tells apart have a
@@ -85,7 +87,7 @@ def fitted(positives: Ids, others: Ids) -> tuple[float, float]:
     weights, middle, scale = 0.5 / counts, scores.mean(), scores.std() or 1.0
     unit = (scores - middle) / scale
 
-    def loss(line: Ids) -> tuple[float, Ids]:
+    def loss(line: Array) -> tuple[float, Array]:
         z = line[0] * unit + line[1]
         error = weights * (probability(z) - target)
         return float((weights * (np.logaddexp(0, z) - target * z)).sum()), np.array([(error * unit).sum(), error.sum()])
@@ -94,13 +96,13 @@ def fitted(positives: Ids, others: Ids) -> tuple[float, float]:
     return float(slope / scale), float(intercept - slope * middle / scale)
 
 
-def pairs(group: list[Pool]) -> tuple[Ids, Ids]:
+def pairs(group: list[Pool]) -> tuple[Array, Array]:
     """Query row and passage row of the pairs that are judged: each pool's window, then its positives."""
     queries = np.repeat([pool.query for pool in group], [len(pool.rows) + len(pool.positives) for pool in group])
     return queries, np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
 
 
-def give(group: list[Pool], values: Ids) -> None:
+def give(group: list[Pool], values: Array) -> None:
     """Give each pool its values, in the order of `pairs`."""
     ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
     for pool, own in zip(group, np.split(values, ends[:-1]), strict=True):

@@ -9,7 +9,8 @@ import numpy as np
 
 from tandem.config.models import Below, Denoising
 from tandem.data.text import similarity, token_trigrams
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ragged
+from tandem.retrieval.exact import Array
 
 NONE = np.empty(0, np.int64)
 
@@ -33,16 +34,16 @@ class Pool:
     """
 
     query: int
-    positives: Ids
-    rows: Ids
-    ranks: Ids
-    scores: Ids
-    positive_scores: Ids
-    beyond: tuple[Ids, Ids, Ids]
+    positives: Array
+    rows: Array
+    ranks: Array
+    scores: Array
+    positive_scores: Array
+    beyond: tuple[Array, Array, Array]
     dropped: dict[str, int]
-    judged: Ids = field(init=False)
-    judged_positives: Ids = field(init=False)
-    far: Ids = field(init=False)
+    judged: Array = field(init=False)
+    judged_positives: Array = field(init=False)
+    far: Array = field(init=False)
     barred_as: str = "too near a positive"
     labelled: str = "qrels"
     source: str = "run"
@@ -52,19 +53,19 @@ class Pool:
         self.far = np.ones(len(self.rows), bool)
 
 
-def unknown(count: int) -> Ids:
+def unknown(count: int) -> Array:
     """`count` times NaN: scores or probabilities that nobody computed."""
     return np.full(count, np.nan, np.float32)
 
 
 def make_pool(
     query: int,
-    positives: Ids,
-    run: tuple[Ids, Ids],
+    positives: Array,
+    run: tuple[Array, Array],
     window: tuple[int, int],
     backfill: tuple[int, int] | None,
     texts: Ragged,
-    barred: Ids | None = None,
+    barred: Array | None = None,
     near_duplicates: float | None = None,
     scored: int | None = None,
 ) -> Pool:
@@ -129,7 +130,7 @@ def keep_below(pool: Pool, below: Below, judged: bool) -> None:
         pool.beyond = rows[far], ranks[far], scores[far]
 
 
-def _duplicates(rows: Ids, positives: Ids, texts: Ragged, near: float | None) -> Ids:
+def _duplicates(rows: Array, positives: Array, texts: Ragged, near: float | None) -> Array:
     """Whether each row has the tokens of a positive, or shares enough of their trigrams; see `make_pool`."""
     own = [texts[row] for row in positives.tolist()]
     if near is None:
@@ -160,15 +161,15 @@ class TrainingList:
 
     kind: str
     query: int
-    rows: Ids
-    labels: Ids
-    ranks: Ids
-    scores: Ids
-    judged: Ids
+    rows: Array
+    labels: Array
+    ranks: Array
+    scores: Array
+    judged: Array
     sources: list[str]
 
 
-def choose(count: int, size: int | None, rng: np.random.Generator, first: bool = False) -> Ids:
+def choose(count: int, size: int | None, rng: np.random.Generator, first: bool = False) -> Array:
     """Indices of `size` of `count` things in their order, drawn without replacement, or the first; all for None."""
     if size is None or size >= count:
         return np.arange(count)
@@ -225,7 +226,7 @@ def judge_labelled(
     return _assemble("denoised", pool, certain[choose(len(certain), negatives, rng, first)], best)
 
 
-def _assemble(kind: str, pool: Pool, chosen: Ids, accepted: Ids = NONE, backfill: Ids = NONE) -> TrainingList:
+def _assemble(kind: str, pool: Pool, chosen: Array, accepted: Array = NONE, backfill: Array = NONE) -> TrainingList:
     """Positives of the qrels, those of the judge, the chosen negatives, and those of the backfill window."""
     taken, known = np.concatenate([accepted, chosen]), len(pool.positives)
     window = zip((pool.rows, pool.ranks, pool.scores), pool.beyond, strict=True)

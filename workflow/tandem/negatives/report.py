@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tandem.config.models import Denoising
-from tandem.models.ragged import Ids
 from tandem.negatives.lists import Pool, TrainingList
+from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import stage_name
@@ -32,14 +32,14 @@ class Report:
         self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
-        self.scores: dict[str, list[Ids]] = {"positives": [], "negatives": []}
+        self.scores: dict[str, list[Array]] = {"positives": [], "negatives": []}
 
     def counts(self) -> Json:
         """All but the scores."""
         numbers = {name: getattr(self, name) for name in ADDED}
         return {**numbers, "lists": dict(self.lists), "dropped": dict(self.dropped)}
 
-    def add(self, counts: Json, scores: Mapping[str, Ids]) -> None:
+    def add(self, counts: Json, scores: Mapping[str, Array]) -> None:
         """Add `counts` and the scores of another report."""
         for name in ADDED:
             setattr(self, name, getattr(self, name) + counts[name])
@@ -48,7 +48,7 @@ class Report:
         for name, own in self.scores.items():
             own.append(scores[name])
 
-    def all_scores(self) -> dict[str, Ids]:
+    def all_scores(self) -> dict[str, Array]:
         """The scores of all pools, by kind."""
         return {name: np.concatenate([np.empty(0, np.float32), *own]) for name, own in self.scores.items()}
 
@@ -101,7 +101,7 @@ class Report:
         }
 
 
-def _percentiles(values: Ids) -> dict[str, float] | None:
+def _percentiles(values: Array) -> dict[str, float] | None:
     if not len(values):
         return None
     return {f"p{p}": round(float(v), 6) for p, v in zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)}

@@ -1,16 +1,20 @@
-"""Positives and negatives of training lists: labels by qrels, answers or a judge; sources that negatives come from."""
+"""What training lists are drawn from: labels by qrels, answers or a judge; sources of negatives; each query's pool."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_rows
+from tandem.data.runs import iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.evaluation.matching import read_matches
-from tandem.models.ragged import Ids
+from tandem.models.tokens import Tokens
+from tandem.negatives.lists import Pool, make_pool
+from tandem.negatives.report import Report
+from tandem.retrieval.exact import Array
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
 
@@ -35,21 +39,21 @@ class Labels:
         self.queries = list(self.qrels) if self.labels == "qrels" else list(collection.queries(params.split))
         self.answers = passages_with_answers(job)
 
-    def positives(self, query: str, ids: list[str]) -> Ids:
+    def positives(self, query: str, ids: list[str]) -> Array:
         """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
         relevant = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance >= self.least_grade]
         if self.labels == "answers":
             relevant = [doc for doc in ids[self.window] if doc in self.answers.get(query, ())][:1]
         return self._rows(relevant)
 
-    def barred(self, query: str) -> Ids:
+    def barred(self, query: str) -> Array:
         """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""
         judged, left_out = self.qrels.get(query, {}), (LITERAL_MATCH, EXCLUDED)
         neither = [doc for doc, grade in judged.items() if grade in left_out or 0 < grade < self.least_grade]
         neither += [query] if self.ignore_identical_ids else []
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
 
-    def _rows(self, ids: list[str]) -> Ids:
+    def _rows(self, ids: list[str]) -> Array:
         rows = self.docs.rows(ids, missing_ok=True)
         return rows[rows >= 0]
 
@@ -67,7 +71,7 @@ def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     return documents
 
 
-Entry = tuple[str, list[str], Ids, Ids]  # query, ids, rows and scores of its documents, best first
+Entry = tuple[str, list[str], Array, Array]  # query, ids, rows and scores of its documents, best first
 Ranked = Iterator[Entry]
 
 
@@ -93,7 +97,47 @@ def from_corpus(job: Job[CandidatesParams], labels: Labels, docs: IdRows, querie
         yield query, [], drawn, np.full(len(drawn), np.nan, np.float32)
 
 
-def at_random(passages: int, count: int, seed: int, query: int) -> Ids:
+def at_random(passages: int, count: int, seed: int, query: int) -> Array:
     """`count` distinct rows of a corpus; they follow from (seed, query) alone."""
     rng = np.random.default_rng([seed, RANDOM, query])
     return rng.choice(passages, min(count, passages), replace=False)
+
+
+class Pools:
+    """The pools of a split's queries, and the source that they are made from."""
+
+    def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
+        self.job, self.docs, self.queries = job, docs, queries
+        self.labels = Labels(job, self.docs)
+        self.known = set(self.labels.queries)
+        self.selected = subset(self.labels.queries, job.params.queries, job.params.seed)
+        self.passages = Tokens.open(job.inputs["tokens"]).passages
+        below = job.params.below_positive and "run" in job.inputs
+        self.scored = scored_depth(job.inputs["run"]) if below else None
+
+    def source(self) -> Iterator[Entry]:
+        """The query, ids, rows and scores that the source of negatives gives."""
+        yield from negatives[source_name(self.job)](self.job, self.labels, self.docs, self.queries)
+
+    def pooled(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
+        """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
+        params, labels, window = self.job.params, self.labels, (self.job.params.first_rank, self.job.params.depth)
+        backfill = params.denoise.backfill if params.denoise else None
+        beyond = (backfill.first_rank, backfill.depth) if backfill else None
+        for query, ids, rows, scores in entries:
+            if query in self.known and query not in self.selected:
+                continue
+            positives = labels.positives(query, ids)
+            if not len(positives) and labels.labels != "judge":
+                report.without_positive += 1
+                continue
+            barred, row = labels.barred(query), int(self.queries.rows([query])[0])
+            run, texts, similar = (rows, scores), self.passages, params.near_duplicates
+            pool = make_pool(row, positives, run, window, beyond, texts, barred, similar, self.scored)
+            pool.labelled, pool.source = labels.name, source_name(self.job)
+            yield pool
+
+
+def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
+    """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
+    return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])

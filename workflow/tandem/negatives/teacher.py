@@ -15,7 +15,8 @@ from tandem.cluster.work import spans
 from tandem.data.runs import iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.ragged import Ids, ranges
+from tandem.models.ragged import ranges
+from tandem.retrieval.exact import Array
 from tandem.retrieval.fusion import NORMALIZATIONS
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, open_judges, score_shard
@@ -28,7 +29,7 @@ from tandem.training.lists import Lists, read_lists
 GROUP = 1 << 20  # pairs scored together
 QUERIES = 1024  # queries of a run looked up together
 
-Part = tuple[Ids | slice, Ids]  # rows of candidates.parquet, and their scores
+Part = tuple[Array | slice, Array]  # rows of candidates.parquet, and their scores
 
 
 def run(job: Job[TeacherParams]) -> None:
@@ -81,7 +82,7 @@ def run_shard(job: Job[TeacherParams]) -> dict[str, object]:
     return score_shard(job, requests)
 
 
-def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Ids:
+def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Array:
     """Σ w s / Σ w of the teachers' scores s, each normalised within its list; NaN where a teacher has none.
 
     Shape (rows,), float32.
@@ -99,7 +100,7 @@ def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -
     return total.astype(np.float32)
 
 
-def normalized(scores: Ids, offsets: Ids, how: str) -> Ids:
+def normalized(scores: Array, offsets: Array, how: str) -> Array:
     """Scores normalised over the scored passages of each list, float64; what has none keeps none."""
     if how == "none":
         return scores
@@ -128,14 +129,14 @@ def scores_of_run(job: Job[TeacherParams], run: Artifact, lists: Lists, progress
         progress.add(len(rows))
 
 
-def lookup(targets: Ids, keys: Ids, scores: Ids) -> Ids:
+def lookup(targets: Array, keys: Array, scores: Array) -> Array:
     """The score of each target key, NaN for none; the keys may stand in any order."""
     order = np.argsort(keys)
     at = order[np.searchsorted(keys, targets, sorter=order).clip(max=len(keys) - 1)]
     return np.where(keys[at] == targets, scores[at], np.float32("nan"))
 
 
-def count(scores: Ids, lists: Lists) -> dict[str, int | float]:
+def count(scores: Array, lists: Lists) -> dict[str, int | float]:
     """How many pairs have a score, how many do not, of which positives; and the scores' range."""
     known = np.isfinite(scores)
     positives = ranges(lists.offsets[:-1], lists.positives)

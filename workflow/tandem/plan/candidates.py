@@ -8,8 +8,9 @@ from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, OWN, SYSTEMS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens, tokens_to_read
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.runs import match, run
+from tandem.stages.base import Json
 from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
@@ -36,7 +37,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
 
 
 def _check_distil(at: str, train: Train, distil: Distil) -> None:
-    """Someone must teach, and score the lists where these are drawn by scores."""
+    """Refuse distillation without a teacher, and keys that need a teacher of the lists without one."""
     if not distil.from_ and distil.in_batch is None:
         raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
     own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
@@ -48,7 +49,7 @@ def _check_distil(at: str, train: Train, distil: Distil) -> None:
 
 
 def _check_judging(at: str, lists: Candidates) -> None:
-    """What labels need, a run to find answers in or a judge of positives; what positive-aware mining needs, scores."""
+    """Refuse labels without the run or the judge that they need, and positive-aware mining without scores."""
     denoise, below = lists.denoise, lists.below_positive
     by_judge, without_scores = lists.labels == "judge", is_source(lists.from_) or lists.from_ == "given"
     if by_judge and (denoise is None or denoise.positive_above is None or denoise.hybrid):
@@ -194,7 +195,7 @@ def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str)
     return ctx.stage("teacher", data, "-".join(names), (ctx.scoring if crosses else {}) | params, upstream)
 
 
-def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> JSON:
+def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> Json:
     """How the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
     names, shares = list(distil.from_), distil.weights
     if shares is not None and len(shares) != len(names):
@@ -203,7 +204,7 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
         other = next(name for name in names if name not in crosses)
         why = f"the scores of {other} may have another scale than the others'"
         raise UserError(f"{at}.normalize is missing: {why}; say z_score or min_max, or none if they are alike")
-    params: JSON = {"normalize": distil.normalize or "none"}
+    params: Json = {"normalize": distil.normalize or "none"}
     if shares is not None or crosses != names:
         weights = list(zip(names, shares or [1.0] * len(names), strict=True))
         members = [(weight, len(ctx.members([name]))) for name, weight in weights if name in crosses]
@@ -213,7 +214,7 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:
-    """Whether a name means what scores pairs, such as a cross-encoder or several, rather than a run."""
+    """Whether a name is of something that scores pairs, a cross-encoder or an ensemble, and not of a run."""
     if pair_scoring_dual(ctx, name) is not None:
         return True
     entry = ctx.settings.models.get(ctx.model_name(name))

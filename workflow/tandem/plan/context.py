@@ -16,9 +16,10 @@ from tandem.config.datasets import Dataset
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings, Training
 from tandem.errors import NAME, UserError, nearest
-from tandem.plan.graph import JSON, Stage, Stages
+from tandem.plan.graph import Stage, Stages
 from tandem.registry import Registry, plugins_behind
 from tandem.stages import KINDS, Params
+from tandem.stages.base import Json
 
 # Blocks of the configuration: names that are runs, names that score the passages of a run after its "+", all systems.
 RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations")
@@ -36,7 +37,7 @@ Name = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25
 search: Registry[Callable[..., Stage]] = Registry("search", "search", "plan")
 
 
-def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> JSON:
+def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> Json:
     """A model's fields, or only some of them, as a stage's parameters."""
     return model.model_dump(mode="json", include=set(keys) or None, exclude=set(without) or None)
 
@@ -121,7 +122,7 @@ class Context:
             stage = Stage(kind, dataset, name, model.model_validate(own) if model else own, inputs, how)
         return self.stages.put(stage)
 
-    def execution(self, *keys: str) -> JSON:
+    def execution(self, *keys: str) -> Json:
         """Options of `execution` for a stage."""
         return {key: getattr(self.settings.execution, key) for key in keys}
 
@@ -130,7 +131,7 @@ class Context:
         return self.settings.seed if own is None else own
 
     @cached_property
-    def scoring(self) -> JSON:
+    def scoring(self) -> Json:
         """How cross-encoders score pairs: as in re-ranking, so that every stage shares the scores."""
         return json_of(self.settings.rerank, "precision", "batch_tokens")
 

@@ -21,7 +21,8 @@ from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, qrels_files
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, names_dataset
 from tandem.plan.context import Context, json_of, strings
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
+from tandem.stages.base import Json
 from tandem.stages.evaluation import OF_THE_TOP
 from tandem.store.files import fingerprint
 
@@ -38,7 +39,7 @@ DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split f
 SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is missing
 
 
-def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> JSON:
+def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
     """What an entry says about a dataset, for one that is made of it."""
     keys = (key for key in NOTES if key not in (*without, "factor"))
     return {key: value for key in keys if (value := getattr(entry, key, None)) is not None}
@@ -87,7 +88,7 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
         raise UserError(f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}")
     counts = None if any(params.get(key) for key in DRAWN_SPLITS) else entry.counts
     notes = {"checksum": entry.checksum, "counts": counts, "licence": entry.licence}
-    execution: JSON = {key: value for key, value in notes.items() if value}
+    execution: Json = {key: value for key, value in notes.items() if value}
     if entry.path is not None:
         if not Path(entry.path).exists():
             raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder")
@@ -214,7 +215,7 @@ def run_depth(ctx: Context, split: str, name: str) -> int:
     return passages * (entry.factor if isinstance(entry, Windows) else 1)  # several windows of a document may be found
 
 
-def searched(ctx: Context, split: str, name: str) -> JSON:
+def searched(ctx: Context, split: str, name: str) -> Json:
     """What all searches have: the split, and how deep runs on it go."""
     return {"split": split, "depth": run_depth(ctx, split, name)}
 
@@ -292,7 +293,7 @@ class StandIns:
         ours = searched_for(named, self.stand_in, configured, self.layout.datasets, otherwise or self.dataset)
         return self.dataset if ours == named == configured else ours
 
-    def changed(self, changes: Mapping[str, Any]) -> JSON:
+    def changed(self, changes: Mapping[str, Any]) -> Json:
         """A row's changes of the configuration, the datasets among them replaced by those that stand in."""
         return {
             path: self.searched(value, self.train_on or "") if value and names_dataset(path) else value

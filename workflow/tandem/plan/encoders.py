@@ -14,9 +14,10 @@ from tandem.models.heads import check_reranker
 from tandem.models.hub import files_digest, weights_digest
 from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.sizes import check_lengths
 from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, folder_of, pretrained, published_entry, towers
+from tandem.stages.base import Json
 from tandem.store.files import sha256_once
 
 
@@ -43,7 +44,7 @@ def _published(ctx: Context, name: str) -> Stage:
     own = ctx.settings.rerankers.get(name)
     entry = at_commit(own) if own else published_entry(ctx.settings.encoders, name)
     params = json_of(entry, *EncoderFiles.model_fields)
-    execution: JSON = {"licence": entry.licence} if entry.licence else {}
+    execution: Json = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
         folder = Path(entry.path or "")
         execution["path"], params["sha256"] = entry.path, weights_digest(folder, sha256_once)
@@ -107,7 +108,7 @@ def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
     """Token ids of a dataset under an encoder's tokenizer; those of part `dual` begin with the encoder's prompts."""
     if ("tokens", name, data, part) not in ctx.memo:
         source, lengths = tokenizer(ctx, name), ctx.settings.lengths
-        params: JSON = {"query_length": lengths.query, "passage_length": lengths.passage, "prompts": {}}
+        params: Json = {"query_length": lengths.query, "passage_length": lengths.passage, "prompts": {}}
         if part == "dual":
             params |= {"prompts": towers(ctx, name).get("prompts", {}), "titled": lengths.titles == "segment"}
         elif lengths.pair is not None:  # a passage has what its query leaves

@@ -8,7 +8,7 @@ from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan.context import CROSS_PARTS, Context, json_of
 from tandem.plan.datasets import cutoff, measures, reported_split, run_depth
-from tandem.plan.graph import JSON
+from tandem.stages.base import Json
 
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
@@ -25,7 +25,7 @@ def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
     return depth or run_depth(ctx, split, data)
 
 
-def tuning(ctx: Context, name: str, data: str) -> JSON:
+def tuning(ctx: Context, name: str, data: str) -> Json:
     """How an entry is tuned; a `UserError` where that is impossible on this dataset."""
     entry, labelled, at = ctx.settings.fusions[name], ctx.dataset_entry(data), f"fusions.{name}"
     method, measure, split = entry.method_keys, entry.tune.measure, entry.tune.split
@@ -34,7 +34,7 @@ def tuning(ctx: Context, name: str, data: str) -> JSON:
         raise Unavailable(f"{problem}; set it")
     depth, own = fusion_depth(ctx, name, split, data), f" and {at}.depth" if entry.depth else ""
     _require_deep(f"{at}.tune.measure", measure, depth, split, own)
-    params: JSON = {"method": entry.method, "depth": depth, "split": split, "measure": measure}
+    params: Json = {"method": entry.method, "depth": depth, "split": split, "measure": measure}
     params |= json_of(entry.tune, method.candidates) | other_keys(entry)
     return params | {"ignore_identical_ids": labelled.ignore_identical_ids}
 
@@ -45,7 +45,7 @@ def _require_deep(where: str, measure: str, depth: int, split: str, more: str = 
         raise UserError(f"{problem}; raise depth.{split}{more}")
 
 
-def other_keys(entry: Fusion) -> JSON:
+def other_keys(entry: Fusion) -> Json:
     """The keys beside the tuned one that the method looks at."""
     return {key: getattr(entry, key) for key in entry.method_keys.others}
 
@@ -95,7 +95,7 @@ def unused_keys(settings: Settings) -> list[str]:
     return lines
 
 
-def choice(ctx: Context, name: str, data: str) -> JSON:
+def choice(ctx: Context, name: str, data: str) -> Json:
     """How a pipeline is chosen; a `UserError` where that is impossible on this dataset."""
     entry, labelled, at = ctx.settings.pipelines[name], ctx.dataset_entry(data), f"pipelines.{name}"
     if labelled.relevance == "answers":
@@ -128,16 +128,16 @@ def documents_of(ctx: Context, name: str) -> str:
     return known[windows].of
 
 
-def reranking(ctx: Context, split: str, data: str, where: str = "rerank.depth", depth: int | None = None) -> JSON:
+def reranking(ctx: Context, split: str, data: str, where: str = "rerank.depth", depth: int | None = None) -> Json:
     """How cross-encoders re-rank a run, down to `rerank.depth` or to the depth that the key `where` names.
 
     Raises:
         UserError: runs on the split are not that deep.
     """
-    wanted, deepest = depth or ctx.settings.rerank.depth, run_depth(ctx, split, data)
-    if wanted > deepest:
-        raise UserError(f"{where} is {wanted}, but runs on {split} are {deepest} deep; raise depth.{split}")
-    return json_of(ctx.settings.rerank) | {"depth": wanted}
+    chosen, deepest = depth or ctx.settings.rerank.depth, run_depth(ctx, split, data)
+    if chosen > deepest:
+        raise UserError(f"{where} is {chosen}, but runs on {split} are {deepest} deep; raise depth.{split}")
+    return json_of(ctx.settings.rerank) | {"depth": chosen}
 
 
 def check_aggregation(ctx: Context, name: str) -> None:

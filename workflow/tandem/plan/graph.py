@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 
 from tandem.config.settings import ExecutionSettings
 from tandem.stages import KINDS, Params
-from tandem.stages.base import flatten, format_value
+from tandem.stages.base import Json, flatten, format_value
 from tandem.store.artifact import MANIFEST
 
 P = TypeVar("P", bound=Params)
 DIGITS = 10
-JSON = dict[str, Any]  # parameters and options as the command line and the manifest have them
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +40,10 @@ class Stage:
     name: str
     params: Any
     upstream: dict[str, "Stage"] = field(default_factory=dict)
-    execution: JSON = field(default_factory=dict)
+    execution: Json = field(default_factory=dict)
 
     @cached_property
-    def values(self) -> JSON:
+    def values(self) -> Json:
         """Its params as the command line and the manifest have them, defaults included."""
         return self.params.model_dump(mode="json") if isinstance(self.params, Params) else dict(self.params)
 
@@ -92,7 +91,7 @@ class Stage:
         return _flags([(f"--run.{name}", format_value(value)) for name, value in self.execution.items()])
 
 
-def digest(kind: str, version: int, params: JSON, upstream: dict[str, str]) -> str:
+def digest(kind: str, version: int, params: Json, upstream: dict[str, str]) -> str:
     """The first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
     identity = json.dumps([kind, version, flatten(params), upstream], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:DIGITS]
@@ -136,7 +135,7 @@ def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
     return list(ordered.values())
 
 
-class Hosted:
+class Placement:
     """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
 
     def __init__(self, stages: Stages, execution: ExecutionSettings) -> None:
@@ -164,7 +163,7 @@ class Hosted:
         if "index_gpu" in stage.execution:  # it makes an index, or searches through one
             return 0 if stage.execution["index_gpu"] == "none" else self.execution.devices
         elsewhere = stage.execution.get("engine") == "faiss" or "endpoint" in stage.execution
-        if elsewhere or not declared.computes(stage.upstream):
+        if elsewhere or not declared.uses_gpu(stage.upstream):
             return 0
         return self.execution.devices if declared.ranks else 1
 

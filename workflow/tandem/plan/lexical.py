@@ -8,8 +8,9 @@ from tandem.config.retrieval import Sparse
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, json_of
 from tandem.plan.datasets import cutoff, dataset, require_split, run_depth, searched
-from tandem.plan.graph import JSON, Stage
-from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
+from tandem.plan.graph import Stage
+from tandem.stages.base import Json
+from tandem.stages.data import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
 ENGLISH = ("default", "porter")  # analyzers of bm25s that stem
 
@@ -31,7 +32,7 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
     """The stage that searches; `at` is the variant's path in the configuration."""
     bm25, engine = ctx.settings.bm25, _engine(ctx, variant)
     upstream = {"dataset": dataset(ctx, data), engine: _index(ctx, at, variant, data)}
-    method: JSON = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}  # beyond plain BM25
+    method: Json = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}  # beyond plain BM25
     method |= {"fields": variant.fields.weights()} if variant.fields else {}
     method |= {"field_b": variant.field_b.own()} if variant.field_b else {}
     if (delta := FORMULAS[variant.formula]) is not None:
@@ -49,7 +50,7 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     """The index that a variant searches; variants share what they agree on."""
     engine, analyzer = _engine(ctx, variant), _analyzer(ctx, variant, data)
     language = ctx.dataset_entry(data).language
-    params: JSON = {"analyzer": analyzer, "language": language}
+    params: Json = {"analyzer": analyzer, "language": language}
     place = f"datasets.{data}.language is {printable(language)}"
     if engine == "lucene" and analyzer not in SPLIT_BEFORE and language not in LANGUAGES:
         allowed = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
@@ -65,7 +66,7 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
 
 
-def _tune(ctx: Context, name: str, at: str, method: JSON, upstream: dict[str, Stage], data: str) -> Stage:
+def _tune(ctx: Context, name: str, at: str, method: Json, upstream: dict[str, Stage], data: str) -> Stage:
     """The stage that chooses k1 and b, searching as the variant does."""
     tune, entry = ctx.settings.bm25.tune, ctx.dataset_entry(data)
     if entry.relevance == "answers":

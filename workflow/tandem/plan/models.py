@@ -17,11 +17,12 @@ from tandem.plan.candidates import check_lists, is_source, teachers, training_li
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
 from tandem.plan.datasets import cutoff, dataset, make_dataset, may_have_split, notes_of, require_split, run_depth
 from tandem.plan.encoders import encoder, tokens_to_read
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.runs import run, score
 from tandem.plan.searches import both_sides, encoded
 from tandem.plan.sizes import check_model
 from tandem.plan.towers import UNDESCRIBED, described_representation, towers
+from tandem.stages.base import Json
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 # What an entry says about a whole dataset and is not true of a part.
@@ -46,7 +47,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
         # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
         fit = DUAL_PARTS if part == "dual" else ("cross", "joint", "dual")
         upstream["start"] = _start(ctx, f"{at}.init", entry.init, fit)
-    params: JSON = {
+    params: Json = {
         "objective": entry.objective,
         "train": json_of(train, without=train.undecisive) | {"seed": ctx.seed(train.seed)},
         "lora": json_of(entry.lora) if entry.lora else None,
@@ -87,7 +88,7 @@ def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> 
         raise UserError(f"{where}: {name} is neither a model nor an encoder{hint}") from None
 
 
-def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
+def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:
     """Pooling, and a dual encoder's scale and sharing: the model's own keys, else those of what it starts from."""
     start = start_of(entry, part)
     base = ctx.settings.models.get(ctx.model_name(start))
@@ -104,7 +105,7 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
                 raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
         return inherited
     root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
-    values: JSON = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
+    values: Json = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
     if part == "dual":
         chosen = getattr(entry, "representation", None)
         root = root | chosen.usual if chosen else root
@@ -118,7 +119,7 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
     return values | (more if part == "dual" else {})
 
 
-def check_used(at: str, entry: ModelEntry, towers: JSON) -> None:
+def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
     """Refuse keys of an entry that mean nothing for its representation."""
     chosen = described_representation(towers)
     for path in chosen.unused:
@@ -149,7 +150,7 @@ def check_losses(at: str, entry: ModelEntry) -> None:
                 )
 
 
-def _train_in_stages(ctx: Context, name: str, data: str, params: JSON, upstream: dict[str, Stage | None]) -> Stage:
+def _train_in_stages(ctx: Context, name: str, data: str, params: Json, upstream: dict[str, Stage | None]) -> Stage:
     """The stage that takes over a model's last or best checkpoint, and the chain that it comes from.
 
     `params` and `upstream` are those of the training in one piece.

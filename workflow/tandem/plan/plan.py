@@ -11,7 +11,7 @@ from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan import audits, fusions, lexical, runs
 from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
-from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
+from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.plan.searches import index_params
 from tandem.plan.sweeps import Sweeps
@@ -38,12 +38,12 @@ class Plan:
         self.planners, self.root, self.views = Planners(raw, root), root, views
         self.stages, self.planner = self.planners.stages, self.planners.base
         self.settings = self.planner.settings
-        self.hosted = Hosted(self.stages, self.settings.execution)
+        self.placement = Placement(self.stages, self.settings.execution)
         check_all(self.settings)
         for system in self.settings.systems:
             self.planner.run(system, self.split, "systems")
         self.tables = Tables(self.planners, root / "config/papers", root, views)
-        self.swept = Sweeps(self.planners, root / "config/sweeps", views)
+        self.sweeps = Sweeps(self.planners, root / "config/sweeps", views)
 
     @property
     def split(self) -> str:
@@ -62,11 +62,11 @@ class Plan:
     def targets(self) -> dict[str, list[Check]]:
         """Target of the command line → what must be possible for it."""
         return {
-            "all": [self.in_report, self.sweeps],
-            "report": [self.in_report, self.sweeps],
+            "all": [self.in_report, self.sweep_files],
+            "report": [self.in_report, self.sweep_files],
             "fidelity": [self.fidelity],
             **{paper: [partial(self.of_paper, paper)] for paper in self.tables.papers},
-            **{name: [partial(self.swept.files, names)] for name, names in self.swept.targets.items()},
+            **{name: [partial(self.sweeps.files, names)] for name, names in self.sweeps.targets.items()},
             **{name: [partial(self.tables.files, table)] for name, table in self.tables.targets.items()},
         }
 
@@ -91,8 +91,9 @@ class Plan:
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
         unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
-        unused += [*(fusions.unused_keys(self.settings) if checks else ()), *self.seen(upstream_first(planned))]
-        return [*self.planners.notices, *unused, *self.tables.lacking(shown)]
+        unused += fusions.unused_keys(self.settings) if checks else []
+        reported = self.keys_on_reported_queries(upstream_first(planned))
+        return [*self.planners.notices, *unused, *reported, *self.tables.lacking(shown)]
 
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""
@@ -105,11 +106,11 @@ class Plan:
             problem = "this configuration has no such stage; its key has changed, or another configuration has it"
             raise UserError(f"{target}: {problem}")
 
-    def seen(self, wanted: Sequence[Stage]) -> list[str]:
-        """A line for each key by which something wanted learns from, or is chosen by, the queries that are reported."""
+    def keys_on_reported_queries(self, planned: Sequence[Stage]) -> list[str]:
+        """A line for each key by which a planned stage learns from, or is chosen by, the queries that are reported."""
         settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
-        folders = {stage.folder for stage in wanted}
-        named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in wanted}
+        folders = {stage.folder for stage in planned}
+        named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in planned}
         for name, model in settings.models.items():
             if name in ctx.models and ctx.models[name].folder in folders and ctx.trained_on(model) == settings.dataset:
                 keys[f"models.{name}.candidates.split"] = model.candidates.split
@@ -121,7 +122,7 @@ class Plan:
         for name, pipeline in settings.pipelines.items():
             if ("pipeline", name) in named:
                 keys[f"pipelines.{name}.split"] = pipeline.split
-        if any(stage.kind == "tune_bm25" for stage in wanted):
+        if any(stage.kind == "tune_bm25" for stage in planned):
             keys["bm25.tune.split"] = settings.bm25.tune.split
         reported = {key: split for key, split in keys.items() if split == self.split}
         return [f"{key} is {split}, whose scores are reported: they are optimistic" for key, split in reported.items()]
@@ -148,9 +149,9 @@ class Plan:
             raise UserError(f"tables is [], and the report shows tables; allowed: {allowed}")
         return self.tables.files()
 
-    def sweeps(self, *names: str) -> list[str]:
+    def sweep_files(self, *names: str) -> list[str]:
         """The files of sweeps that programs read, of the requested ones if none is named."""
-        return self.swept.files(names or self.swept.requested)
+        return self.sweeps.files(names or self.sweeps.requested)
 
     def validations(self, full: bool = True) -> list[Row]:
         """The checkpoints of the requested tables' models with their validations, as `fidelity` and `report` read them.
@@ -160,7 +161,7 @@ class Plan:
         Args:
             full: with those on the full corpus.
         """
-        above, ctx = {stage.folder for stage in upstream_first(self.tables.wanted_scores())}, self.planner.ctx
+        above, ctx = {stage.folder for stage in upstream_first(self.tables.requested_scores())}, self.planner.ctx
         # Of equal models of two names the first is shown.
         by_folder: dict[str, list[Validated]] = {}
         for name, validated in ctx.validated.items():

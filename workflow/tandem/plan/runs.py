@@ -19,10 +19,11 @@ from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, RUNS, Context, Upstream, json_of, require_depth, search
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth, searched
 from tandem.plan.encoders import dual_encoder, judge_with_tokens, judges
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.towers import HUB, pinned
 from tandem.registry import options_of
 from tandem.stages import KINDS
+from tandem.stages.base import Json
 from tandem.stages.retrieval import pair_scorer
 from tandem.store.files import fingerprint
 
@@ -126,7 +127,7 @@ def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opene
 def _fused(ctx: Context, name: str, split: str, data: str, opened: Opened) -> Stage:
     entry, at = ctx.settings.fusions[name], f"fusions.{name}"
     depth = fusions.fusion_depth(ctx, name, split, data)
-    params: JSON = {"method": entry.method, "depth": depth, "split": split, **fusions.other_keys(entry)}
+    params: Json = {"method": entry.method, "depth": depth, "split": split, **fusions.other_keys(entry)}
     upstream = fused_runs(ctx, name, split, f"{at}.of", data, opened)
     if entry.is_tuned:
         tuning = fusions.tuning(ctx, name, data)  # before its runs: where it is impossible, that is the reason
@@ -170,7 +171,7 @@ def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, open
         raise UserError(f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}")
     opened = _opened(opened, "aggregations", name)
     pool = run(ctx, entry.of, split, f"{at}.of", entry.windows if entry.by is None else data, opened)
-    params: JSON = {"method": entry.method, "split": split} | ({"k": entry.k} if entry.method in fusions.K else {})
+    params: Json = {"method": entry.method, "split": split} | ({"k": entry.k} if entry.method in fusions.K else {})
     upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": pool}
     if entry.by is None:
         params["depth"] = run_depth(ctx, split, data)
@@ -187,7 +188,7 @@ def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, open
 
 
 def _rerank(
-    ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str, params: JSON
+    ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str, params: Json
 ) -> Stage:
     require_depth(pool, params["depth"], "rerank.depth")
     upstream = {"dataset": dataset(ctx, data), "run": pool}
@@ -205,7 +206,7 @@ def _rerank(
     return ctx.stage("rerank", data, f"{system}.{split}", params, upstream)
 
 
-def _scorer(ctx: Context, name: str) -> JSON:
+def _scorer(ctx: Context, name: str) -> Json:
     """A plugin's scorer and its options, with their defaults."""
     entry, at = ctx.settings.scorers[name], f"scorers.{name}"
     if entry.scorer not in pair_scorer:
@@ -215,7 +216,7 @@ def _scorer(ctx: Context, name: str) -> JSON:
     return {"scorer": entry.scorer, "options": options.model_dump(mode="json")}
 
 
-def llm_stage(entry: HostedModel, at: str) -> tuple[JSON, JSON]:
+def llm_stage(entry: HostedModel, at: str) -> tuple[Json, Json]:
     """Parameters and execution of a stage that asks a language model; `at` is the path of its entry."""
     check_llm(entry, at)
     params, execution = json_of(entry, without=("endpoint",)), {}
@@ -259,7 +260,7 @@ def score(
     entry, split = ctx.dataset_entry(data), split or reported_split(ctx, data)
     if isinstance(entry, Group):
         members = {f"member.{i}": score(ctx, system, where, name) for i, name in enumerate(entry.of)}
-        params: JSON = {"measures": measures(ctx, data), "split": split, "members": list(entry.of)}
+        params: Json = {"measures": measures(ctx, data), "split": split, "members": list(entry.of)}
         return ctx.stage("score", data, f"{system}.{split}", params, members)
     params = {"measures": by or measures(ctx, data), "split": split, "ignore_identical_ids": entry.ignore_identical_ids}
     collection, ranking = dataset(ctx, data), run(ctx, system, split, where, data)

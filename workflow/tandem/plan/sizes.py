@@ -10,15 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from tandem.config.encoders import PublishedEncoder, Reranker
-from tandem.config.encoders import Shape as EntryShape
+from tandem.config.encoders import PublishedEncoder, Reranker, Shape
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
 from tandem.models.described import HIDDEN, encoder_files, read_json
 from tandem.models.hub import description, package_folder, positions_in
 from tandem.plan.context import Context
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
+from tandem.stages.base import Json
 
 # transformers' families call the same numbers by different names.
 NAMES = {
@@ -33,7 +33,7 @@ MOST_SPECIAL = 4  # tokens around a pair, in any family here
 
 
 @dataclass(frozen=True)
-class Shape:
+class EncoderShape:
     """An encoder's sizes."""
 
     layers: int
@@ -92,7 +92,7 @@ def encoder_of(stage: Stage) -> Stage:
     return stage
 
 
-def shape_of(stage: Stage, settings: Settings) -> Shape:
+def shape_of(stage: Stage, settings: Settings) -> EncoderShape:
     """The sizes of an encoder, of which perhaps only the first `layers` are used.
 
     Args:
@@ -102,11 +102,11 @@ def shape_of(stage: Stage, settings: Settings) -> Shape:
     encoder = encoder_of(stage)
     params = encoder.values
     if all(params.get(key) is not None for key in NAMES):  # its vocabulary is learned here
-        return Shape(*(int(params[key]) for key in NAMES))
+        return EncoderShape(*(int(params[key]) for key in NAMES))
     if folder := _files(encoder):
-        shape = Shape.of(read_json(folder / CONFIG))
+        shape = EncoderShape.of(read_json(folder / CONFIG))
     elif entry := _entry_shape(params, settings):
-        shape = Shape(**entry.model_dump(exclude_none=True))
+        shape = EncoderShape(**entry.model_dump(exclude_none=True))
     else:
         raise UserError(
             f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "
@@ -128,7 +128,7 @@ def _files(encoder: Stage) -> Path | None:
     return next((files for files in map(encoder_files, folders) if (files / CONFIG).is_file()), None)
 
 
-def _entry_shape(params: Mapping[str, Any], settings: Settings) -> EntryShape | None:
+def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
     """The `shape` of the entry that an encoder's parameters are from."""
     entries = {**settings.encoders, **settings.rerankers}.values()
     published = [entry for entry in entries if isinstance(entry, PublishedEncoder | Reranker)]
@@ -136,7 +136,7 @@ def _entry_shape(params: Mapping[str, Any], settings: Settings) -> EntryShape | 
     return next((entry.shape for entry in published if entry.shape and (entry.name or entry.package) == names), None)
 
 
-def dimension(ctx: Context, vectors: JSON, encoder: Stage) -> int | None:
+def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
     """How many numbers the vectors of an encoder have, if `vectors`, its files or its entry tell it.
 
     Args:
@@ -147,7 +147,7 @@ def dimension(ctx: Context, vectors: JSON, encoder: Stage) -> int | None:
     return shape.hidden if (shape := _known_shape(ctx, encoder)) else None
 
 
-def _known_shape(ctx: Context, encoder: Stage) -> Shape | None:
+def _known_shape(ctx: Context, encoder: Stage) -> EncoderShape | None:
     try:
         return shape_of(encoder, ctx.settings)
     except (UserError, KeyError):
@@ -198,7 +198,7 @@ def _special_tokens(folder: Path | None, pair: bool) -> int:
     return int(tokenizer.num_special_tokens_to_add(pair))
 
 
-def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params: JSON) -> None:
+def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params: Json) -> None:
     """Refuse more frozen layers than an encoder has, and cuts of vectors that are no shorter than these.
 
     Args:

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.loading import read_sweeps
-from tandem.config.settings import Sweep as SweepEntry
+from tandem.config.settings import Sweep
 from tandem.errors import UserError, nearest
 from tandem.plan.datasets import searched_for
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
+from tandem.stages.base import Json
 
-Point = JSON  # dotted path → value
+Point = Json  # dotted path → value
 
 
 @dataclass(frozen=True)
-class Scored:
+class PlannedScore:
     """One system at one point with one seed, and the stage that scores it."""
 
     point: Point
@@ -31,7 +32,7 @@ class Scored:
     stage: Stage
 
 
-class Sweep:
+class PlannedSweep:
     """A sweep's points, the configuration at each of them, and the stages that they need.
 
     Args:
@@ -46,7 +47,7 @@ class Sweep:
         UserError: a path, value, dataset, system, measure or point that the configuration does not have.
     """
 
-    def __init__(self, name: str, where: str, entry: SweepEntry, planners: Planners, stand_in: bool = False) -> None:
+    def __init__(self, name: str, where: str, entry: Sweep, planners: Planners, stand_in: bool = False) -> None:
         self.name, self.where, self.entry, self.planners = name, where, entry, planners
         self.settings, self.systems = planners.base.settings, entry.systems
         self.fixed = self._fixed(stand_in)
@@ -63,7 +64,9 @@ class Sweep:
         if self.x not in self.values:
             raise UserError(f"{where}.x: is {self.x}{nearest(self.x, list(self.values))}")
         combinations = itertools.product(self.points, self.seeds, self.systems.items())
-        self.scored = [Scored(it, seed, name, self._score(it, seed, run)) for it, seed, (name, run) in combinations]
+        self.scored = [
+            PlannedScore(it, seed, name, self._score(it, seed, run)) for it, seed, (name, run) in combinations
+        ]
         self.baseline = self._point(entry.baseline or self.points[0], "baseline")
         self.printed = [
             {**printed.model_dump(mode="json"), "point": self._point(printed.point, f"printed.{at}.point")}
@@ -84,7 +87,7 @@ class Sweep:
             {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
             for scored in self.scored
         ]
-        sweep: JSON = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
+        sweep: Json = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
         sweep |= {"printed": self.printed, "title": entry.title, "measures": entry.measures, "scale": entry.scale}
         sweep |= {"note": entry.note, "dataset": dataset, "split": last.split(), "rows": rows}
         named = entry.dataset if entry.dataset != dataset else None
@@ -182,7 +185,7 @@ def format_point(point: Point) -> str:
     return ", ".join(f"{path}={json.dumps(value, ensure_ascii=False, default=str)}" for path, value in point.items())
 
 
-class Sweeps(dict[str, Sweep]):
+class Sweeps(dict[str, PlannedSweep]):
     """The sweeps of a configuration, which `rule all` makes, and those of config/sweeps/, each for itself.
 
     `missing` says why a shipped one cannot be made; a mistake in one of the configuration's own is a `UserError`.
@@ -197,11 +200,11 @@ class Sweeps(dict[str, Sweep]):
                 raise UserError(f"sweeps.{name}: a name is letters, digits, '_' and '-'")
         self.requested, self.missing = list(own), dict[str, str]()
         for name, entry in own.items():
-            self[name] = Sweep(name, f"sweeps.{name}", entry, planners)
+            self[name] = PlannedSweep(name, f"sweeps.{name}", entry, planners)
         for name, entry in read_sweeps(folder).items():
             if name not in self:
                 try:
-                    self[name] = Sweep(name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True)
+                    self[name] = PlannedSweep(name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True)
                 except UserError as error:
                     self.missing[name] = str(error)
 

@@ -12,8 +12,9 @@ from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, names_dataset, system_name
 from tandem.plan.datasets import StandIns, is_measurable, measures
-from tandem.plan.graph import JSON, Stage
+from tandem.plan.graph import Stage
 from tandem.plan.planner import Planner, Planners, run_needs
+from tandem.stages.base import Json
 
 Row = dict[str, str]
 NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
@@ -91,17 +92,17 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         Raises:
             UserError: a named table, or each that is requested, needs a split that the dataset lacks.
         """
-        wanted = tables or self.requested()
-        missing = [table for table in wanted if table not in self]
-        if missing and (tables or len(missing) == len(wanted)):
+        selected = tables or self.requested()
+        missing = [table for table in selected if table not in self]
+        if missing and (tables or len(missing) == len(selected)):
             raise UserError("\n".join(f"table {table} cannot be made: {self.missing[table]}" for table in missing))
-        return [f"{self.views}/tables/{table}.csv" for table in wanted if table in self]
+        return [f"{self.views}/tables/{table}.csv" for table in selected if table in self]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""
         return list(dict.fromkeys(stage.manifest for _, stage in self[table]))
 
-    def wanted_scores(self) -> list[Stage]:
+    def requested_scores(self) -> list[Stage]:
         """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
         return [stage for table in self.requested() for _, stage in self.get(table, ())]
 
@@ -185,9 +186,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         settings, base = self.settings, self.planners.base
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
         named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
-        changes: JSON = {}
+        changes: Json = {}
         if named in layout.configs and stand_ins.searched(named) == named != settings.dataset:
-            own_config: JSON = read_yaml(self.root / layout.configs[named])
+            own_config: Json = read_yaml(self.root / layout.configs[named])
             changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
         own = stand_ins.changed(row.with_)
         dataset = changes.get("dataset", stand_ins.searched(named))

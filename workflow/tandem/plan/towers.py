@@ -21,7 +21,7 @@ from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
 from tandem.models.hub import COMMIT, check_tokenizer, description, package_folder
 from tandem.plan.context import Context, json_of
-from tandem.plan.graph import JSON
+from tandem.stages.base import Json
 from tandem.store.files import write_text
 
 E = TypeVar("E", PublishedEncoder, Reranker)
@@ -29,7 +29,7 @@ Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision 
 LOCK = "hub.lock.yaml"
 HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
-UNDESCRIBED: JSON = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
+UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
 TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
 
 
@@ -39,7 +39,7 @@ def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
     return entry if isinstance(entry, PretrainedEncoder) else None
 
 
-def towers(ctx: Context, name: str) -> JSON:
+def towers(ctx: Context, name: str) -> Json:
     """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so.
 
     A re-ranker has a head of its own, which reads what it reads.
@@ -50,13 +50,13 @@ def towers(ctx: Context, name: str) -> JSON:
     return usual | _own_towers(ctx, name)
 
 
-def described_representation(towers: JSON) -> Representation:
+def described_representation(towers: Json) -> Representation:
     """The representation among what is described of an encoder; single vectors where nothing is."""
     described = towers.get("representation", {})
     return REPRESENTATIONS[described.get("type", "single")].model_validate(described)
 
 
-def _own_towers(ctx: Context, name: str) -> JSON:
+def _own_towers(ctx: Context, name: str) -> Json:
     """What is chosen by an entry's own keys, then by the files of a published encoder or by what it starts from."""
     entry = pretrained(ctx, name) or published_entry(ctx.settings.encoders, name)
     if isinstance(entry, PublishedEncoder):
@@ -64,7 +64,7 @@ def _own_towers(ctx: Context, name: str) -> JSON:
     return chosen_by(entry, _own_towers(ctx, entry.start) if entry.start else {})
 
 
-def chosen_by(entry: Encoder, described: JSON) -> JSON:
+def chosen_by(entry: Encoder, described: Json) -> Json:
     """An entry's own keys over what is described."""
     own = {key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None}
     if own.get("normalize") is False:
@@ -74,7 +74,7 @@ def chosen_by(entry: Encoder, described: JSON) -> JSON:
     return described | own
 
 
-def described_by(entry: PublishedEncoder) -> JSON:
+def described_by(entry: PublishedEncoder) -> Json:
     """How a published encoder computes vectors, by its own files.
 
     Of the hub, the files of an entry with `pooling` are not read: the plan is then the same on every machine.
@@ -98,7 +98,7 @@ def described_by(entry: PublishedEncoder) -> JSON:
 
 
 @cache
-def _described_package(package: str, folder: str) -> JSON:
+def _described_package(package: str, folder: str) -> Json:
     """What an installed package says of its towers; it does not change: read once for all variants."""
     return described_towers(package_folder(package, folder))
 

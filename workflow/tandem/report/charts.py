@@ -218,8 +218,8 @@ def figure(title: str, chart: Any, summary: str, head: Sequence[str], numbers: S
     return fragment("_grid.html", "drawn", title, summary, draw_svg(spec), spec, grid)
 
 
-def evenly(numbers: Sequence[Sequence[str]], most: int = MOST_ROWS) -> list[Sequence[str]]:
-    """At most so many of the rows, evenly chosen, the first and the last among them."""
-    if len(numbers) <= most:
+def evenly(numbers: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """At most MOST_ROWS of the rows, evenly chosen, the first and the last among them."""
+    if len(numbers) <= MOST_ROWS:
         return list(numbers)
-    return [numbers[at] for at in np.linspace(0, len(numbers) - 1, most).round().astype(int)]
+    return [numbers[at] for at in np.linspace(0, len(numbers) - 1, MOST_ROWS).round().astype(int)]

@@ -13,7 +13,7 @@ from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.measures import Qrels, parse_measures, without_excluded
 from tandem.evaluation.scores import read_aligned, relevance, shared_measures
 from tandem.report.charts import SIZE, Specification, figure, inline, specification
-from tandem.report.page import Grid, shortened
+from tandem.report.page import Grid, clipped
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of, open_upstream
@@ -124,7 +124,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
     spent = 0
     for query in chosen:
         fresh = [(doc, *passage_texts.get(doc, ("", ""))) for doc in docs[query] if doc not in at]
-        new = [(doc, shortened(title, CHARACTERS), shortened(text, CHARACTERS)) for doc, title, text in fresh]
+        new = [(doc, clipped(title, CHARACTERS), clipped(text, CHARACTERS)) for doc, title, text in fresh]
         spent += len(texts[query].encode()) + sum(len("".join(passage).encode()) for passage in new)
         if spent > BUDGET:
             break
@@ -134,7 +134,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
         queries.append(
             {
                 "id": query,
-                "text": shortened(texts[query], CHARACTERS),
+                "text": clipped(texts[query], CHARACTERS),
                 "values": lines[query],
                 "top": [[at[doc] for doc in top.get(query, [])] for top in tops],
                 "relevant": [at[doc] for doc in listed],
@@ -146,7 +146,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
     most = max(0, NUMBERS // (len(artifacts) * len(measures)) - shown)
     with_passages = set(chosen[:shown])
     others = select_queries([query for query in scored if query not in with_passages], most)
-    queries += [{"id": query, "text": shortened(texts[query], WORDS), "values": lines[query]} for query in others]
+    queries += [{"id": query, "text": clipped(texts[query], WORDS), "values": lines[query]} for query in others]
     named: Json = {"systems": [system_name(system) for system in systems], "measures": measures}
     deepest = max((rank for run in runs for ranks in run.values() for rank in ranks.values()), default=DEPTH)
     counts: Json = {"total": len(scored), "shown": shown, "none": 2 * deepest}

@@ -1,14 +1,16 @@
 """How a table's numbers are written: the same in CSV, Markdown, LaTeX, HTML and on a terminal."""
 
+import sys
 from dataclasses import asdict
 
 from tandem.config.tables import Band
 from tandem.evaluation.layouts import system_name
-from tandem.report.page import LEVEL, Grid, four_decimals, mark, number, p_text, probability, signed
+from tandem.report.page import LEVEL, Grid, environment, four_decimals, mark, number, p_text, probability, signed
 from tandem.report.results import Cell, Row, Table
 from tandem.report.scored import COST_HEAD, COST_NOTE, cost_cells
 from tandem.store.files import csv_text
 
+environment().globals["formats"] = sys.modules[__name__]  # templates of tables call these functions
 LEGEND = (
     "Values in percent, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
     "Holm-corrected over the table's comparisons per measure; without a mark no difference is shown."

@@ -14,7 +14,7 @@ from tandem.report.charts import colours, draw_svg, inline, specification
 from tandem.report.page import Grid
 from tandem.stages import KINDS
 from tandem.stages.base import BOXES
-from tandem.store.lineage import Stage
+from tandem.store.lineage import BuiltStage
 
 PURPOSES = {
     ("Retrieval", "Training lists"): "negatives of the next model",
@@ -30,7 +30,7 @@ class Box:
     """A kind of work: its stages, how many of them there are, their time and bytes, and what it takes from others."""
 
     name: str
-    stages: list[Stage]
+    stages: list[BuiltStage]
     inputs: list[str]
 
     @property
@@ -41,12 +41,12 @@ class Box:
         return f"{len(self.stages)} stage{'s' * (len(self.stages) > 1)} · {time} · {size}"
 
 
-def box_of(stage: Stage) -> str:
+def box_of(stage: BuiltStage) -> str:
     """The kind of work that a stage belongs to."""
     return KINDS[stage.kind].box if stage.kind in KINDS else "Scores"  # of a plugin that is not loaded
 
 
-def group_by_box(stages: dict[str, Stage]) -> list[Box]:
+def group_by_box(stages: dict[str, BuiltStage]) -> list[Box]:
     """The kinds of work that a run has, in the order in which it passes them."""
     boxes = []
     for name in BOXES:
@@ -58,7 +58,7 @@ def group_by_box(stages: dict[str, Stage]) -> list[Box]:
     return boxes
 
 
-def stage_costs(stages: Iterable[Stage]) -> Grid:
+def stage_costs(stages: Iterable[BuiltStage]) -> Grid:
     """Time, memory and bytes of each stage."""
     stages = list(stages)
     total = sum(stage.seconds for stage in stages) or 1.0
@@ -73,7 +73,7 @@ def stage_costs(stages: Iterable[Stage]) -> Grid:
     return Grid("Cost of each stage", head, rows, links=links)
 
 
-def direct_inputs(stages: dict[str, Stage]) -> dict[str, list[str]]:
+def direct_inputs(stages: dict[str, BuiltStage]) -> dict[str, list[str]]:
     """Key → its inputs, without those that are inputs of its other inputs: the dataset is above everything."""
     above: dict[str, set[str]] = {}
     direct: dict[str, list[str]] = {}
@@ -98,7 +98,7 @@ def layers(inputs: dict[str, list[str]]) -> list[list[str]]:
     return rows
 
 
-def draw_graph(stages: dict[str, Stage]) -> Markup:
+def draw_graph(stages: dict[str, BuiltStage]) -> Markup:
     """The graph: inputs above, each box a link to its stage; edges that follow from others are left out."""
     inputs = direct_inputs(stages)
     rows = layers(inputs)

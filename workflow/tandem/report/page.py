@@ -49,9 +49,7 @@ def asset(name: str) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates of `assets/`, those of HTML autoescaped; the functions of `formats` are at hand in each."""
-    from tandem.report import formats  # whose tables are rendered here
-
+    """Templates of `assets/`, those of HTML autoescaped; `formats` puts itself among what they can call."""
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
         autoescape=lambda name: name is None or name.endswith(".html"),
@@ -61,7 +59,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     env.filters["prose"] = prose
-    env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration, formats=formats)
+    env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration)
     return env
 
 
@@ -81,7 +79,7 @@ def fragment(template: str, macro: str, *values: Any) -> Markup:
     return Markup(getattr(module, macro)(*values))
 
 
-def shortened(text: str, most: int) -> str:
+def clipped(text: str, most: int) -> str:
     """At most so many characters of a text, with a mark where it is cut."""
     return text if len(text) <= most else f"{text[:most].rstrip()}…"
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, system_name
-from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, margins, seeded_test
 from tandem.report.results import Cell, Costs, Order, Origin, percent
 from tandem.stages import KINDS, holding
 from tandem.store.artifact import Artifact, open_artifact
-from tandem.store.lineage import Stage, open_upstream, walk
+from tandem.store.lineage import BuiltStage, open_upstream, walk
 
 SEARCH = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")  # boxes of the stages that answer a query
 COST_HEAD = ["index bytes", "ms a query", "training s"]
@@ -79,7 +79,7 @@ class Scored:
         return self.row.column, self.row.dataset, self.row.split
 
 
-def collect_lines(stages: Iterable[Stage], fact: str = "warnings") -> list[str]:
+def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[str]:
     """What stages warn of in their manifests, or note (`notes`), each line once, after the stage's kind and name."""
     facts = ((f"{stage.kind} {stage.name}", stage.artifact.manifest.facts) for stage in stages)
     return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get(fact, ())))
@@ -246,7 +246,7 @@ def costs_of(scores: Artifact) -> Costs | None:
     )
 
 
-def _answering(stages: dict[str, Stage], key: str) -> Iterator[str]:
+def _answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
     """The indexes and the stages between them and a run.
 
     Left out are what an index is made of, tuning, and vectors that are not read, as an index's codes alone decide.
@@ -261,7 +261,7 @@ def _answering(stages: dict[str, Stage], key: str) -> Iterator[str]:
                 yield from _answering(stages, above)
 
 
-def _is_index(stage: Stage) -> bool:
+def _is_index(stage: BuiltStage) -> bool:
     return stage.artifact.params.get("side") == "passages" or stage.kind in holding("index")
 
 

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from tandem.data.collection import CORPUS, QUERIES, contents
 from tandem.data.tables import value_at
 from tandem.report.charts import Series, histogram, line_chart
-from tandem.report.page import Grid, shortened
+from tandem.report.page import Grid, clipped
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
-from tandem.store.lineage import Stage, input_of
+from tandem.store.lineage import BuiltStage, input_of
 
 LOSSES = {
     "loss": "total", "kl": "distillation (KL)", "distil": "distillation", "in_batch": "distillation in batch",
@@ -56,7 +56,7 @@ class Addition:
     """What an extra adds to a page: artifacts whose stages it lists, a section made of all stages, training charts."""
 
     artifacts: list[Artifact] = field(default_factory=list)
-    section: Callable[[dict[str, Stage]], Section | None] | None = None
+    section: Callable[[dict[str, BuiltStage]], Section | None] | None = None
     training: list[TrainingCharts] = field(default_factory=list)
 
 
@@ -64,7 +64,7 @@ class Addition:
 class TrainedModel:
     """A training: its stage, seconds with those of its checkpoints, charts, steps, and mean tokens per second."""
 
-    stage: Stage
+    stage: BuiltStage
     seconds: float
     charts: list[Markup]
     steps: int
@@ -72,7 +72,7 @@ class TrainedModel:
     additions: list[TrainingCharts]
 
 
-def trained_models(stages: Iterable[Stage], additions: Sequence[TrainingCharts] = ()) -> list[TrainedModel]:
+def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[TrainedModel]:
     """The models that were trained; a checkpoint that another one or a model goes on from is part of that training."""
     logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
     above = {key: _checkpoints(stage, logged) for key, stage in logged.items()}
@@ -96,7 +96,7 @@ def trained_models(stages: Iterable[Stage], additions: Sequence[TrainingCharts] 
     return models
 
 
-def _checkpoints(stage: Stage, stages: dict[str, Stage]) -> set[str]:
+def _checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[str]:
     """Keys of all checkpoints that a training went on from."""
     keys, waiting = set[str](), [stage]
     while waiting:
@@ -154,7 +154,7 @@ class ListReport(BaseModel):
 class TrainingList:
     """Training lists, whether a judge denoised them, a histogram of scores if there are any, and passages of some."""
 
-    stage: Stage
+    stage: BuiltStage
     report: ListReport
     judged: bool
     chart: Markup | None
@@ -176,7 +176,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def training_list(stage: Stage) -> TrainingList:
+def training_list(stage: BuiltStage) -> TrainingList:
     """The lists of a stage `candidates`, with the scores of positives and negatives."""
     candidates = stage.artifact
     report = ListReport.model_validate_json(candidates.path("report.json").read_bytes())
@@ -210,7 +210,7 @@ def example_lists(candidates: Artifact) -> Grid | None:
             value_at(dataset.path(QUERIES), "text", query),
             "positive" if label else "negative",
             _number(score),
-            shortened(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
+            clipped(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
         ]
         for _, group in islice(groups, 2 * EXAMPLES)
         for query, label, row, score in islice(group, 2)

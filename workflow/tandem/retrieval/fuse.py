@@ -16,7 +16,7 @@ from tandem.data.collection import Collection
 from tandem.data.columns import Floats, Names
 from tandem.data.runs import iter_rows, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import evaluate, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, evaluate, parse_measures
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.fusion import Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
@@ -25,7 +25,6 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
-CHOSEN, GRID = "chosen.json", "grid.csv"
 CHUNK = 1000  # queries measured together
 
 

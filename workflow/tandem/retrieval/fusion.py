@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tandem.data.columns import Floats
+from tandem.data.columns import Floats, Floats64
 from tandem.data.runs import ranked_order
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 
-Floats64 = NDArray[np.float64]
 Setting = dict[str, float | tuple[float, ...]]  # the parameters of a method that tuning chooses
 
 

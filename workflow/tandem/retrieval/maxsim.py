@@ -14,11 +14,13 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.columns import RankedRows
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.models.ragged import Ids, ranges, token_ids
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import Array, Best, pack
+from tandem.retrieval.indexes.search import Index
+from tandem.retrieval.indexes.threads import MOST, NONE, alone, lease_gpus
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import MaxSimParams
 from tandem.store.artifact import Artifact
@@ -80,7 +82,9 @@ def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, sam
 class Search:
     """Exact search of all passages; queries are named by their numbers."""
 
-    def __init__(self, passages: Texts, queries: Texts | OneQuery, order: Order, same_token: bool = False) -> None:
+    def __init__(
+        self, passages: Texts, queries: Texts | OneQuery, order: PassageOrder, same_token: bool = False
+    ) -> None:
         self.passages, self.order, self.same_token = passages, order, same_token
         self.lengths = np.diff(passages.offsets)
         self.everything = np.flatnonzero(self.lengths)
@@ -133,24 +137,22 @@ def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
     return np.sort(passages[np.argsort(-sums, kind="stable")[:count]])
 
 
-class Searcher:
+class TokenSearcher:
     """Search through an index of tokens: it proposes passages, and MaxSim decides among the most promising.
 
     Args:
-        index: a `retrieval.indexes.search.Index` of the passages' tokens.
+        index: of the passages' tokens.
         factor: times the depth that it is asked for each token, and that passages are scored.
         decode: gives the vectors that decide, from the index's codes; None: the stored ones do.
     """
 
     step = 1
 
-    def __init__(self, search: Search, index: Any, factor: int, decode: Callable[[Ids], Vectors] | None) -> None:
+    def __init__(self, search: Search, index: Index, factor: int, decode: Callable[[Ids], Vectors] | None) -> None:
         self.search, self.index, self.factor, self.decode = search, index, factor, decode
 
     def best(self, queries: Ids, depth: int) -> Best:
         """The best passages of queries."""
-        from tandem.retrieval.indexes.threads import MOST, NONE
-
         passages = self.search.passages
         best, passages.decode = Best(len(queries), min(depth, len(self.search.lengths))), self.decode
         near = min(best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST)
@@ -164,24 +166,21 @@ class Searcher:
 
 def open_search(job: Job[Any], same_token: bool = False) -> Search:
     """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
-    return Search(*open_embeddings(job, Texts), Order(job.inputs["dataset"]), same_token)
+    return Search(*open_embeddings(job, Texts), PassageOrder(job.inputs["dataset"]), same_token)
 
 
 @contextmanager
-def searching(job: Job[MaxSimParams], search: Search) -> Iterator[Search | Searcher]:
+def searching(job: Job[MaxSimParams], search: Search) -> Iterator[Search | TokenSearcher]:
     """Search through a job's index, if it has one."""
     if "index" not in job.inputs:
         yield search
         return
-    from tandem.retrieval.indexes.search import Index
-    from tandem.retrieval.indexes.threads import NONE, alone, lease_gpus
-
     params, artifact, gpu = job.params, job.inputs["index"], lease_gpus(job)
     with alone(job.execution.workers) as threads:
         index = Index(artifact, threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         decode = None if params.rescore else (index if gpu == NONE else Index(artifact, threads)).decode
-        yield Searcher(search, index, params.rescore_factor, decode)
+        yield TokenSearcher(search, index, params.rescore_factor, decode)
 
 
 def run(job: Job[MaxSimParams]) -> None:

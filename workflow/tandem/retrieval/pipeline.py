@@ -16,7 +16,7 @@ from tandem.cluster.progress import Progress, say
 from tandem.data.columns import Names
 from tandem.data.runs import followed, iter_run, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import Ranked, evaluate, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, Ranked, evaluate, parse_measures
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
@@ -25,7 +25,6 @@ from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
 
-CHOSEN, GRID = "chosen.json", "grid.csv"
 RUN, FIRST = "run", "first"  # roles, each with a number: a system's run, and the run that it re-ranks
 
 

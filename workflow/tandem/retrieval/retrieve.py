@@ -20,7 +20,7 @@ from tandem.cluster.scheduler import offered
 from tandem.cluster.work import WORK, Pieces, origin
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import RankedRows
-from tandem.data.rows import Order, Rows, query_rows
+from tandem.data.rows import PassageOrder, Rows, query_rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import FP32, Embeddings, Stretches, Vectors, block_name
@@ -76,7 +76,7 @@ def embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
     return query_rows(Collection(job.inputs["dataset"])).rows(queries.query_ids())
 
 
-def lists(best: Best, queries: Rows, order: Order) -> Iterator[RankedRows]:
+def lists(best: Best, queries: Rows, order: PassageOrder) -> Iterator[RankedRows]:
     """(the query's row, its passages' rows, their scores) of each row of `best`, best first."""
     for row, query in enumerate(queries.tolist()):
         ranks, scores = best.ranked(row)
@@ -98,7 +98,7 @@ class Retrieval:
     def __init__(self, job: Job[RetrieveParams]) -> None:
         self.job = job
         self.passages, self.queries = open_embeddings(job, self.vectors)
-        self.order = Order(job.inputs["dataset"])
+        self.order = PassageOrder(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
         self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
         per_query = 16 * self.depth + self.queries.row_bytes  # its best passages and a copy of them, and its vector
@@ -201,7 +201,7 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
 
 
 def relevant_ranks(
-    queries: Embeddings, passages: Embeddings, docs: Order, relevant: list[list[str]]
+    queries: Embeddings, passages: Embeddings, docs: PassageOrder, relevant: list[list[str]]
 ) -> Iterator[Array]:
     """Ranks from 1 of each query's first relevant passage, a batch at a time; 0 where the corpus has none of them."""
     ranks, temperature = docs.ranks, passages.temperature
@@ -238,7 +238,7 @@ def run_average_rank(job: Job[AverageRankParams]) -> None:
     judged = collection.qrels(job.params.split)
     ids = queries.query_ids()
     relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
-    ranks = np.concatenate(list(relevant_ranks(queries, passages, Order(job.inputs["dataset"]), relevant)))
+    ranks = np.concatenate(list(relevant_ranks(queries, passages, PassageOrder(job.inputs["dataset"]), relevant)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
         raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")

@@ -27,7 +27,7 @@ from tandem.config.indexes import SeismicSearch
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows, write_run
 from tandem.retrieval.exact import Array, Best, measured, spaced, unpack
 from tandem.retrieval.inputs import require_dataset
@@ -192,7 +192,7 @@ class Seismic:
 def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
     """Search the input `index` with the input `queries`; writes a run. All passages' weights are in memory."""
     passages, queries = open_embeddings(job, TermWeights)
-    engine, order = Seismic(job.inputs["index"], passages, job.params), Order(job.inputs["dataset"])
+    engine, order = Seismic(job.inputs["index"], passages, job.params), PassageOrder(job.inputs["dataset"])
     weights, vectors = passages.take(0, passages.rows), queries.take(0, queries.rows)
     best = Best(queries.rows, min(job.params.depth, passages.rows))
     proposed = engine.search(vectors, best.depth, job.execution.workers or os.cpu_count() or 1)
@@ -213,7 +213,7 @@ def run_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
     """
     params = job.params
     passages, queries = open_embeddings(job, TermWeights)
-    order, depth = Order(job.inputs["dataset"]), max(params.k)
+    order, depth = PassageOrder(job.inputs["dataset"]), max(params.k)
     sample = queries.take(0, queries.rows)[spaced(queries.rows, params.queries)]
     sample = sample[np.flatnonzero(np.diff(sample.indptr))]
     rounded, inverted = query_impacts(sample), passages.take(0, passages.rows).T.tocsr()

@@ -5,11 +5,11 @@ from typing import Literal, get_args, get_origin
 
 from tandem.errors import UserError, nearest
 from tandem.registry import name_plugin
-from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
+from tandem.stages import data, evaluation, negatives, retrieval, training
 from tandem.stages.base import Entry, Kind, Params
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation) for kind in box.KINDS
+    kind.name: kind for box in (data, negatives, training, retrieval, evaluation) for kind in box.KINDS
 }
 
 __all__ = ["KINDS", "Kind", "Params", "register_stage"]

@@ -39,7 +39,7 @@ class Params(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """What shards share of a stage that is made in parts: so many rows each."""
+    """The size of the parts that a stage is made in and that shards share: so many rows each."""
 
     rows: int
     unit: Literal["passages", "queries"]
@@ -119,7 +119,7 @@ class Kind:
             problem = f"{self.name}: the package {self.package} is not installed"
             raise UserError(f"{problem}; pip install {self.package}, or leave out what needs it") from None
 
-    def computes(self, roles: Iterable[str]) -> bool:
+    def uses_gpu(self, roles: Iterable[str]) -> bool:
         """Whether a stage with inputs of these roles uses a GPU."""
         return _any_of(roles, self.gpu)
 

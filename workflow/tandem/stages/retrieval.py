@@ -243,7 +243,7 @@ KINDS = (
     Kind("token_vectors", "retrieval.encode:run", TokenVectorsParams, env="models", threads="all",
         gpu=("model",), shard="retrieval.encode:run_shard", box="Encoding", holds="vectors"),
     Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, version=2, env="search", threads="all", box="Retrieval"),
-    Kind("tradeoffs", "retrieval.indexes.search:run_tradeoffs", TradeoffsParams, version=2, env="search",
+    Kind("tradeoffs", "retrieval.indexes.tradeoffs:run", TradeoffsParams, version=2, env="search",
         threads="exclusive", lazy=("dataset",), box="Retrieval"),
     Kind("term_tradeoffs", "retrieval.term_indexes:run_tradeoffs", TermTradeoffsParams, env="lexical",
         threads="exclusive", box="Retrieval"),

@@ -139,11 +139,11 @@ class ModelParams(Learning):
 
 KINDS = (
     Kind("encoder", "models.published:run", EncoderParams, env="models", box="Encoder"),
-    Kind("vocabulary", "extras.pretraining.stage:vocabulary", VocabularyParams, env="models", threads="all",
+    Kind("vocabulary", "extras.pretraining:vocabulary", VocabularyParams, env="models", threads="all",
         box="Encoder"),
     Kind("tokens", "models.tokenisation:run", TokensParams, env="models", threads="all",
         shard="models.tokenisation:run_shard", part=Part(1 << 18, "passages"), box="Encoder"),
-    Kind("pretrain", "extras.pretraining.stage:pretrain", PretrainParams, env="models", threads="all", retries=2,
+    Kind("pretrain", "extras.pretraining:pretrain", PretrainParams, env="models", threads="all", retries=2,
         gpu=STARTS, ranks=True, box="Encoder", holds="training"),
     Kind("untrained", "training.stage:run_untrained", UntrainedParams, env="models", box="Encoder"),
     Kind("reranker", "models.cross:run_reranker", Params, env="models", box="Encoder"),

@@ -44,10 +44,10 @@ def _version(module: str) -> str:
 
 
 def _git(*words: str) -> str | None:
-    return printed("git", "-C", str(PACKAGE), *words, seconds=20)
+    return command_output("git", "-C", str(PACKAGE), *words, seconds=20)
 
 
-def printed(*words: str, seconds: float = 60) -> str | None:
+def command_output(*words: str, seconds: float = 60) -> str | None:
     """What a command prints, stripped; None where there is no such command, or it fails or takes longer."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds)

@@ -16,7 +16,7 @@ NOT_IN_KEYS = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "
 
 
 @dataclass(frozen=True)
-class Stage:
+class BuiltStage:
     """An artifact as lineage shows it; `upstream` gives the key of each input by role."""
 
     artifact: Artifact
@@ -52,7 +52,7 @@ class Stage:
 class Node:
     """A stage in the tree above a number; a stage that occurs again is shown without what is above it."""
 
-    stage: Stage
+    stage: BuiltStage
     roles: list[str]
     above: list["Node"]
     repeated: bool
@@ -84,23 +84,23 @@ def input_of(artifact: Artifact, role: str) -> Artifact:
     return opened[role]
 
 
-def walk(artifacts: Iterable[Artifact]) -> dict[str, Stage]:
+def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
     """All stages above the artifacts, themselves included, by key: every stage after its inputs."""
-    stages: dict[str, Stage] = {}
+    stages: dict[str, BuiltStage] = {}
 
     def visit(artifact: Artifact) -> None:
         if artifact.key not in stages:
             inputs = open_upstream(artifact)
             for above in inputs.values():
                 visit(above)
-            stages[artifact.key] = Stage(artifact, {role: above.key for role, above in inputs.items()})
+            stages[artifact.key] = BuiltStage(artifact, {role: above.key for role, above in inputs.items()})
 
     for artifact in artifacts:
         visit(artifact)
     return stages
 
 
-def tree(stages: dict[str, Stage], key: str) -> Node:
+def tree(stages: dict[str, BuiltStage], key: str) -> Node:
     """The tree above a stage, each stage spelled out where it occurs first."""
     visited: set[str] = set()
 

@@ -16,7 +16,7 @@ from tandem.models.cross import read_pooling
 from tandem.models.heads import saved_score
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
-from tandem.models.usage import Lengths, cross_usage, folders, front_matter
+from tandem.models.usage import InputLengths, cross_usage, folders, front_matter
 from tandem.stages.base import Json, flatten
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
@@ -37,7 +37,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     encoder = origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
     params, template = tokens.params_as(TokensParams), Tokens.open(tokens).template
-    lengths = Lengths(
+    lengths = InputLengths(
         params.query_length, params.passage_length, *template.extra, template.longest_pair, template.titled
     )
     if part == "dual":

@@ -114,7 +114,7 @@ def on_lists(scores: Tensor, batch: Batch) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PairScores:
+class CrossScores:
     """s_ce(q, p) by a cross-encoder that reads some token ids."""
 
     model: CrossEncoder
@@ -162,7 +162,7 @@ class TextVectors:
     precision: str
     budget: Budget
 
-    def of(self, side: str, rows: Ids, seeds: Seeds) -> Replayed:
+    def of_side(self, side: str, rows: Ids, seeds: Seeds) -> Replayed:
         """Vectors of rows of a side, `query` or `passage`, by that side's tower, all of the shape `model.shape`."""
         stored = self.tokens.queries if side == "query" else self.tokens.passages
         template, special = self.tokens.template, self.tokens.template.extra[0]
@@ -179,14 +179,14 @@ class TextVectors:
 
     def of_batch(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
         """Vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""
-        queries = self.of("query", batch.queries, seeds.child(0))
-        return queries, self.of("passage", batch.passages[batch.mask], seeds.child(1))
+        queries = self.of_side("query", batch.queries, seeds.child(0))
+        return queries, self.of_side("passage", batch.passages[batch.mask], seeds.child(1))
 
     def pool_scores(self, queries: Ids, pool: Ids, world: World) -> Tensor:
         """s_de(q, p), shape (queries, pool), of this process' queries; each process encodes a share of the pool."""
         seeds = Seeds((0,))
-        passages = world.gather(self.of("passage", pool[world.slice(len(pool))], seeds).values())
-        return self.model.scores(self.of("query", queries, seeds).values(), passages)
+        passages = world.gather(self.of_side("passage", pool[world.slice(len(pool))], seeds).values())
+        return self.model.scores(self.of_side("query", queries, seeds).values(), passages)
 
 
 def list_scores(score: Score, queries: Tensor, passages: Tensor, batch: Batch) -> Tensor:

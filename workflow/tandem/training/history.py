@@ -23,7 +23,7 @@ from tandem.training.checkpoints import LogRow
 from tandem.training.lists import Lists, visit_sizes
 from tandem.training.losses import Supervision, supervision_loss
 from tandem.training.selection import best, validated, worth
-from tandem.training.validation import MEASURE, Validation
+from tandem.training.validation import MEASURE, ValidationSet
 
 DEV = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
@@ -81,7 +81,7 @@ def is_exhausted(train: Train, history: Sequence[Point]) -> bool:
 
 
 def outcome(
-    train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists, validation: Validation | None
+    train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists, validation: ValidationSet | None
 ) -> tuple[Json, list[str]]:
     """What a finished training's manifest says of its effect (`at_chance`, what it was validated on), and warnings."""
     history, at_chance = points(log), chance_warning(train, log, lists)

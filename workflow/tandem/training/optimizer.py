@@ -15,7 +15,7 @@ from tandem.config.training import JointTrain, Optimisation, Train
 from tandem.models.tokens import Tokens
 from tandem.training.instances import Instances
 from tandem.training.lists import RATE, Lists, steps_within, visit_sizes
-from tandem.training.validation import Validation
+from tandem.training.validation import ValidationSet
 
 T = TypeVar("T", bound=Train)
 OPERATIONS = 6  # of a training step, per weight and token: 2 of its forward pass, 4 of its backward pass
@@ -162,7 +162,7 @@ def operations_per_step(models: nn.ModuleDict, tokens: Tokens, lists: Lists, tra
     return OPERATIONS * train.queries_per_batch * sum(weights[part] * of_list[part] for part in weights)
 
 
-def operations_per_validation(models: nn.ModuleDict, tokens: Tokens, validation: Validation) -> float:
+def operations_per_validation(models: nn.ModuleDict, tokens: Tokens, validation: ValidationSet) -> float:
     """Operations of one validation: a forward pass of a dual encoder's queries and pool, of a cross-encoder's pairs."""
     (single, pair), batch, pool = tokens.template.extra, validation.batch, validation.pool
     queries, passages = tokens.queries.lengths(batch.queries), tokens.passages.lengths(np.maximum(batch.passages, 0))

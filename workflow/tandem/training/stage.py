@@ -42,7 +42,7 @@ from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import CoTraining, TermRecall
 from tandem.training.optimizer import data_sizes, operations_per_validation
-from tandem.training.validation import Numbered, Validation, read_validation, set_apart, validate
+from tandem.training.validation import Numbered, ValidationSet, read_validation, set_apart, validate
 
 ModelJob = Job[ModelParams]
 
@@ -101,7 +101,7 @@ def train_in(job: ModelJob, world: World) -> None:
 
 def split_lists(
     job: ModelJob, lists: Lists, positives: Positives, data: Numbered
-) -> tuple[Lists, Positives, Validation | None]:
+) -> tuple[Lists, Positives, ValidationSet | None]:
     """Divide what is trained on from what is validated on: dev queries, else training queries that are set apart.
 
     Returns:

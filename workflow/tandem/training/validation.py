@@ -62,7 +62,7 @@ class Numbered:
 
 
 @dataclass(frozen=True)
-class Validation:
+class ValidationSet:
     """Queries and what their passages are worth.
 
     Attributes:
@@ -89,7 +89,7 @@ class Validation:
         return ndcg(self.batch.passages[:, :CUT], self.grades) / len(self.grades) if self.ordered else None
 
 
-def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> Validation | None:
+def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> ValidationSet | None:
     """The first `count` dev queries of a run with its top `depth` passages; None if none has a relevant passage."""
     qrels = data.collection.qrels("dev")
     names, chosen = data.queries.all.to_pylist(), list[tuple[int, Ids, Grades]]()
@@ -102,12 +102,12 @@ def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> Va
         return None
     at, tops, grades_of = zip(*chosen, strict=True)
     origin = f"{len(chosen):,} dev queries, the top {depth} of {run.key}"
-    return Validation(Batch(np.array(at), padded(tops)), list(grades_of), origin)
+    return ValidationSet(Batch(np.array(at), padded(tops)), list(grades_of), origin)
 
 
 def set_apart(
     lists: Lists, positives: Positives, data: Numbered, most: int, seed: int
-) -> tuple[Lists, Validation | None]:
+) -> tuple[Lists, ValidationSet | None]:
     """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
 
     A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each of its
@@ -129,7 +129,7 @@ def set_apart(
         tops.append(held.passages[held.offsets[i] : held.offsets[i + 1]].astype(np.int64))
         grades_of.append(dict.fromkeys(relevant[owner == i].tolist(), 1) | data.graded(qrels.get(query, {})))
     origin = f"{count:,} of {len(known):,} training queries, which are set apart"
-    validation = Validation(Batch(apart, padded(tops)), grades_of, origin, ordered=False)
+    validation = ValidationSet(Batch(apart, padded(tops)), grades_of, origin, ordered=False)
     return lists.taken(np.flatnonzero(~np.isin(lists.queries, apart))), validation
 
 
@@ -141,7 +141,7 @@ def padded(lists: Sequence[Ids]) -> Ids:
     return grid
 
 
-def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> dict[str, float]:
+def validate(ranker: Ranker, validation: ValidationSet, world: World = ALONE) -> dict[str, float]:
     """nDCG@10 of each model part, by part; each process ranks a share of the queries."""
     ranker.models.eval()
     count = len(validation.grades)

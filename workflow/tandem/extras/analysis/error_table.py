@@ -19,11 +19,11 @@ from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SCHEMA, SUMMARY, TYPES, Summary, read_types
 from tandem.report.charts import bars
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import FOLDERS, Grid, fragment, latex, markdown, render, shortened
+from tandem.report.page import FOLDERS, Grid, clipped, fragment, latex, markdown, render
 from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
-from tandem.store.lineage import Stage
+from tandem.store.lineage import BuiltStage
 
 FOLDERS.append(Path(__file__).parent / "assets")
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
@@ -129,20 +129,20 @@ def arithmetic(printed: dict[str, float]) -> str:
 class ErrorAnalysis(NamedTuple):
     """An error analysis for the page, with a chart of the guessed types and the first rows of its sheet."""
 
-    stage: Stage
+    stage: BuiltStage
     summary: Summary
     guesses: Grid
     chart: Markup
     rows: list[dict[str, object]]
 
 
-def error_analysis(stage: Stage) -> ErrorAnalysis:
+def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
     """What the page shows of an error analysis."""
     summary = read_summary(stage.artifact)
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
     chart = bars("Guessed types of wrong results", counts, "pairs", ".0f")
     first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream(stage.artifact.path(PAIRS)), MOST))
-    rows = [{k: shortened(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
+    rows = [{k: clipped(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
     return ErrorAnalysis(stage, summary, Grid("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
@@ -150,7 +150,7 @@ def error_analysis(stage: Stage) -> ErrorAnalysis:
 def add_analyses(manifests: Sequence[Path]) -> Addition:
     """The report's section of error analyses."""
 
-    def section(stages: dict[str, Stage]) -> Section | None:
+    def section(stages: dict[str, BuiltStage]) -> Section | None:
         analyses = [error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
         body = fragment("_analyses.html", "analysed", analyses)
         return Section("analyses", "Errors", body, "checks") if analyses else None

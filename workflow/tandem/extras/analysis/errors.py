@@ -24,7 +24,7 @@ from tandem.evaluation.measures import Qrels, Ranked, without_excluded
 from tandem.evaluation.scores import relevance
 from tandem.extras.audits.sheets import CHARACTERS, filled_rows, one_line, safe, write_sheet
 from tandem.extras.words import Rarity, terms
-from tandem.report.page import shortened
+from tandem.report.page import clipped
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
@@ -161,7 +161,7 @@ def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, 
 def sheet_cells(row: Row) -> list[object]:
     """A row as the sheet has it, the annotator's columns empty."""
     cells = asdict(row) | {"score": f"{row.score:.6g}"} | dict.fromkeys(OWN, "")
-    cells |= {name: safe(shortened(one_line(cells[name]), CHARACTERS)) for name in TEXTS}
+    cells |= {name: safe(clipped(one_line(cells[name]), CHARACTERS)) for name in TEXTS}
     return ["" if cell is None else cell for cell in cells.values()]
 
 

@@ -23,9 +23,9 @@ from tandem.cluster.progress import Progress
 from tandem.cluster.work import ordered_map
 from tandem.data import tables
 from tandem.data.collection import contents
-from tandem.data.rows import IdRows, Rows
+from tandem.data.rows import Hashes, IdRows, Rows
 from tandem.data.tables import streaming
-from tandem.extras.audits.minhash import Hashes, Shingling, Sketcher, normalised, pieces
+from tandem.extras.audits.minhash import Shingling, Sketcher, normalised, pieces
 
 Firsts = np.ndarray[Any, np.dtype[np.uint32]]
 Similarities = np.ndarray[Any, np.dtype[np.float32]]

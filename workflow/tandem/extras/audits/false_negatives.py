@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from tandem.data.runs import iter_rows, require_split
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.extras.audits.sheets import judgements, write_pool_sheets
+from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.artifact import Artifact
@@ -30,7 +31,6 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]  # query id → rows of its passages, best first
 
 FUSION = 60  # the constant of reciprocal rank fusion
@@ -99,7 +99,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
     names = names if len(set(names)) == len(names) else [run.key for run in runs]
     scored_by = f"mean probability of {', '.join(judges)}" if judges else f"reciprocal rank fusion (k = {FUSION})"
     counts = Counts(names, params.top, params.threshold if judges else None)
-    asked: list[pa.Table] = []
+    sheet_rows: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
         source = pools(results, judgements(collection, params.split), queries, docs)
         rank: Rank = judge_ranking(job, query_rows(collection)) if judges else partial(map, _by_ranks)
@@ -111,8 +111,8 @@ def run(job: Job[FalseNegativesParams]) -> None:
                 progress.add(len(group))
                 rows = table(group, names, docs, params.top)
                 writer.write_table(rows)
-                asked.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
-        write_pool_sheets(draft, pa.concat_tables(asked), queries, collection, job.key, scored_by)
+                sheet_rows.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
+        write_pool_sheets(draft, pa.concat_tables(sheet_rows), queries, collection, job.key, scored_by)
         looked_at = {"query_id": list(queries), "split": [params.split] * len(queries)}
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
         summary, how = counts.summary(), params.model_dump(include={"depth", "top", "threshold"})
@@ -243,7 +243,7 @@ class Counts:
         labelled, with_positive = sum(pool.positives for pool in pools), sum(pool.positives > 0 for pool in pools)
         likely, with_likely = sum(pool.likely for pool in pools), sum(pool.likely > 0 for pool in pools)
         scores = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
-        pooled, asked = map(len, scores.values())
+        pooled, on_sheet = map(len, scores.values())
         positives = {"labelled": labelled, "pooled": pooled, "per_query": _mean(labelled, queries)}
         systems = zip(self.systems, self.retrieved.tolist(), self.alone.tolist(), strict=True)
         summary: dict[str, object] = {
@@ -251,7 +251,7 @@ class Counts:
             "without_result": sizes.count(0),
             "candidates": statistics.distribution(sizes),
             "unlabelled": sum(pool.unlabelled for pool in pools),
-            "asked": asked,
+            "asked": on_sheet,
             "systems": {name: {"found": retrieved, "alone": alone} for name, retrieved, alone in systems},
             "positives": positives,
             "above_best_positive": _share(sum(pool.is_better for pool in pools), with_positive),

@@ -23,7 +23,7 @@ from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import read_run
 from tandem.extras.audits.sheets import COLUMNS, FILLED_BY, Answers, describe, filled_rows, judgements, write_sheet
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.llm.answers import at_once, open_answers
+from tandem.retrieval.llm import at_once, open_answers
 from tandem.retrieval.llm.prompts import GRADE, GRADES, grade_of, grade_prompt
 from tandem.stages.evaluation import JudgeLlmParams
 from tandem.store.files import write_json

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from datasketch import MinHash, MinHashLSH
 
-from tandem.data.rows import Rows
+from tandem.data.rows import Hashes, Rows
 
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: a digit never falls out of the polynomial

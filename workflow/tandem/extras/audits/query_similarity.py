@@ -13,12 +13,11 @@ from scipy import sparse
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import QUERIES, Collection
+from tandem.data.rows import Rows
 from tandem.data.splits import order
 from tandem.extras.words import normal, terms
 from tandem.retrieval.embeddings import Embeddings
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Rows = np.ndarray[Any, np.dtype[np.int64]]
+from tandem.retrieval.exact import Array
 
 TRAIN = "train"
 # Scores are computed in blocks of so many training queries by so many others: 32 MiB of float64.

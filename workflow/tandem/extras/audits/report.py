@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
-from tandem.evaluation.measures import Floats64
+from tandem.data.columns import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.extras.audits.llm_judge import Agreement
 from tandem.report.charts import bars, histogram
@@ -22,7 +22,7 @@ from tandem.report.sections import Addition, Section, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text, write_text
-from tandem.store.lineage import Stage, walk
+from tandem.store.lineage import BuiltStage, walk
 
 FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["audit", "finding", "where", "count", "share", "stage"]
@@ -58,7 +58,7 @@ def read_audit(artifact: Artifact, name: str = "summary.json") -> Summary:
 class Audit:
     """An audit or a relabelling as the page shows it."""
 
-    stage: Stage
+    stage: BuiltStage
     summary: Summary
     grids: list[Grid] = field(default_factory=list)
     charts: list[Markup] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Audits(NamedTuple):
     false_negatives: list[Audit]
 
 
-def audits_among(stages: dict[str, Stage]) -> Audits:
+def audits_among(stages: dict[str, BuiltStage]) -> Audits:
     """The audits among some stages, which also hold the scores that show their effect."""
 
     return Audits(
@@ -104,14 +104,14 @@ def audits(*, parts: Files, out: Path, table: Path) -> None:
 def add_audits(manifests: Sequence[Path]) -> Addition:
     """The report's section of audits."""
 
-    def section(stages: dict[str, Stage]) -> Section | None:
+    def section(stages: dict[str, BuiltStage]) -> Section | None:
         body = fragment("_audits.html", "findings", audits_among(stages))
         return Section("audits", "Audits", body, "checks") if manifests else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)
 
 
-def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
+def similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     """Training queries that are similar to others, and systems on such queries (DuReader-retrieval Table 6)."""
     summary = read_audit(audit.artifact)
     head = ["Split", "queries", "with a similar one", "%", "training queries"]
@@ -143,7 +143,7 @@ def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
     )
 
 
-def _concerns(score: Stage, audit: Stage, stages: dict[str, Stage]) -> bool:
+def _concerns(score: BuiltStage, audit: BuiltStage, stages: dict[str, BuiltStage]) -> bool:
     dataset = score.upstream.get("dataset", "")
     derived = dataset in stages and stages[dataset].upstream.get("similar") == audit.key
     whole = not {"labels", "subset", "others"} & score.upstream.keys() and "run" in score.upstream
@@ -159,7 +159,7 @@ def _effects(
     sides: tuple[str, str],
     more: list[str],
     measures: list[str],
-    rows: Sequence[tuple[Stage, list[str], list[Means]]],
+    rows: Sequence[tuple[BuiltStage, list[str], list[Means]]],
 ) -> Grid | None:
     """A row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
     head = ["Run", *more, *(f"{measure}, {side}" for measure in measures for side in sides)]
@@ -168,7 +168,7 @@ def _effects(
     return Grid(title, head, cells, links=links) if rows else None
 
 
-def false_negatives(audit: Stage, stages: dict[str, Stage]) -> Audit:
+def false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     """Unlabelled passages that are likely relevant, and what new labels changed."""
     summary = read_audit(audit.artifact)
     groups = {name: list(map(int, bins)) for name, bins in summary.histogram.items() if name != "edges" and any(bins)}
@@ -189,7 +189,7 @@ def false_negatives(audit: Stage, stages: dict[str, Stage]) -> Audit:
     return Audit(audit, summary, grids, charts, relabelled=of_pool)
 
 
-def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
+def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     """New labels, and every system's scores by the old labels and by the new (DuReader-retrieval Figure 2)."""
     scores = [stage for stage in stages.values() if stage.kind == "score"]
     before = {_target(score): score for score in scores if "labels" not in score.upstream}
@@ -198,7 +198,7 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
     measures = measures_of(pairs[0][1].artifact) if pairs else []
     changes = read_audit(relabelled.artifact, "changes.json")
     by = "" if changes.verdict == "annotators" else ", machine-made"
-    rows: list[tuple[Stage, list[str], list[Means]]] = []
+    rows: list[tuple[BuiltStage, list[str], list[Means]]] = []
     for pair in pairs:
         sides = [read_summary(score.artifact) for score in pair]
         counted = " · ".join(f"{count:,}" for count in dict.fromkeys(side.queries for side in sides))
@@ -229,15 +229,15 @@ def _agreement_grid(title: str, agreement: Agreement) -> Grid:
     return Grid(f"{title}: {same}; {kappa}", ["", *(f"model: {at}" for at in range(len(rows)))], rows)
 
 
-def _target(score: Stage) -> tuple[str | None, ...]:
+def _target(score: BuiltStage) -> tuple[str | None, ...]:
     return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset", "others"))
 
 
-def _noise_lines(stage: Stage) -> Iterable[dict[str, str]]:
+def _noise_lines(stage: BuiltStage) -> Iterable[dict[str, str]]:
     return csv.DictReader(stage.artifact.path("noise.csv").read_text(encoding="utf-8").splitlines())
 
 
-def noise(stage: Stage) -> Audit:
+def noise(stage: BuiltStage) -> Audit:
     """Leakage and noise: findings below one another, places side by side; those that share a finding stand together."""
     places: dict[str, dict[str, str]] = {}  # place → finding → how often, and which share that is
     for line in _noise_lines(stage):
@@ -258,7 +258,7 @@ def noise(stage: Stage) -> Audit:
     return Audit(stage, read_audit(stage.artifact), grids, examples=examples)
 
 
-def audits_csv(stages: Iterable[Stage]) -> str:
+def audits_csv(stages: Iterable[BuiltStage]) -> str:
     """Every number of every audit, a line each."""
     lines: list[list[str]] = []
     for stage in stages:

@@ -17,11 +17,11 @@ from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.data.reading import lines
 from tandem.errors import UserError
-from tandem.report.page import FOLDERS, render, shortened
+from tandem.report.page import FOLDERS, clipped, render
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
-from tandem.store.files import fingerprint, write_json, write_text
+from tandem.store.files import csv_text, fingerprint, write_json, write_text
 from tandem.store.job import Draft, Job, writing
 
 FOLDERS.append(Path(__file__).parent / "assets")
@@ -47,10 +47,7 @@ def safe(text: str) -> str:
 
 def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding."""
-    with open(path, "w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows(rows)
+    path.write_text(csv_text(head, rows), encoding="utf-8-sig", newline="")
 
 
 def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
@@ -95,17 +92,17 @@ COLUMNS = (*SheetRow._fields, "verdict")
 
 
 def write_pool_sheets(
-    draft: Draft, asked: pa.Table, queries: dict[str, str], collection: Collection, key: str, scored_by: str
+    draft: Draft, pairs: pa.Table, queries: dict[str, str], collection: Collection, key: str, scored_by: str
 ) -> None:
     """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV.
 
-    `asked` has rows (query, document, score, rank) in the order of the queries, best first.
+    `pairs` has rows (query, document, score, rank) in the order of the queries, best first.
     """
-    texts = collection.texts(asked["doc_id"].to_pylist())
+    texts = collection.texts(pairs["doc_id"].to_pylist())
     rows = []
-    for query, doc, score, rank in tables.rows(asked):
+    for query, doc, score, rank in tables.rows(pairs):
         title, passage = map(one_line, texts[doc])
-        cells = one_line(queries[query]), title, shortened(passage, CHARACTERS), f"{score:.6g}"
+        cells = one_line(queries[query]), title, clipped(passage, CHARACTERS), f"{score:.6g}"
         rows.append(SheetRow(query, doc, *cells, rank))
     write_sheet(draft.path("sheet.csv"), COLUMNS, ([*row[:2], *map(safe, row[2:5]), *row[5:], ""] for row in rows))
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]

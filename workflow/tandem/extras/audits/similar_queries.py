@@ -19,8 +19,9 @@ from tandem.data.collection import Collection
 from tandem.data.splits import order
 from tandem.errors import UserError
 from tandem.extras.audits import query_similarity as similarity
-from tandem.extras.audits.query_similarity import Array, Proposer, Queries
+from tandem.extras.audits.query_similarity import Proposer, Queries
 from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import SimilarQueriesParams
 from tandem.store.artifact import Artifact

@@ -21,7 +21,7 @@ from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_run, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
-from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
+from tandem.extras.demo.systems import COLUMN_OF, DUAL, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.targets import Configuration, split_files
 from tandem.models.saving import DualShape
@@ -107,7 +107,7 @@ def export(
         return
     plan = configuration.plan()
     searched = resolve(plan, system)
-    if KINDS.get(searched.kind) != DUAL or searched.upstream["passages"].kind != "embeddings":
+    if COLUMN_OF.get(searched.kind) != DUAL or searched.upstream["passages"].kind != "embeddings":
         raise UserError(f"{system} has no single vector a passage; only such vectors can be exported as an index")
     require_built(part(searched).needs.values(), system, configuration)
     with fresh_folder(out) as draft:

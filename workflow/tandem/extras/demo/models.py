@@ -33,7 +33,7 @@ def open_part(part: Served) -> "Dual | Crosses":
     return model
 
 
-class Queries:
+class QueryTokenizer:
     """Turns a query's text into token ids as the stage `tokens` does; refuses another tokenizer than that stage's."""
 
     def __init__(self, folder: Path, tokens: Artifact) -> None:
@@ -56,7 +56,7 @@ class Dual:
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
         self.encoder = ENCODERS[part.inputs["passages"].kind](Job("embeddings", Path(), stage, part.inputs))
         tower = "shared" if self.encoder.model.shared else "query"
-        self.queries = Queries(part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"])
+        self.queries = QueryTokenizer(part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"])
 
     def answer(self, question: Question) -> Any:
         """The query's vector, its weight for each entry of the vocabulary, or a list of its tokens' vectors."""
@@ -80,7 +80,7 @@ class Crosses:
             folder = require_part(model, scoring_part(model))
             scorer, budget = load_scorer(folder), part.params["batch_tokens"]
             accelerate(scorer, Execution(attention="padded"), budget, self.mode, training=False)
-            self.members.append((scorer, Queries(tokenizer_folder(folder), tokens), Tokens.open(tokens)))
+            self.members.append((scorer, QueryTokenizer(tokenizer_folder(folder), tokens), Tokens.open(tokens)))
 
     def answer(self, question: Question) -> list[float]:
         """The mean of the logits of the query with each of the passages at `rows`."""

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import say
 from tandem.data import tables
 from tandem.data.collection import CORPUS, QRELS, QUERIES
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.data.runs import followed, ranked_order
-from tandem.extras.demo.systems import BM25, CROSS, DUAL, Part, part, source_runs
+from tandem.evaluation.measures import CHOSEN
+from tandem.extras.demo.systems import BM25, CROSS, DUAL, Scorer, part, source_runs
 from tandem.extras.demo.workers import Question, Worker
 from tandem.plan.graph import Stage
-from tandem.retrieval.fuse import CHOSEN
 from tandem.retrieval.fusion import best, pool
 from tandem.stages.base import Json
 from tandem.stages.retrieval import FuseParams, fusion
@@ -77,7 +77,7 @@ class Session:
         parts: what scores passages, those of the run first; each once.
     """
 
-    def __init__(self, system: str, run: Stage, parts: list[Part], split: str) -> None:
+    def __init__(self, system: str, run: Stage, parts: list[Scorer], split: str) -> None:
         self.system, self.run, self.parts, self.split = system, run, parts, split
         self.workers: dict[str, Worker] = {}
         self._open = ExitStack()
@@ -96,7 +96,7 @@ class Session:
             for role, parts in by_role.items():
                 self.workers[role] = opened.enter_context(Worker(role, parts))
             dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
-            self.ids, self._corpus = Order(dataset), opened.enter_context(tables.streaming(dataset.path(CORPUS)))
+            self.ids, self._corpus = PassageOrder(dataset), opened.enter_context(tables.streaming(dataset.path(CORPUS)))
             groups = map(self._corpus.metadata.row_group, range(self._corpus.num_row_groups))
             self._starts = np.cumsum([0, *(group.num_rows for group in groups)])  # of the row groups
             self._queries, self._qrels = (pq.read_table(dataset.path(name)) for name in (QUERIES, QRELS))
@@ -110,7 +110,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def ask(self, role: str, scorer: Part, **question: Unpack[Question]) -> Any:
+    def ask(self, role: str, scorer: Scorer, **question: Unpack[Question]) -> Any:
         """A worker's answer about one of its parts."""
         return self.workers[role].ask({**question, "part": scorer.key})
 
@@ -179,7 +179,7 @@ class Ranking:
         self._scores[scorer.key] = dict(hits)
         return ranked_order(*zip(*hits, strict=True)) if hits else []
 
-    def scores(self, scorer: Part, docs: list[str]) -> dict[str, float]:
+    def scores(self, scorer: Scorer, docs: list[str]) -> dict[str, float]:
         """A part's scores of passages that another part may have retrieved."""
         if scorer.column == BM25:
             if scorer.key not in self._scores:
@@ -192,13 +192,13 @@ class Ranking:
             self._scores[scorer.key] = self._score(scorer, docs)
         return self._scores[scorer.key]
 
-    def _listed(self, scorer: Part, depth: int) -> Ranked:
+    def _listed(self, scorer: Scorer, depth: int) -> Ranked:
         """BM25's list, at least as deep as its runs, so that passages that others retrieve have a score."""
         with self._timed("BM25"):
             deep = max(depth, scorer.params["depth"])
             return [(doc, score) for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)]
 
-    def _reranked(self, scorer: Part, first: Ranked) -> Ranked:
+    def _reranked(self, scorer: Scorer, first: Ranked) -> Ranked:
         """A list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
         top = [doc for doc, _ in first[: scorer.params["depth"]]]
         scores = self._score(scorer, top) if top else {}
@@ -219,13 +219,13 @@ class Ranking:
         docs, scores = best(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
 
-    def _vector(self, scorer: Part) -> list[float] | list[list[float]]:
+    def _vector(self, scorer: Scorer) -> list[float] | list[list[float]]:
         if scorer.key not in self._vectors:
             with self._timed("encode"):
                 self._vectors[scorer.key] = self.session.ask("models", scorer, query=self.query)
         return self._vectors[scorer.key]
 
-    def _score(self, scorer: Part, docs: list[str]) -> dict[str, float]:
+    def _score(self, scorer: Scorer, docs: list[str]) -> dict[str, float]:
         question: Question = {"rows": self.session.ids.rows(docs).tolist()}
         if scorer.column == DUAL:
             what, role, question["vector"] = "search", "vectors", self._vector(scorer)

@@ -10,16 +10,16 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.context import RERANKERS, RUNS
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json
-from tandem.stages.lexical import ANALYZERS
+from tandem.stages.data import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
-# Of runs that have a part of their own.
-KINDS = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
+# By the kind of the stage that writes a run with a scorer of its own.
+COLUMN_OF = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
 
 
 @dataclass(frozen=True)
-class Part:
+class Scorer:
     """Something that scores passages."""
 
     column: str  # `BM25`, `DE` or `CE`
@@ -67,27 +67,27 @@ def all_runs(run: Stage) -> list[Stage]:
 
 def fixed_runs(run: Stage) -> list[Stage]:
     """Those of a run and its sources that answer only the queries they were made for, as a plugin's scorer does."""
-    return [it for it in all_runs(run) if it.kind not in (*KINDS, "fuse") or it.values.get("scorer")]
+    return [it for it in all_runs(run) if it.kind not in (*COLUMN_OF, "fuse") or it.values.get("scorer")]
 
 
-def part(run: Stage) -> Part:
-    """What gives a run of a kind in `KINDS` its scores."""
+def part(run: Stage) -> Scorer:
+    """What gives a run of a kind in `COLUMN_OF` its scores."""
     name, above = run.name.rpartition(".")[0], dict(run.upstream)
     if run.kind == "bm25":
-        return Part(BM25, name, run.key, run.values, above)
-    if KINDS[run.kind] == DUAL:
+        return Scorer(BM25, name, run.key, run.values, above)
+    if COLUMN_OF[run.kind] == DUAL:
         del above["queries"]
         vectors = above["passages"]
         above |= {role: vectors.upstream[role] for role in ("model", "tokens")}
-        return Part(DUAL, name, run.key, {**vectors.values, **run.values}, above)
+        return Scorer(DUAL, name, run.key, {**vectors.values, **run.values}, above)
     del above["run"]
     models = "+".join(stage.key for role, stage in sorted(above.items()) if role.split(".")[0] in ("model", "judge"))
-    return Part(CROSS, name.rpartition("+")[2], models, run.values, above)
+    return Scorer(CROSS, name.rpartition("+")[2], models, run.values, above)
 
 
-def parts(run: Stage) -> list[Part]:
+def parts(run: Stage) -> list[Scorer]:
     """The parts of a run, first stages first."""
-    return [part(other) for other in all_runs(run) if other.kind in KINDS]
+    return [part(other) for other in all_runs(run) if other.kind in COLUMN_OF]
 
 
 def needs(run: Stage) -> list[Stage]:
@@ -96,13 +96,13 @@ def needs(run: Stage) -> list[Stage]:
     return [stage for scorer in parts(run) for stage in scorer.needs.values()] + tuned
 
 
-def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
+def comparable_parts(plan: FullPlan, run: Stage) -> list[Scorer]:
     """Parts whose scores may stand beside those of a run, in the order of preference.
 
     BM25; then the tables' systems, the last row first, but before all others those that share a part with the run.
     """
     own = {scorer.key for scorer in parts(run)}
-    runs = [s.upstream["run"] for s in reversed(plan.tables.wanted_scores()) if s.dataset == run.dataset]
+    runs = [s.upstream["run"] for s in reversed(plan.tables.requested_scores()) if s.dataset == run.dataset]
     others = [parts(other) for other in runs if not fixed_runs(other)]
     others.sort(key=lambda used: own.isdisjoint(scorer.key for scorer in used))
     return [part(resolve(plan, "bm25")), *(scorer for used in others for scorer in used)]

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tandem.config.settings import Execution
-from tandem.data.rows import Order
+from tandem.data.rows import PassageOrder
 from tandem.extras.demo.workers import THREADS, Question, Served
 from tandem.retrieval import maxsim
 from tandem.retrieval.embeddings import Embeddings
@@ -36,7 +36,7 @@ class Searched(ABC):
     """Passages as a dual encoder searches them, by the `vector` that it makes of a query."""
 
     def __init__(self, part: Served) -> None:
-        self.order, self._open = Order(part.inputs["dataset"]), ExitStack()
+        self.order, self._open = PassageOrder(part.inputs["dataset"]), ExitStack()
 
     def answer(self, question: Question) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
@@ -84,13 +84,13 @@ class Vectors(Searched):
         faiss.omp_set_num_threads(THREADS)
         super().__init__(part)
         self.passages = Embeddings(part.inputs["passages"], "passages")
-        self.index: search.Searcher | None = None
+        self.index: search.VectorSearcher | None = None
         self.ready: list[BlockSearch] = []
         if "index" in part.inputs:
             index = search.Index(part.inputs["index"], self._open.enter_context(alone(THREADS)))
             how = part.params_as(AnnParams)
             index.tune(how.nprobe, how.ef_search)
-            self.index = search.Searcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
+            self.index = search.VectorSearcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
         else:
             block = PER_VALUE * self.passages.dimension * self.passages.size  # bytes
             fitting = CACHE // part.count // block
@@ -126,7 +126,7 @@ class Tokens(Searched):
         self.search = maxsim.Search(self.passages, none, self.order, params.same_token)
         job = Job("maxsim", Path(), params, part.inputs, Execution(workers=THREADS))
         self.searcher = self._open.enter_context(maxsim.searching(job, self.search))
-        if isinstance(self.searcher, maxsim.Searcher):
+        if isinstance(self.searcher, maxsim.TokenSearcher):
             self.passages.decode = self.searcher.decode
 
     def _scores(self, vector: list[list[float]], rows: list[int]) -> Array:

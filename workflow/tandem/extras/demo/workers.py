@@ -19,7 +19,7 @@ from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.retrieval.lexical.bm25 import k1_and_b, open_engine, require_index
 from tandem.stages.base import Json, Params
-from tandem.stages.lexical import Bm25Params
+from tandem.stages.data import Bm25Params
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 

@@ -115,7 +115,7 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
     computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
     passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
     kind, shared, disk = KINDS[stage.kind], processes(stage, setting), work.disk + work.run
-    light = kind.gpu and not kind.computes(stage.upstream)  # it does not even import torch
+    light = kind.gpu and not kind.uses_gpu(stage.upstream)  # it does not even import torch
     parts = {
         "models": computing / shared,
         "core": before + passing / shared + work.run / hardware.rates["run"],
@@ -182,7 +182,7 @@ def binding(costs: Mapping[Stage, Cost]) -> str:
 def stages_of_tables(plan: FullPlan) -> list[Stage]:
     """What the tables of `rule all` need, upstream first."""
     plan.tables.files()
-    return upstream_first(plan.tables.wanted_scores())
+    return upstream_first(plan.tables.requested_scores())
 
 
 def render(plan: FullPlan, hardware: Hardware) -> str:

@@ -6,7 +6,7 @@ from math import ceil
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import EVERY, mapped_tokens
 from tandem.plan.graph import Stage
-from tandem.plan.sizes import Shape
+from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import visits_in
 from tandem.training.lists import VALIDATIONS, steps_within, validations_within
 
@@ -50,7 +50,7 @@ def token_vectors(stage: Stage, setting: Setting) -> Work:
     return Work("encode", operations, memory=memory, disk=2 * rows * setting.dimension(stage))
 
 
-def logits(model: Stage, shape: Shape) -> float:
+def logits(model: Stage, shape: EncoderShape) -> float:
     """Operations a token of the wide layer above a model's encoder; 0 where there is none."""
     return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
 
@@ -133,7 +133,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
     train, objective = params.train, params.objective
     queries, size = train.queries_per_batch, train.visit_size
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
-    asked, shown = train.validation_queries, train.validation_depth
+    dev_queries, depth = train.validation_queries, train.validation_depth
     if objective != "cross":
         read = stage.upstream["tokens"]
         shape, (query, passage) = setting.shape(read), setting.lengths(read)
@@ -144,7 +144,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         head = logits(stage, shape) / readers  # one of them has it
         once = readers * _encoded(shape, queries, size, (query, passage), head)
         operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
-        validation += readers * _encoded(shape, asked, shown, (query, passage), head)
+        validation += readers * _encoded(shape, dev_queries, depth, (query, passage), head)
         weights += towers * shape.parameters
         activations += readers * _activations(shape, tokens, setting, passage)
     if objective != "dual":
@@ -154,7 +154,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
         operations += shape.forward(queries * size, length) * (
             1 if static else BACKWARD - _spared(shape, train.freeze_layers)
         )
-        validation += shape.forward(asked * shown, length)
+        validation += shape.forward(dev_queries * depth, length)
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
     memory = PROCESS + setting.held + TRAINED * weights + activations + mapped_tokens(read, setting)
@@ -167,7 +167,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
     return Work(objective, operations, memory=memory, disk=4 * weights, steps=steps)
 
 
-def _encoded(shape: Shape, queries: int, size: int, lengths: tuple[float, float], head: float = 0.0) -> float:
+def _encoded(shape: EncoderShape, queries: int, size: int, lengths: tuple[float, float], head: float = 0.0) -> float:
     """Encoding queries and their lists of `size` passages once, of texts as long on average as `lengths`.
 
     `head`: operations a token above the encoder.
@@ -177,7 +177,7 @@ def _encoded(shape: Shape, queries: int, size: int, lengths: tuple[float, float]
     return shape.forward(queries, query) + shape.forward(queries * size, passage) + above
 
 
-def _spared(shape: Shape, frozen: int) -> float:
+def _spared(shape: EncoderShape, frozen: int) -> float:
     """The forward passes that a backward pass costs less where so many layers are frozen."""
     return (BACKWARD - 1) * min(1.0, frozen / shape.layers) if frozen else 0.0
 
@@ -207,5 +207,5 @@ def pretrain(stage: Stage, setting: Setting) -> Work:
     return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
 
 
-def _activations(shape: Shape, tokens: float, setting: Setting, length: float) -> float:
+def _activations(shape: EncoderShape, tokens: float, setting: Setting, length: float) -> float:
     return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)

@@ -18,7 +18,7 @@ from tandem.config.settings import ExecutionSettings
 from tandem.data.splits import LEARNED
 from tandem.errors import UserError, nearest
 from tandem.plan.graph import Stage
-from tandem.plan.sizes import Shape
+from tandem.plan.sizes import EncoderShape
 from tandem.registry import Registry
 from tandem.stages import KINDS
 from tandem.stages.base import Json
@@ -171,7 +171,7 @@ class Setting:
     """What the work of a stage depends on beside its parameters; see also `Hardware`."""
 
     sizes: Callable[[Stage], Volumes]  # of a dataset stage's collection
-    shape: Callable[[Stage], Shape]  # of the encoder that a stage's models descend from
+    shape: Callable[[Stage], EncoderShape]  # of the encoder that a stage's models descend from
     execution: ExecutionSettings
     activation_bytes: int = 2
     held: int = 0

@@ -27,7 +27,7 @@ RESCORED = 10  # proposals of many queries together that are rescored while one 
 ORDER = 24  # bytes a passage whose id's place in alphabetical order is mapped
 
 
-class Index:
+class IndexSize:
     """An index in numbers."""
 
     def __init__(self, stage: Stage, setting: Setting) -> None:
@@ -108,7 +108,7 @@ def together(setting: Setting) -> str:
     return "faiss" if setting.execution.index_gpu == "none" else "flat_search"
 
 
-def stretch(index: Index) -> float:
+def stretch(index: IndexSize) -> float:
     """Bytes of the vectors that are searched exactly at once, mapped from disk and in float32."""
     return 1.5 * min(STRETCH, 4.0 * index.rows * index.dimension)
 
@@ -116,7 +116,7 @@ def stretch(index: Index) -> float:
 @cost("index")
 def build(stage: Stage, setting: Setting) -> Work:
     """Training by one job; filling, which shards share."""
-    index, rate = Index(stage, setting), together(setting)
+    index, rate = IndexSize(stage, setting), together(setting)
     (learned, codes), (listed, added, hops) = index.trained(), index.filled()
     sample = 4.0 * index.dimension * index.sample * (2 if index.params.opq else 1)
     part = min(index.rows, index.params.part) * index.each
@@ -140,7 +140,7 @@ def topics(stage: Stage, setting: Setting) -> Work:
 @cost("ann")
 def ann(stage: Stage, setting: Setting) -> Work:
     """Searching an index, exact scores of what it proposes, and the exact search that recall is measured against."""
-    index, params, queries = Index(stage.upstream["index"], setting), params_of(stage), setting.queries(stage)
+    index, params, queries = IndexSize(stage.upstream["index"], setting), params_of(stage), setting.queries(stage)
     depth = min(params.depth, index.rows)
     proposed = min(depth * params.rescore_factor, index.rows) if params.rescore else depth
     each = index.searched(params.nprobe, params.ef_search)
@@ -164,7 +164,7 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
     tokens, query_tokens = token_rows(passages, setting), token_rows(stage.upstream["queries"], setting)
     memory, searches = 1024.0 * MIB, dict[str, float]()
     if "index" in stage.upstream:
-        index = Index(stage.upstream["index"], setting)
+        index = IndexSize(stage.upstream["index"], setting)
         searches["hops"] = query_tokens * index.hops(index.compared_nodes(params.ef_search))
         searches[together(setting)] = query_tokens * index.searched(params.nprobe, params.ef_search)
         tokens *= min(count, params.depth * params.rescore_factor) / count
@@ -188,7 +188,7 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     asked_by, products = stage.upstream["queries"], 0.0
     is_late = asked_by.kind == "token_vectors"
     tokens = token_rows(asked_by, setting) / setting.queries(stage) if is_late else 1.0
-    indexes = [Index(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
+    indexes = [IndexSize(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:
         settings: list[tuple[int | None, int | None]] = [(None, None)]
         if index.links:

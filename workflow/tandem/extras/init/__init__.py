@@ -1,1 +1,203 @@
-"""A configuration for a collection of one's own: what its files hold, what this machine is, which sizes fit both."""
+"""The commands `init`, which writes a configuration that runs as it is, and `encoder`: how an encoder makes vectors."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from tandem import ROOT
+from tandem.cli import columns
+from tandem.cluster.progress import duration
+from tandem.config.datasets import sources
+from tandem.config.encoders import PublishedEncoder
+from tandem.config.loading import load_settings
+from tandem.config.merging import Raw, gathered, merged
+from tandem.config.settings import Execution
+from tandem.data.fetch import readable
+from tandem.data.language import misfits
+from tandem.data.sources import Listing, dataset_format
+from tandem.errors import NAME, UserError
+from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, total
+from tandem.extras.estimate.resources import Hardware
+from tandem.extras.init.configuration import Choices, compose, starting_encoder
+from tandem.extras.init.look import Look, Machine, look
+from tandem.extras.operations.targets import Configurations
+from tandem.extras.plan import FullPlan
+from tandem.models.described import LIBRARY, PASSAGE, longest_input, passage_prompt, read_optional
+from tandem.plan.context import json_of
+from tandem.plan.graph import upstream_first
+from tandem.plan.plan import views_folder
+from tandem.plan.towers import TOWERS, UNDESCRIBED, chosen_by, described_by, described_folder, published_entry
+from tandem.stages.base import Json
+from tandem.stages.data import DatasetParams
+from tandem.store.files import write_text
+from tandem.store.job import Job
+
+IRDS = "ir_datasets:"
+CODE = re.compile("[a-z]{2,3}")
+LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
+LIKELY = 0.3  # share of the texts from which they are taken to be in a language
+FILES = "its files"  # say it, where the encoder's entry does not
+
+
+def init(
+    name: str,
+    *,
+    data: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
+    encoder: str = "",
+    language: str = "",
+    seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
+    force: bool = False,
+) -> None:
+    """Write a configuration for data of your own, with sizes for this machine.
+
+    Args:
+        name: of the configuration and its dataset: `mine` writes mine.yaml.
+        data: a folder, some files, or `ir_datasets:ID`, in any format of docs/formats.md.
+        encoder: what models start from: a name of config/encoders/, a folder, or ORG/NAME on the hub.
+        language: of the passages, as ISO 639-1 has it; guessed by default.
+        seconds: longest time for reading the passages; 0: no limit.
+        force: replace the file if it is there.
+    """
+    path = Path(name if name.endswith(".yaml") else f"{name}.yaml")
+    if not NAME.fullmatch(path.stem):
+        raise UserError(f"{path.stem}: a name is letters, digits, '_', '-' and '.'")
+    if views_folder([path]) == views_folder([]):
+        raise UserError(f"{path}: its results would replace those of config/config.yaml; choose another name")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists; choose another name, or replace it with --force")
+    if language and not CODE.fullmatch(language):
+        raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
+    entry, folder = find_entry(data)
+    options = Execution(path=folder or None, workers=os.cpu_count())
+    collection = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
+    entry |= {"path": folder} if folder else {}
+    language = language or guess_language(collection)
+    choices = Choices(path.stem, entry, language, collection, starting_encoder(encoder, language), Machine.here())
+    text = compose(choices)
+    config = merged(gathered([], ROOT), yaml.safe_load(text))
+    FullPlan(config, ROOT).tables.files()
+    write_text(path, text)
+    command = f"tandem run {shlex.quote(str(path))}"
+    commands = [f"next: {command} baseline   # BM25 alone", f"      {command}            # everything"]
+    print(*described(choices), f"wrote {path}", "", *costs(config, choices), *commands, sep="\n")
+
+
+def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
+    """The dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
+
+    Raises:
+        UserError: no format fits, or the folder holds the working folder, whose results would change it.
+    """
+    if data[0].startswith(IRDS):
+        return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
+    listing = Listing.of([Path(name) for name in data])
+    formats = [name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT]
+    formats.sort(key=lambda name: name != "beir")  # whose names of files are the surest
+    for source in (*formats, LAST_RESORT):
+        if (keys := dataset_format[source].recognise(listing)) is not None:
+            if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
+                raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
+            return {"source": source, **keys}, str(listing.folder)
+    names = ", ".join(listing.names[:8]) or "nothing"
+    hint = "name the files of passages, queries and qrels with the words corpus, queries, qrels, or see docs/formats.md"
+    raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); {hint}")
+
+
+def guess_language(collection: Look) -> str:
+    """The language that the passages seem to be in; English and a note where that is not clear."""
+    shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
+    best = max(shares, key=shares.__getitem__, default="")
+    if len(best) == 2 and shares[best] >= LIKELY:
+        return best
+    unclear = f"the language of the passages is not clear{best and f' ({best})'}"
+    collection.notes.append(f"{unclear}: en is taken (--language)")
+    return "en"
+
+
+def described(choices: Choices) -> list[str]:
+    """What was found: the data with its oddities, what the splits allow, the encoder, the machine."""
+    collection, language = choices.collection, choices.language
+    queries = ", ".join(f"{split} {count:,}" for split, count in collection.queries.items())
+    sizes = f"{'' if collection.whole else 'more than '}{collection.passages:,} passages, queries: {queries}"
+    notes = list(collection.notes)
+    for side, shares in collection.languages.items():
+        if others := misfits(language, shares):
+            notes.append(f"the language is {language}, but the {side} texts look like {others}")
+    return [
+        f"data: {choices.entry.get('path') or choices.entry.get('id')}, format {choices.entry['source']}: {sizes}",
+        *(f"warning: {note}" for note in notes),
+        f"language: {language}",
+        f"splits: {choices.experiment.sentence}",
+        f"encoder: {choices.encoder}",
+        f"machine: {choices.machine}",
+    ]
+
+
+def costs(config: Raw, choices: Choices) -> list[str]:
+    """The estimate: of all and of BM25 alone; or why there is none."""
+    if not choices.collection.whole:  # at least so many
+        counts = {"passages": choices.collection.passages}
+        config = merged(config, {"datasets": {choices.name: {"counts": counts}}})
+    plan = FullPlan(config, ROOT)
+    machine = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
+    setting = new_setting(plan.settings, machine)
+
+    def cost_of(table: str) -> Cost:
+        return total(costs_of(upstream_first([stage for _, stage in plan.tables[table]]), setting, machine).values())
+
+    try:
+        everything, lexical = cost_of(choices.experiment.table), cost_of("baseline")
+    except UserError as error:
+        return [f"no estimate: {error}"]
+    at_least = "about" if choices.collection.whole else "more than"
+    where = "one H200" if choices.machine.gpu else "two cores"
+    sizes = f"{readable(int(everything.memory))} of memory, {readable(int(everything.disk))} of disk"
+    short = [f"warning: {sizes}: this machine has less"] if everything.memory > choices.machine.memory else []
+    line = f"everything takes {at_least} {duration(everything.wall)} on {where}, {sizes}; BM25 alone"
+    return [*short, f"{line} {duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)"]
+
+
+def encoder(name: str, *, configurations: Configurations = ()) -> None:
+    """Print how an encoder makes a text's vector, and who says so: its entry, its files, or nobody.
+
+    Of an encoder on the hub whose entry does not say it, the files that do are fetched; its weights are not.
+
+    Args:
+        name: of `encoders:` or of config/encoders/, a folder, or org/name on the hub.
+    """
+    known = load_settings(configurations[0].config(), ROOT).encoders
+    entry = published_entry(known, name)
+    read = entry.source != "hub" or entry.pooling is None
+    folder = described_folder(entry, fetch=True) if read else None
+    place = (entry.name or entry.package or entry.path or "") + (f"@{entry.revision}" if entry.revision else "")
+    described = described_by(entry)
+    lines = [("source", entry.source, place), *choices(entry, described, f"encoders.{name}")]
+    if folder and entry.prompts.passage is None and "passage" in described.get("prompts", {}):
+        prompt = passage_prompt(read_optional(folder / LIBRARY).get("prompts") or {})
+        if prompt in PASSAGE[1:]:
+            differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
+            lines.append(("", FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
+    if folder and (limit := longest_input(folder)):
+        lines.append(("longest input", FILES, f"{limit} tokens"))
+    print(columns(lines))
+
+
+def choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tuple[str, str, str]]:
+    """(key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
+    chosen, own = chosen_by(entry, described), json_of(entry)
+    for key in (*TOWERS, "prompts"):
+        if key in chosen and chosen[key] not in ({}, []):
+            is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
+            yield key, where if is_own else FILES, json.dumps(chosen[key], ensure_ascii=False)
+        elif key == "pooling":
+            yield key, "nobody", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"
+        elif key in UNDESCRIBED:
+            yield key, "default", json.dumps(UNDESCRIBED[key])

@@ -18,14 +18,14 @@ from tandem.models.described import LIBRARY, METADATA, described_towers
 from tandem.models.hub import positions_in
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
-from tandem.plan.sizes import Shape, shape_of
+from tandem.plan.sizes import EncoderShape, shape_of
 from tandem.plan.towers import HUB, towers
 
 # What Anserini has analyzers for; other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
 DEV_SHARE = 0.1  # of the training queries, where nothing else can be scored
 TYPICAL = {"passage": 73.0, "query": 8.5}  # tokens, where nothing is counted
-BERT_BASE = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
+BERT_BASE = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
 SPECIAL = 3  # tokens of a pair beside its texts
 GRAPH_TOKENS = 131_072  # at most; more tokens at once gain nothing
 FEWEST_TOKENS = 2048
@@ -42,7 +42,7 @@ class StartingEncoder:
     name: str  # value of `encoder`
     entry: Raw = field(default_factory=dict)  # of `encoders:`; empty where the name says enough
     vectors: Raw = field(default_factory=dict)  # how they are computed, as its entry or its own files say
-    shape: Shape | None = None  # its sizes; None where they are not known here
+    shape: EncoderShape | None = None  # its sizes; None where they are not known here
     zero_shot: bool = True  # whether its vectors are worth a row without training
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ def hub_entry(name: str) -> Raw:
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(DESCRIBING), etag_timeout=10))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        shape = asdict(Shape.of(config)) | {"positions": positions_in(config)}
+        shape = asdict(EncoderShape.of(config)) | {"positions": positions_in(config)}
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError, KeyError):
         return {}
     return {"source": "hub", "name": name, "revision": folder.name, **described_towers(folder), "shape": shape}
@@ -116,7 +116,7 @@ GPU = Sizes(
 )
 
 
-def lengths(look: Look, sizes: Sizes, shape: Shape) -> dict[str, int]:
+def lengths(look: Look, sizes: Sizes, shape: EncoderShape) -> dict[str, int]:
     """The longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow."""
 
     def rounded(side: str, step: int, most: int) -> int:
@@ -127,7 +127,7 @@ def lengths(look: Look, sizes: Sizes, shape: Shape) -> dict[str, int]:
     return {"query": query, "passage": min(passage, shape.positions - query - SPECIAL - 2)}
 
 
-def execution(machine: Machine, shape: Shape, passage: int) -> dict[str, Any]:
+def execution(machine: Machine, shape: EncoderShape, passage: int) -> dict[str, Any]:
     """How much a GPU computes at once: tokens whose activations fill half of its memory; {} without a GPU."""
     if not machine.gpu:
         return {}

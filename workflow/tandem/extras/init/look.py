@@ -37,7 +37,7 @@ from tandem.data.validate import (
     select_qrels,
 )
 from tandem.errors import UserError
-from tandem.store.environment import printed
+from tandem.store.environment import command_output
 
 SEARCHED = 200_000  # passages among which the one that an unknown id may mean is looked for
 LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
@@ -183,7 +183,7 @@ def _gpu(number: str) -> tuple[str, int]:
     """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
     words = ["nvidia-smi", f"--id={number}", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        name, _, mebibytes = (printed(*words) or "").partition("\n")[0].rpartition(", ")
+        name, _, mebibytes = (command_output(*words) or "").partition("\n")[0].rpartition(", ")
         return name, int(mebibytes) << 20
     except ValueError:
         return "a GPU of unknown size", 8 * GIB

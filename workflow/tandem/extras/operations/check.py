@@ -15,7 +15,7 @@ from tandem.report.results import SWEEPS, read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.environment import files_changed_since, modules_hash, sources
-from tandem.store.lineage import Stage, resolve_input, walk
+from tandem.store.lineage import BuiltStage, resolve_input, walk
 
 
 def check(*folders: Path, strict: bool = False) -> int:
@@ -99,9 +99,9 @@ def mixed_generations(root: Path) -> Iterator[str]:
         yield from _mixed(what, {name: _above(stages, artifacts) for name, artifacts in rows.items()})
 
 
-def _above(stages: dict[str, Stage], artifacts: list[Artifact]) -> list[Stage]:
+def _above(stages: dict[str, BuiltStage], artifacts: list[Artifact]) -> list[BuiltStage]:
     """The stages that artifacts were made from, themselves included."""
-    above: dict[str, Stage] = {}
+    above: dict[str, BuiltStage] = {}
     waiting = [artifact.key for artifact in artifacts]
     while waiting:
         key = waiting.pop()
@@ -124,7 +124,7 @@ def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
             yield f"{what}: {kind} {artifact.key} is of {above.name} before it was made again; {again}"
 
 
-def _mixed(what: str, rows: dict[str, list[Stage]]) -> Iterator[str]:
+def _mixed(what: str, rows: dict[str, list[BuiltStage]]) -> Iterator[str]:
     """Kinds whose code, and libraries whose version, differs between the rows of one table, each with its stages."""
     values: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row, stages in rows.items():

@@ -16,7 +16,7 @@ from tandem.extras.operations import targets
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS, holding
-from tandem.stages.lexical import ENGINES
+from tandem.stages.data import ENGINES
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in
 from tandem.store.lineage import walk
@@ -89,8 +89,8 @@ def full_plan(configuration: targets.Configuration) -> FullPlan:
     """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
     plan = configuration.plan()
     plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
-    plan.sweeps()
-    plan.by_name()
+    plan.sweep_files()
+    plan.plan_every_target()
     optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
     for plan_stages in (plan.validations, *optional):
         with suppress(UserError):

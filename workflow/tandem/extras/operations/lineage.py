@@ -16,7 +16,7 @@ from tandem.extras.operations.targets import find
 from tandem.extras.sweeps import Line, Result, label_point, read_result
 from tandem.report.results import Lineage, Table, is_sweep, read_table, view_path
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.lineage import Node, Stage, causes, differences_beside_keys, explain, stage_name, tree, walk
+from tandem.store.lineage import BuiltStage, Node, causes, differences_beside_keys, explain, stage_name, tree, walk
 
 DIGITS = 16  # of a file's checksum, for a person
 
@@ -153,7 +153,7 @@ def open_scored(scored: Lineage) -> Artifact:
     return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)
 
 
-def lineage_json(target: Target, stages: dict[str, Stage]) -> str:
+def lineage_json(target: Target, stages: dict[str, BuiltStage]) -> str:
     """The lineage for programs: whole manifests, every stage after its inputs."""
     entries = [
         {"key": key, "folder": str(stage.artifact.folder), "content": stage.artifact.manifest.content}
@@ -164,7 +164,7 @@ def lineage_json(target: Target, stages: dict[str, Stage]) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False)
 
 
-def lineage_text(target: Target, stages: dict[str, Stage]) -> str:
+def lineage_text(target: Target, stages: dict[str, BuiltStage]) -> str:
     """The trees for a person; a stage that was described above is only named again."""
     lines = [target.label] if ":" in target.label else []  # an artifact's own line says what it is
     described: set[str] = set()
@@ -189,7 +189,7 @@ def _drawn(node: Node, described: set[str], first: str, rest: str) -> Iterator[s
         yield from _drawn(above, described, f"{rest}{'└─' if last else '├─'}", f"{rest}{'  ' if last else '│ '}")
 
 
-def describe(stage: Stage) -> Iterator[str]:
+def describe(stage: BuiltStage) -> Iterator[str]:
     """What made a stage, in a few lines."""
     manifest = stage.artifact.manifest
     if stage.params:

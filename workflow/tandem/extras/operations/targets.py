@@ -127,8 +127,8 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
 def stages_of_all(plan: FullPlan) -> list[Stage]:
     """The stages of `rule all`: those behind the wanted tables, sweeps and what the report shows; inputs first."""
     plan.tables.files()
-    targets = plan.tables.wanted_scores()
-    targets += [point.stage for name in plan.swept.requested for point in plan.swept[name].scored]
+    targets = plan.tables.requested_scores()
+    targets += [point.stage for name in plan.sweeps.requested for point in plan.sweeps[name].scored]
     if plan.settings.audits.in_report:
         targets += plan.audit_stages()
     targets += [plan.planner.run(system, plan.split, "systems") for system in plan.settings.systems]

@@ -70,7 +70,7 @@ def parse_place(word: str) -> tuple[str, str]:
     return host, folder or "."
 
 
-class Job(ProgressRecord):
+class RunningJob(ProgressRecord):
     """A running job: its file's `age` in seconds, the other machine `host`; `dead`: its process is gone."""
 
     age: float = 0.0
@@ -78,20 +78,20 @@ class Job(ProgressRecord):
     dead: bool = False
 
 
-def jobs_at(host: str, folder: str) -> list[Job]:
+def jobs_at(host: str, folder: str) -> list[RunningJob]:
     """The jobs below a folder, the longest running first; files that are not progress files are passed over."""
     now, lines = _read_remote(host, folder) if host else (time.time(), list(_read_local(Path(folder))))
     jobs = []
     for line in lines:
         with suppress(ValidationError):
-            job = Job.model_validate_json(line)
+            job = RunningJob.model_validate_json(line)
             job.age, job.host = max(0.0, now - job.updated), host
             job.dead = not host and is_dead(job)  # processes of another machine are not asked for
             jobs.append(job)
     return sorted(jobs, key=lambda job: job.started)
 
 
-def is_dead(job: Job) -> bool:
+def is_dead(job: RunningJob) -> bool:
     """Whether a job's process on this machine is gone (another command line is another one); False if unseen."""
     here = job.node == platform.node() and job.pids is not None and job.pids == pid_namespace()
     if not here or job.age < 3 * EVERY:
@@ -134,7 +134,7 @@ def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
     return float(clock), lines
 
 
-def cells(job: Job) -> tuple[str, ...]:
+def cells(job: RunningJob) -> tuple[str, ...]:
     """One job's cells; what its file lacks is empty."""
     slurm, via = f" slurm {job.slurm}" if job.slurm else "", f" via {job.host}" if job.host else ""
     silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""

@@ -40,7 +40,7 @@ TICK = 1.0  # seconds between two looks at the progress of the running jobs
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """What a command line asks for: a configuration, targets, and flags for Snakemake."""
 
     configuration: Configuration
@@ -75,13 +75,13 @@ def main(words: list[str]) -> int:
         tandem run mine.yaml --config seed=7 -- --cores 4 --keep-going
         tandem run mine.yaml -- -n
     """
-    order = read_order(words)
-    plan = order.configuration.plan()
-    check_targets(plan, order.targets)
+    request = read_request(words)
+    plan = request.configuration.plan()
+    check_targets(plan, request.targets)
     log = LOGS / f"run-{time.strftime('%Y%m%d-%H%M%S')}.log"
-    forecast = progress.Forecast(plan, progress.requested_stages(plan, order.targets))
+    forecast = progress.Forecast(plan, progress.requested_stages(plan, request.targets))
     line = progress.Line(plan.stages, forecast)
-    snakemake = Snakemake(order.words, log)
+    snakemake = Snakemake(request.words, log)
     for caught in (signal.SIGTERM, signal.SIGHUP):  # of a batch system, and of a terminal that is closed
         if signal.getsignal(caught) != signal.SIG_IGN:  # as `nohup` has it
             signal.signal(caught, signal.default_int_handler)
@@ -89,16 +89,16 @@ def main(words: list[str]) -> int:
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
     elif status:
-        say("\n".join(failure_lines(run, plan.stages, log, order.unlock)))
+        say("\n".join(failure_lines(run, plan.stages, log, request.unlock)))
     elif not run.executes:  # with a flag such as -n, whose output this is
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:
         say(f"{run.done} stages in {duration(time.monotonic() - forecast.began)}; Snakemake's output: {log}")
-        print_answer(plan, order.targets)
+        print_answer(plan, request.targets)
     return status
 
 
-def read_order(words: Sequence[str]) -> Order:
+def read_request(words: Sequence[str]) -> RunRequest:
     """Read a command line.
 
     Raises:
@@ -121,7 +121,7 @@ def read_order(words: Sequence[str]) -> Order:
         if not file.is_file():
             beside = [str(path) for path in file.parent.glob("*.yaml")]
             raise UserError(f"{file}: no such file{nearest(str(file), beside) if beside else ''}")
-    return Order(configuration, targets, flags)
+    return RunRequest(configuration, targets, flags)
 
 
 def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tandem.cluster.faults import AGAIN, DISK, WRITABLE, explain_fault
 from tandem.errors import shortened
-from tandem.extras.running.progress import Job, Run, describe
+from tandem.extras.running.progress import BegunJob, Run, describe
 from tandem.plan.graph import Stages
 
 KILLED = 137  # the status of a process that was ended by SIGKILL
@@ -40,7 +40,7 @@ def failure_lines(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]
     return [*lines, f"tandem run: {snakemake_words(run, log)}"]
 
 
-def _why_job(job: Job, run: Run, what: str) -> str:
+def _why_job(job: BegunJob, run: Run, what: str) -> str:
     """The `tandem …:` line at the end of a job's log, or its last words."""
     if own := stage_words(job.log):
         return own

@@ -59,7 +59,7 @@ class Event(BaseModel):
 
 
 @dataclass
-class Job:
+class BegunJob:
     """A job that has begun: its rule and files, and when it began, by the monotonic clock."""
 
     rule: str
@@ -96,9 +96,9 @@ class Run:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.done = 0
-        self.running: dict[int, Job] = {}
-        self.finished: dict[int, Job] = {}
-        self.failed: dict[int, Job] = {}
+        self.running: dict[int, BegunJob] = {}
+        self.finished: dict[int, BegunJob] = {}
+        self.failed: dict[int, BegunJob] = {}
         self.errors: list[Event] = []
         self.executes = False
 
@@ -116,7 +116,7 @@ class Run:
                 self.executes = not event.dryrun
             case "job_info":
                 self.failed.pop(event.jobid, None)
-                self.running[event.jobid] = Job(event.rule_name, event.wildcards, event.output, event.log)
+                self.running[event.jobid] = BegunJob(event.rule_name, event.wildcards, event.output, event.log)
             case "job_finished" if event.job_id in self.running:
                 self.finished[event.job_id] = self.running.pop(event.job_id)
             case "job_error" if event.jobid in self.running:
@@ -189,15 +189,15 @@ class Forecast:
         own = KINDS_OF_RULES.get(name, name)
         return fmean([seconds for (kind, _), seconds in self.seconds.items() if kind == own] or [SHORT])
 
-    def _expected(self, job: Job) -> float:
+    def _expected(self, job: BegunJob) -> float:
         return self.seconds.get(job.stage, self._mean(job.rule))
 
-    def _share(self, job: Job, seconds: float, now: float) -> float:
+    def _share(self, job: BegunJob, seconds: float, now: float) -> float:
         share = job.share()
         return min((now - job.began) / seconds, ALMOST) if share is None else share
 
 
-def describe(job: Job, stages: Stages) -> str:
+def describe(job: BegunJob, stages: Stages) -> str:
     """What a job does, in words: `training cross-encoder ce_deneg`."""
     kind, key = job.stage
     does = DOES.get(kind or job.rule, (kind or job.rule).replace("_", " "))
@@ -219,7 +219,7 @@ class Line:
         self.stages, self.forecast = stages, forecast
         self.terminal = sys.stderr.isatty()
 
-    def text(self, run: Run, job: Job) -> str:
+    def text(self, run: Run, job: BegunJob) -> str:
         """`training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
         others = len(run.running) - 1
         what = describe(job, self.stages) + (f" and {others} more" if others > 0 else "")
@@ -236,7 +236,7 @@ class Line:
             text = self.text(run, next(iter(run.running.values()))) if run.running else "Snakemake plans its jobs"
             print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
 
-    def begin(self, run: Run, job: Job) -> None:
+    def begin(self, run: Run, job: BegunJob) -> None:
         """Show a job that begins."""
         if self.terminal:
             self.refresh(run)

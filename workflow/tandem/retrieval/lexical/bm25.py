@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from itertools import chain, product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,27 +21,13 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
-from tandem.evaluation.measures import answerable, evaluate, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, parse_measures
+from tandem.retrieval.lexical import Engine
 from tandem.stages.base import Json
-from tandem.stages.lexical import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
+from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
-
-CHOSEN, GRID = "chosen.json", "grid.csv"
-
-Query = tuple[str, str]  # id and text
-Ranked = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
-
-
-class Engine(Protocol):
-    """An opened index, to be searched with any k1 and b."""
-
-    facts: dict[str, object]  # versions of what decides a result, for the manifest
-
-    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
-        """The best `depth` passages of each query that matches any, in the queries' order, ties by document id."""
-        ...
 
 
 @contextmanager

@@ -37,7 +37,8 @@ from tandem.data.runs import ranked_order
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
-from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
+from tandem.retrieval.lexical import Query, Ranked
+from tandem.stages.data import FORMULAS, Bm25sParams, Bm25Variant
 from tandem.store.job import Job, writing
 
 NAME, FIELDS, DTYPE, VOCABULARY = "terms", ("title", "text"), "int32", "vocabulary.json"
@@ -181,9 +182,7 @@ class Bm25s:
             index.nonoccurrence_array = None
         return index
 
-    def search(
-        self, queries: list[tuple[str, str]], k1: float, b: float, depth: int, progress: Progress
-    ) -> Iterator[tuple[str, list[str], list[float]]]:
+    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
         """See `Engine.search`; queries are shared by threads, each of which holds a score for every passage."""
         if self.weighted != (k1, b):
             self.index = None  # before there is another: each is as large as the corpus

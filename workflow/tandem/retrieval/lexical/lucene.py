@@ -20,7 +20,8 @@ from tandem.cluster.progress import Progress
 from tandem.config.settings import HEAP, Execution
 from tandem.data.text import segmenter
 from tandem.errors import UserError
-from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
+from tandem.retrieval.lexical import Query, Ranked
+from tandem.stages.data import SPLIT_BEFORE, Bm25Variant, LuceneParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
@@ -34,7 +35,6 @@ INDEX = "index"  # the folder of an artifact that holds the index
 MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
 
 JavaClass = Callable[[str], Any]
-Query = tuple[str, str]  # id and text
 Hits = list[tuple[str, float]]  # (document id, score)
 
 
@@ -194,9 +194,7 @@ class Lucene(OpenIndex):
         weights = params.fields.weights() if params.fields else None
         self.fields = FieldSearch(self.java, self.searcher, analyzer, weights) if weights else None
 
-    def search(
-        self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress
-    ) -> Iterator[tuple[str, list[str], list[float]]]:
+    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
         """See `Engine.search`; as many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
         self.searcher.set_bm25(float(k1), float(b))
         size = max(1, HITS_AT_ONCE // depth)

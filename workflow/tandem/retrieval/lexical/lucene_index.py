@@ -21,7 +21,7 @@ from tandem.data.language import language_warnings
 from tandem.errors import UserError
 from tandem.retrieval.lexical.lucene import INDEX, LUCENE, SEARCHER, JavaClass, splitter, start_java, stemmer, versions
 from tandem.stages.base import Json
-from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, LuceneParams
+from tandem.stages.data import SPLIT_BEFORE, STEMMERS, LuceneParams
 from tandem.store.job import Job, writing
 
 LOCK = "write.lock"

@@ -10,7 +10,7 @@ from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.models.device import device, place, resolve_precision
 from tandem.models.hub import COMMIT, loading
-from tandem.retrieval.llm.answers import Answer
+from tandem.retrieval.llm import Answer
 
 
 class LocalModel:

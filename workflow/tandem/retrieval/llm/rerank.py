@@ -18,8 +18,7 @@ from tandem.data.collection import Collection, contents
 from tandem.data.columns import Floats
 from tandem.data.runs import falling, followed, iter_run, write_run
 from tandem.retrieval.inputs import require_dataset, require_depth
-from tandem.retrieval.llm import prompts
-from tandem.retrieval.llm.answers import Answers, at_once, open_answers
+from tandem.retrieval.llm import Answers, at_once, open_answers, prompts
 from tandem.stages.retrieval import RerankLlmParams
 from tandem.store.job import Job, writing
 

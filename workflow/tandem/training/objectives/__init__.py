@@ -13,7 +13,7 @@ from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import Budget, PairScores, Seeds, TextVectors, list_scores, on_lists
+from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import distillation_loss, over_positives, supervision_loss
 
@@ -116,7 +116,7 @@ class Separable(ABC):
 
     train: CrossTrain | JointTrain
     positives: Positives
-    pairs: PairScores
+    pairs: CrossScores
     world: World
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
@@ -151,7 +151,7 @@ class Cross(Separable):
 
     def __post_init__(self) -> None:
         self.models = nn.ModuleDict({"cross": self.model})
-        self.pairs = PairScores(self.model, self.tokens, self.train.precision, self.budget)
+        self.pairs = CrossScores(self.model, self.tokens, self.train.precision, self.budget)
         self.list_loss = ListLoss(self.train)
 
     def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
@@ -188,7 +188,7 @@ class Joint(Separable):
     def __post_init__(self) -> None:
         self.models = nn.ModuleDict({"dual": self.dual, "cross": self.cross})
         self.vectors = TextVectors(self.dual, self.tokens, self.train.precision, self.budget)
-        self.pairs = PairScores(self.cross, self.cross_tokens, self.train.precision, self.budget)
+        self.pairs = CrossScores(self.cross, self.cross_tokens, self.train.precision, self.budget)
         self.distillation = distillation_loss(self.train.semantics, self.train)
         self.supervision = supervision_loss(self.train.supervision, self.train)
         self.static = self.train.teacher == "static"
