@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import BaseModel
 
 from tandem.errors import UserError
 from tandem.extras.operations.gc import unneeded
@@ -37,6 +38,24 @@ def test_a_box_that_the_report_does_not_draw_is_one_line(kinds):
         register_stage(Kind("half", share, box="Retreival"))
     assert "half" not in kinds
     assert register_stage(Kind("half", share)).box == "Scores"
+
+
+class Plain(BaseModel):
+    """Drops keys that it does not know: the plugin's digest."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (Kind("train", share), "stage train is registered twice"),  # the rule of the kind `model`
+        (Kind("my stage", share), "stage my stage: allowed in its name are"),
+        (Kind("half", share, Plain), "stage half: its params are Plain, which is no subclass of Params"),
+    ],
+)
+def test_a_declaration_that_snakemake_or_a_key_could_not_carry(kinds, kind, line):
+    with pytest.raises(UserError, match=f"^{line}"):
+        register_stage(kind)
+    assert kind.name not in kinds
 
 
 def test_an_index_of_a_plugin_is_one_for_costs_and_gc(kinds, tmp_path):
