@@ -26,7 +26,7 @@ from tandem.config.merging import read_yaml
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.plan import views_folder
-from tandem.stages import KINDS
+from tandem.stages import KINDS, RULES
 from tandem.store.files import write_text
 
 

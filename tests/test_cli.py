@@ -1,5 +1,6 @@
 """The command line: its help, its mistakes, and that stages start without it."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -45,6 +46,41 @@ def test_a_page_has_flags_with_types_and_defaults(capsys):
 def test_every_stage_has_a_page(name, capsys):
     assert run([name, "--help"]) == 0
     assert f"tandem {name} --params" in capsys.readouterr().out
+
+
+WRITES = """
+from tandem.stages import Kind, register_stage
+from tandem.store.job import writing
+
+def run(job):
+    with writing(job):
+        pass
+
+register_stage(Kind("xyz", run))
+register_stage(Kind("idle", print))
+"""
+
+
+def test_a_stage_of_a_plugin_that_writes_nothing_is_one_line(tmp_path):
+    plugin, out = tmp_path / "my.py", tmp_path / "idle-0123456789/stage.json"
+    plugin.write_text(WRITES)
+    line = [sys.executable, "-m", "tandem", "idle", "--run.plugins", json.dumps([str(plugin)]), "--out", str(out)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.startswith(f"tandem idle: has ended without {out}")) == (1, True)
+
+
+def test_a_plugin_that_was_edited_while_a_run_was_under_way_makes_nothing_under_the_old_key(tmp_path):
+    plugin = tmp_path / "my.py"
+    plugin.write_text(WRITES)
+    digest = hashlib.sha256(plugin.read_bytes()).hexdigest()[:16]
+    line = [sys.executable, "-m", "tandem", "xyz", "--run.plugins", json.dumps([str(plugin)])]
+    line += ["--out", str(tmp_path / "xyz-0123456789/stage.json"), "--params.plugins", json.dumps([f"my.py@{digest}"])]
+    assert subprocess.run(line, capture_output=True).returncode == 0
+    with plugin.open("a") as file:
+        file.write("# another thought\n")
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"tandem xyz: xyz: plugins: my.py@{digest} was planned, but now it is my.py@")
 
 
 def test_the_stage_of_a_plugin_has_a_page(tmp_path):

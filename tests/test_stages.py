@@ -1,6 +1,10 @@
-"""Kinds of stages that a plugin registers: their commands, and mistakes in a declaration."""
+"""Kinds of stages that a plugin registers: their commands, and mistakes in a declaration; plugins behind a name."""
+
+import subprocess
+import sys
 
 import pytest
+from pydantic import BaseModel
 
 from tandem.errors import UserError
 from tandem.extras.operations.gc import unneeded
@@ -36,6 +40,24 @@ def test_a_box_that_the_report_does_not_draw_is_one_line(kinds):
     assert register_stage(Kind("half", share)).box == "Scores"
 
 
+class Plain(BaseModel):
+    """Drops keys that it does not know: the plugin's digest."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (Kind("train", share), "stage train is registered twice"),  # the rule of the kind `model`
+        (Kind("my stage", share), "stage my stage: allowed in its name are"),
+        (Kind("half", share, Plain), "stage half: its params are Plain, which is no subclass of Params"),
+    ],
+)
+def test_a_declaration_that_snakemake_or_a_key_could_not_carry(kinds, kind, line):
+    with pytest.raises(UserError, match=f"^{line}"):
+        register_stage(kind)
+    assert kind.name not in kinds
+
+
 def test_an_index_of_a_plugin_is_one_for_costs_and_gc(kinds, tmp_path):
     folder = tmp_path / "results/mine/half/mine-0123456789"
     folder.mkdir(parents=True)
@@ -43,3 +65,25 @@ def test_an_index_of_a_plugin_is_one_for_costs_and_gc(kinds, tmp_path):
     register_stage(Kind("half", share, holds="index"))
     assert "half" in holding("index")
     assert [(left.folder, left.group) for left in unneeded(tmp_path / "results", ())] == [(folder, "transient")]
+
+
+PLUGINS = {
+    "costs.py": "from tandem.extras.estimate.resources import cost\ncost('twice')(print)\n",
+    "negatives.py": "from tandem.stages.negatives import negatives\nnegatives('twice')(print)\n",
+    "scorers.py": "from tandem.stages.retrieval import pair_scorer\npair_scorer('twice')(print)\n",
+}
+LOAD = """
+import sys
+from tandem.registry import load_plugins, plugins_behind
+load_plugins(sys.argv[1:])
+print(*(plugin.path.name for plugin in plugins_behind(["once", "twice"])))
+"""
+
+
+def test_a_name_that_two_plugins_use_stands_for_both_but_not_for_a_cost(tmp_path):
+    """Else a stage would keep its key when the one that is not named changes."""
+    for name, source in PLUGINS.items():
+        (tmp_path / name).write_text(source)
+    for order in (sorted(PLUGINS), sorted(PLUGINS, reverse=True)):
+        line = [sys.executable, "-c", LOAD, *(str(tmp_path / name) for name in order)]
+        assert subprocess.run(line, capture_output=True, text=True).stdout == "negatives.py scorers.py\n"

@@ -60,3 +60,21 @@ def test_a_plugins_format_makes_a_dataset_and_checks_its_keys(plugin, make):
     assert sources()["counting"].model_fields["numbers"].description == "how many passages"
     with pytest.raises(UserError, match=r"^numbers is 0; allowed: ≥ 1$"):
         make("few", {"source": "counting", "numbers": 0})
+
+
+@pytest.mark.parametrize("entry", ["entry", "entry: int", "keys: CountingEntry"])
+def test_a_format_whose_keys_are_not_known_is_one_line(tmp_path, monkeypatch, entry):
+    monkeypatch.setattr(dataset_format, "_entries", dict(dataset_format._entries))
+    (tmp_path / "counting.py").write_text(PLUGIN.replace("entry: CountingEntry", entry))
+    load_plugins([str(tmp_path / "counting.py")])
+    with pytest.raises(UserError, match="^dataset format Counting: annotate `entry` of __init__"):
+        sources()
+
+
+def test_a_title_or_text_that_is_none_is_named(tmp_path, monkeypatch, make):
+    """It would be written as null, which later stages do not expect."""
+    monkeypatch.setattr(dataset_format, "_entries", dict(dataset_format._entries))
+    (tmp_path / "counting.py").write_text(PLUGIN.replace('f"d{number}", "",', 'f"d{number}", None if number else "",'))
+    load_plugins([str(tmp_path / "counting.py")])
+    with pytest.raises(UserError, match="^number: document d1 has no title"):
+        make("d", {"source": "counting", "numbers": 3})

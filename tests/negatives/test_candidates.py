@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from listed import listed_rows
 
@@ -15,6 +16,8 @@ from tandem.negatives.candidates import run
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.negatives.report import Report, judge_warnings
 from tandem.negatives.sources import subset
+from tandem.registry import load_plugins
+from tandem.stages.negatives import negatives
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import writing
@@ -228,3 +231,52 @@ def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, lo
     assert [line.split(":")[0] for line in lines] == [
         "ce, which judges, has learned to order lists, not what probability is enough"
     ] * warned
+
+
+PLUGIN = """
+from tandem.stages.negatives import negatives
+
+@negatives("own")
+def own(job, labels, docs, queries):
+    for query in labels.queries:
+        yield %s
+"""
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch, make_job, dataset, tokens):
+    """`drawn(entry)`: the stage, with a plugin that gives this for each query."""
+    for name in ("_entries", "_plugins"):
+        monkeypatch.setattr(negatives, name, dict(getattr(negatives, name)))
+
+    def make(entry):
+        (tmp_path / "own.py").write_text(PLUGIN % entry)
+        load_plugins([str(tmp_path / "own.py")])
+        params = {"source": "own", "depth": 3, "split": "train"}
+        job = make_job("candidates", tmp_path / "own-0123456789", params, {"dataset": dataset, "tokens": tokens})
+        run(job)
+        return open_artifact(job.out)
+
+    return make
+
+
+def test_a_plugins_rows_and_scores_may_be_lists(drawn):
+    artifact = drawn("query, [], [0, 3, 6], [2.0, 1.0, float('nan')]")
+    rows = pq.read_table(artifact.path("candidates.parquet")).to_pylist()
+    assert {row["passage_row"] for row in rows if not row["label"]} == {0, 3, 6}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "query, [], [4, 5, 5], [3, 2, 1]",
+        "query, [], [4, len(docs)], [2, 1]",
+        "query, [], [4, -1], [2, 1]",  # would be the last passage
+        "query, [], [4, 5], [1]",
+        "query, [4, 5], [2, 1]",
+        "query, [], ['otter-1'], [1]",
+    ],
+)
+def test_what_a_plugin_gives_is_checked(drawn, entry):
+    with pytest.raises(UserError, match="^candidates: own.* must give "):
+        drawn(entry)

@@ -7,6 +7,7 @@ import pytest
 from tandem.errors import UserError
 from tandem.extras.demo.systems import fixed_runs
 from tandem.extras.plan import FullPlan
+from tandem.stages import KINDS, Kind, Params
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = """
@@ -74,3 +75,16 @@ def test_its_options_decide_the_key(planned):
 def test_a_wrong_entry_is_one_line(planned, entry, name, message):
     with pytest.raises(UserError, match=message):
         planned(entry, name).run(f"bm25+{name}", "test", "here")
+
+
+class Bare(Params):
+    """What a stage needs that searches nothing."""
+
+    split: str = "test"
+
+
+def test_a_stage_whose_parameters_a_run_does_not_fit_is_one_line(configured, monkeypatch):
+    monkeypatch.setitem(KINDS, "bare", Kind("bare", print, Bare, in_runs=True))
+    plan = FullPlan({**configured(), "runs": {"mine": {"stage": "bare", "of": "bm25"}}}, ROOT)
+    with pytest.raises(UserError, match="^runs.mine.stage: bare has no parameter depth, as runs do"):
+        plan.planner.run("mine", "test", "here")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tandem.errors import UserError
 from tandem.retrieval.windows import aggregate
 from tandem.stages.retrieval import aggregation
 
@@ -53,3 +54,9 @@ def test_a_documents_score_does_not_depend_on_its_neighbours(method):
     parts = np.split(scores, np.cumsum(sizes)[:-1])
     alone = [aggregate(method, part, np.array([len(part)]), 3)[0] for part in parts]
     assert aggregate(method, scores, sizes, 3).tolist() == alone
+
+
+def test_a_plugins_method_must_give_a_score_for_each_document(monkeypatch):
+    monkeypatch.setitem(aggregation._entries, "own", lambda scores, starts, k: scores)  # of the windows
+    with pytest.raises(UserError, match="own: must give a number for each of 3 documents"):
+        aggregate("own", np.array(SCORES), np.array(SIZES))

@@ -222,7 +222,7 @@ def test_a_registered_scorer_reads_texts(tmp_path, make_job, make_run, dataset):
     scores = [*(shared[doc] for doc in best), -1.0, -2.0]
     assert [float(fields[4]) for fields in written] == pytest.approx(scores, abs=1e-6)
     pair_scorer._entries["shared_words"] = lambda query, passages, weight: [1.0]
-    with pytest.raises(UserError, match="must give a number for each of 4 passages"):
+    with pytest.raises(UserError, match="shared_words, .*must give a number for each of 4"):
         run(job)
     del pair_scorer._entries["shared_words"]
 

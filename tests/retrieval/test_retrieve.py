@@ -10,6 +10,7 @@ import pytest
 from messages import other_dataset
 from trec import iter_trec
 
+from tandem.cluster import work
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.retrieval import faiss_search, torch_search
@@ -173,6 +174,22 @@ def test_a_shard_that_is_missing_damaged_or_of_another_search_is_done_by_the_sta
     run(other)
     assert blocks == [0, 1, 2, 3]
     assert len((shard.out / "run.trec").read_text().splitlines()) == 20 * 3
+
+
+def test_a_shard_reads_none_of_what_others_have_found(shard, monkeypatch):
+    """Of 500,000 queries a result takes a gigabyte: each shard reading all before it would grow with their square."""
+    shard(0, 4)
+    read, facts = [], work.Pieces.facts
+
+    def noted(pieces, name):
+        read.append(name)
+        return facts(pieces, name)
+
+    monkeypatch.setattr(work.Pieces, "facts", noted)
+    shard(1, 4)
+    assert read == []
+    shard(0, 2)
+    assert sorted(read) == ["0-1.npy", "1-2.npy"]
 
 
 def test_shards_of_two_divisions_overlap_and_count_once(make_job, inputs, shard, alone):

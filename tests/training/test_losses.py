@@ -191,7 +191,11 @@ def test_a_plugins_loss_gets_its_own_options(plugin):
     ("section", "value", "parts"),
     [
         (DualTrain, {"loss": "focal"}, ["loss_options.gamma", "missing"]),
-        (DualTrain, {"loss": "focal", "loss_options": {"gamma": "x"}}, ["loss_options.gamma", '"x"', "number"]),
+        (
+            DualTrain,
+            {"loss": "focal", "loss_options": {"gamma": "x"}},
+            ["loss_options.gamma", '"x"', "allowed: number"],
+        ),
         (CrossTrain, {"loss": "focal", "loss_options": {"gama": 1}}, ["loss_options.gama", "1", "gamma, signed"]),
         (CrossTrain, {"loss": "focal", "loss_options": {"margin": 2}}, ["loss_options.margin", "2", "gamma, signed"]),
         (DualTrain, {"loss_options": {"margin": 2}}, ["loss_options.margin", "2", "allowed: none", "listwise"]),

@@ -133,10 +133,8 @@ for kind in KINDS.values():
 
 
 # Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.
-RENAMED = {"model": "train", "embeddings": "encode"}  # rules above whose name is not their kind's
-
 for kind in KINDS.values():
-    if not workflow.is_rule(RENAMED.get(kind.name, kind.name)):
+    if not workflow.is_rule(RULES.get(kind.name, kind.name)):
 
         rule:
             name:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from tandem.cluster.faults import explain_fault, require_address_space
@@ -71,6 +72,10 @@ def run_stage(words: list[str], attempt: Try) -> int:
             started = time.monotonic()
             function = load(KINDS[words[0]].run)  # importing torch is a part of the time that a stage takes
             function(read_job(words[0], words[1:], started))
+            if "RANK" not in os.environ and not (out := Path(flag_value(words, "--out"))).is_file():
+                raise UserError(
+                    f"has ended without {out}; a stage's function writes it at the end of `with writing(job)`"
+                )
             return 0
 
 

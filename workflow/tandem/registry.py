@@ -43,10 +43,11 @@ class Registry(Generic[T]):
         what: the singular, for messages: `loss`.
         decorator: the name of the decorator in sources.
         package: the module or package below `tandem` whose modules register; imported at the first look-up.
+        decides: whether what is registered decides results, so that its plugin is part of keys.
     """
 
-    def __init__(self, what: str, decorator: str, package: str) -> None:
-        self.what, self._decorator, self._package = what, decorator, package
+    def __init__(self, what: str, decorator: str, package: str, decides: bool = True) -> None:
+        self.what, self._decorator, self._package, self._decides = what, decorator, package, decides
         self._entries: dict[str, T] = {}
         self._plugins: dict[str, Plugin] = {}
 
@@ -61,7 +62,9 @@ class Registry(Generic[T]):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             self._entries[name] = entry
             if plugin:
-                self._plugins[name] = _named[name] = plugin
+                self._plugins[name] = plugin
+            if self._decides and not is_own:
+                name_plugin(name)
             return entry
 
         return register
@@ -93,7 +96,7 @@ class Registry(Generic[T]):
 
 _loading: list[Plugin] = []  # the plugin whose file is being imported
 _loaded: dict[Path, Plugin] = {}
-_named: dict[str, Plugin] = {}  # every name that a plugin has registered
+_named: dict[str, set[Plugin]] = {}  # every name that plugins have registered, each for something else
 
 
 def load_plugins(paths: Iterable[str]) -> list[Plugin]:
@@ -153,10 +156,10 @@ def options_of(function: Callable[..., Any]) -> type[BaseModel]:
 def name_plugin(name: str) -> None:
     """Note that the plugin that is being loaded, if any, registers a name."""
     if _loading:
-        _named[name] = _loading[-1]
+        _named.setdefault(name, set()).add(_loading[-1])
 
 
 def plugins_behind(values: Iterable[object]) -> list[Plugin]:
     """The plugins that registered any of some names: their digests are part of the key of a stage that uses them."""
-    plugins = {_named[value] for value in values if isinstance(value, str) and value in _named}
-    return sorted(plugins, key=lambda plugin: plugin.path.name)
+    names = {value for value in values if isinstance(value, str)} & _named.keys()
+    return sorted({plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.path.name)

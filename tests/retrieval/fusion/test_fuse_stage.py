@@ -9,7 +9,9 @@ from tandem.data import runs
 from tandem.data.collection import Collection
 from tandem.data.runs import ranked_order
 from tandem.errors import UserError
-from tandem.retrieval.fuse import pools, run
+from tandem.retrieval.fuse import fused, pools, run
+from tandem.retrieval.fusion import pool
+from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing
@@ -140,3 +142,12 @@ def test_what_does_not_fit_is_refused(fuse, tuned, release, random_hits, make_da
     with pytest.raises(UserError, match="none of the runs holds a line"):
         fuse(RRF, release([]), release([]))
     assert not list(tmp_path.glob("fuse/*/stage.json"))
+
+
+@pytest.mark.parametrize("scores", [[1.0], [np.nan] * 99, None, ["best"] * 99])
+def test_a_plugins_method_must_give_a_number_for_each_document(monkeypatch, scores):
+    """Of too few, documents would be lost in silence."""
+    monkeypatch.setitem(fusion._entries, "own", lambda pool, params: scores[: len(pool.docs)] if scores else None)
+    pooled = pool([(["a", "b"], np.array([2, 1], np.float32)), (["c"], np.array([1], np.float32))])
+    with pytest.raises(UserError, match="^fuse: own, passages of q: must give a number for each of 3$"):
+        list(fused([("q", pooled)], FuseParams.model_construct(method="own", depth=9)))

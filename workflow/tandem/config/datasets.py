@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
+from tandem.errors import UserError
 from tandem.registry import Registry
 
 QRELS_FILES = "qrels/[!.]*"  # of BEIR's layout
@@ -296,6 +297,8 @@ def sources() -> dict[str, type[Dataset]]:
 
 
 def entry_model(source: type[Any]) -> type[Dataset]:
-    """The model of a format's entries: the annotation of `entry` in its `__init__`."""
-    model: type[Dataset] = inspect.signature(source, eval_str=True).parameters["entry"].annotation
-    return model
+    """The model of a format's entries: the annotation of `entry` in its `__init__`; a `UserError` without it."""
+    entry = inspect.signature(source, eval_str=True).parameters.get("entry")
+    if entry is None or not (isinstance(entry.annotation, type) and issubclass(entry.annotation, Dataset)):
+        raise UserError(f"dataset format {source.__name__}: annotate `entry` of __init__ with a subclass of Dataset")
+    return entry.annotation

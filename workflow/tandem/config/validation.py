@@ -190,7 +190,10 @@ def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
             return f"{value}; allowed: {context['min_length']} or more"
         case "string_pattern_mismatch":
             return f"{value}; allowed: what matches {context['pattern']}"
-        case kind if kind.endswith(("_type", "literal_error", "finite_number")) and place.annotation is not None:
+        case kind if (
+            kind.endswith(("_type", "_parsing", "_from_float", "literal_error", "finite_number"))
+            and place.annotation is not None
+        ):
             return f"{value}; allowed: {allowed(place.annotation)}"
         case _:
             return f"{value}; {shortened(printable(detail['msg']))}"

@@ -263,12 +263,17 @@ def read_chunks(source: Source, row: int) -> Iterator[Chunk]:
     """The source's passages from a row on, `ROWS` at a time.
 
     Raises:
-        UserError: an id that a run file could not carry.
+        UserError: an id that a run file could not carry, or None in place of a title or text.
     """
     rows = source.corpus_from(row) if row else source.corpus()
     for ids, titles, texts in tables.columns(rows):
         require_usable("document", source.places["corpus"], row + 1, *ids)
-        yield Chunk(ids, titles, texts, tables.batch_of((ids, titles, texts), tables.CORPUS_SCHEMA))
+        batch = tables.batch_of((ids, titles, texts), tables.CORPUS_SCHEMA)
+        for name, values in (("title", titles), ("text", texts)):
+            if batch[name].null_count:  # by a plugin's format
+                missing = f"document {ids[values.index(None)]} has no {name}"
+                raise UserError(f"{source.places['corpus']}: {missing}; a text is needed, which may be empty")
+        yield Chunk(ids, titles, texts, batch)
         row += len(ids)
 
 

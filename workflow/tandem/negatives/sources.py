@@ -9,7 +9,7 @@ import numpy as np
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_rows, scored_depth
-from tandem.errors import UserError
+from tandem.errors import UserError, shortened
 from tandem.evaluation.matching import read_matches
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, make_pool
@@ -116,8 +116,10 @@ class Pools:
         self.scored = scored_depth(job.inputs["run"]) if below else None
 
     def source(self) -> Iterator[Entry]:
-        """The query, ids, rows and scores that the source of negatives gives."""
-        yield from negatives[source_name(self.job)](self.job, self.labels, self.docs, self.queries)
+        """The query, ids, rows and scores that the source of negatives gives; what a plugin's gives is checked."""
+        name = source_name(self.job)
+        entries = negatives[name](self.job, self.labels, self.docs, self.queries)
+        return checked(entries, name, len(self.docs)) if negatives.plugin(name) else entries
 
     def pooled(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
         """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
@@ -136,6 +138,23 @@ class Pools:
             pool = make_pool(row, positives, run, window, beyond, texts, barred, similar, self.scored)
             pool.labelled, pool.source = labels.name, source_name(self.job)
             yield pool
+
+
+def checked(entries: Iterable[Entry], name: str, passages: int) -> Iterator[Entry]:
+    """Entries with rows and scores as arrays; a `UserError` where they are not a score and a row of a corpus each."""
+    for entry in entries:
+        try:
+            query, ids, rows, scores = entry
+            rows, scores = np.asarray(rows, np.int64), np.asarray(scores, np.float32)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"candidates: {name} must give (query, ids, rows, scores), not {shortened(repr(entry))}"
+            ) from None
+        right = rows.ndim == 1 and rows.shape == scores.shape and len(np.unique(rows)) == len(rows)
+        if not right or rows.min(initial=0) < 0 or rows.max(initial=0) >= passages:
+            problem = f"must give different rows from 0 to {passages - 1:,}, each with a score or NaN"
+            raise UserError(f"candidates: {name}, passages of {query}: {problem}")
+        yield query, ids, rows, scores
 
 
 def subset(queries: list[str], most: int | None, seed: int) -> set[str]:

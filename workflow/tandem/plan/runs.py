@@ -88,6 +88,9 @@ def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opene
         raise UserError(f"{at}.stage: {kind} is no kind of stage for `runs`{nearest(kind, allowed)}")
     model = KINDS[kind].params
     values = {**searched(ctx, split, data), **entry.params}
+    if model and (lacking := values.keys() - entry.params.keys() - model.model_fields.keys()):
+        names = " and ".join(sorted(lacking))
+        raise UserError(f"{at}.stage: {kind} has no parameter {names}, as runs do; derive its model from RunParams")
     params = read(model, values, f"{at}.params") if model else values
     pool = run(ctx, entry.of, split, f"{at}.of", data, _opened(opened, "runs", system)) if entry.of else None
     return ctx.stage(kind, data, f"{system}.{split}", params, {"dataset": dataset(ctx, data), "run": pool})

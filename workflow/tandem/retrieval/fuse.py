@@ -19,7 +19,7 @@ from tandem.errors import UserError
 from tandem.evaluation.measures import CHOSEN, GRID, evaluate, parse_measures
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.fusion import Pool, Setting, best, pool
-from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
@@ -101,7 +101,8 @@ def fused(
     """(query, documents, scores) of each query, best first, as far down as `depth`."""
     score = fusion[params.method]
     for query, pooled in source:
-        yield query, *best(pooled.docs, score(pooled, params), params.depth)
+        scores = require_numbers(score(pooled, params), len(pooled.docs), f"fuse: {params.method}, passages of {query}")
+        yield query, *best(pooled.docs, scores, params.depth)
         if progress:
             progress.add(1)
 

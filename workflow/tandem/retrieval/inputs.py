@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
 from tandem.stages.training import TokensParams
@@ -76,3 +79,14 @@ def require_tokenizer(folder: Path, tokens: Artifact) -> None:
     path = folder / "tokenizer.json"
     if tokenizer_digest(path.read_text(encoding="utf-8")) != expected:
         raise UserError(f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both")
+
+
+def require_numbers(values: object, count: int, where: str) -> NDArray[np.float64]:
+    """What a method, perhaps a plugin's, gives for `count` things; a `UserError` unless it is a number for each."""
+    try:
+        numbers = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.full(1, np.nan)
+    if numbers.shape != (count,) or not (np.abs(numbers) <= np.finfo(np.float32).max).all():
+        raise UserError(f"{where}: must give a number for each of {count:,}")
+    return numbers

@@ -13,10 +13,9 @@ from tandem.data.collection import Collection, contents
 from tandem.data.columns import Names, RankedRows
 from tandem.data.rows import Rows, query_rows
 from tandem.data.runs import followed, iter_rows, write_rows
-from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset, require_depth, require_windows
+from tandem.retrieval.inputs import require_dataset, require_depth, require_numbers, require_windows
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
 from tandem.retrieval.windows import Spans, aggregate
 from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scorer
@@ -62,12 +61,9 @@ def scores_of_texts(job: Job[RerankParams], group: list[Ranked], names: Names, t
     passages = names.collection.texts({doc for _, top in tops for doc in top})
     parts = []
     for query, top in tops:
-        own = np.asarray(score(texts[query], [contents(*passages[doc]) for doc in top], **params.options), np.float32)
-        if own.shape != (len(top),) or not np.isfinite(own).all():
-            problem = f"must give a number for each of {len(top)} passages of {query}"
-            raise UserError(f"{job.kind}: {params.scorer} {problem}")
-        parts.append(own)
-    return np.concatenate(parts)
+        own = score(texts[query], [contents(*passages[doc]) for doc in top], **params.options)
+        parts.append(require_numbers(own, len(top), f"{job.kind}: {params.scorer}, passages of {query}"))
+    return np.concatenate(parts).astype(np.float32)
 
 
 def rescored(job: Job[RerankParams], judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:

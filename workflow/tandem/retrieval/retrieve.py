@@ -119,11 +119,15 @@ class Retrieval:
 
         self.pieces.write(f"{blocks.start}-{blocks.stop}.npy", save, blocks=[blocks.start, blocks.stop])
 
-    def partials(self) -> list[Partial]:
-        """The shards' results that are whole, memory-mapped, no block twice, in the order of the blocks."""
+    def partials(self, within: range | None = None) -> list[Partial]:
+        """The shards' results that are whole, memory-mapped, no block twice, in the order of the blocks.
+
+        `within`: only those with some of these blocks. Of the others no byte is read.
+        """
         partials: list[Partial] = []
-        names = (path.with_suffix(".npy").name for path in self.pieces.folder.glob("*.json"))
-        whole = [range(*facts["blocks"]) for name in names if (facts := self.pieces.facts(name))]
+        written = [range(*map(int, path.stem.split("-"))) for path in self.pieces.folder.glob("*.json")]
+        written = [blocks for blocks in written if within is None or not set(blocks).isdisjoint(within)]
+        whole = [blocks for blocks in written if self.pieces.facts(f"{blocks.start}-{blocks.stop}.npy")]
         for blocks in sorted(whole, key=lambda blocks: (blocks.start, -blocks.stop)):
             if not partials or blocks.start >= partials[-1][0].stop:
                 path = self.pieces.folder / f"{blocks.start}-{blocks.stop}.npy"
@@ -172,7 +176,7 @@ def run_shard(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> di
     retrieval, shard, shards = kind(job), job.execution.shard or 0, job.execution.shards
     count = len(retrieval.passages)
     blocks = range(count * shard // shards, count * (shard + 1) // shards)
-    if not set(blocks).isdisjoint(retrieval.missing(retrieval.partials())):
+    if not set(blocks).isdisjoint(retrieval.missing(retrieval.partials(blocks))):
         retrieval.write(blocks)
     return {"blocks": [blocks.start, blocks.stop]}
 

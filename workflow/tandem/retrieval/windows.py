@@ -15,6 +15,7 @@ from tandem.data.columns import Floats
 from tandem.data.rows import IdRows, Rows, doc_rows
 from tandem.data.runs import iter_run, ranked_order, scored_depth, write_run
 from tandem.data.text import document_of, window_id
+from tandem.errors import UserError
 from tandem.models.ragged import ranges
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_windows
@@ -55,8 +56,12 @@ def aggregate(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
 
     `scores` are of windows, document after document; `sizes`, of each document, are at least 1.
     """
-    starts = np.cumsum(sizes) - sizes
-    return aggregation[name](np.asarray(scores, np.float64), starts, k) if len(sizes) else np.empty(0)
+    if not len(sizes):
+        return np.empty(0)
+    values = np.asarray(aggregation[name](np.asarray(scores, np.float64), np.cumsum(sizes) - sizes, k))
+    if values.shape != (len(sizes),):
+        raise UserError(f"aggregation {name}: must give a number for each of {len(sizes):,} documents")
+    return values
 
 
 class Spans:

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Literal, get_args, get_origin
 
-from tandem.errors import UserError, nearest
+from tandem.errors import NAME, UserError, nearest, printable
 from tandem.registry import name_plugin
 from tandem.stages import data, evaluation, negatives, retrieval, training
 from tandem.stages.base import Entry, Kind, Params
@@ -12,17 +12,24 @@ KINDS: dict[str, Kind] = {
     kind.name: kind for box in (data, negatives, training, retrieval, evaluation) for kind in box.KINDS
 }
 
-__all__ = ["KINDS", "Kind", "Params", "register_stage"]
+RULES = {"model": "train", "embeddings": "encode"}  # whose rule has another name
+
+__all__ = ["KINDS", "RULES", "Kind", "Params", "register_stage"]
 
 
 def register_stage(kind: Kind) -> Kind:
     """Add a plugin's kind of stage, which `runs` may name.
 
     Raises:
-        UserError: its name is taken, or a word of its declaration, such as its box, is not one of those allowed.
+        UserError: its name is taken or cannot be part of a command and a path, its parameters have a model that would
+            drop what it does not know, or a word of its declaration, such as its box, is not one of those allowed.
     """
-    if kind.name in KINDS:
+    if kind.name in KINDS or kind.name in RULES.values():
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
+    if not NAME.fullmatch(kind.name):
+        raise UserError(f"stage {printable(kind.name)}: allowed in its name are letters, digits, _, . and -")
+    if kind.params and not issubclass(kind.params, Params):  # the plugin's digest would be in no key
+        raise UserError(f"stage {kind.name}: its params are {kind.params.__name__}, which is no subclass of Params")
     for field in fields(kind):
         value = getattr(kind, field.name)
         if get_origin(field.type) is Literal and value not in (allowed := get_args(field.type)):

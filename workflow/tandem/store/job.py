@@ -90,7 +90,10 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
         raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/{MANIFEST}")
     options = {name: parse_value(text) for name, text in groups["--run."].items()}
     execution = read(Execution, options, f"{kind}: --run")
-    load_plugins(execution.plugins)
+    loaded = [f"{plugin.path.name}@{plugin.digest}" for plugin in load_plugins(execution.plugins)]
+    if (planned := parse_value(flags.get("--params.plugins", "[]"))) and planned != loaded:
+        changed = f"{', '.join(planned)} was planned, but now it is {', '.join(loaded)}"
+        raise UserError(f"{kind}: plugins: {changed}; it was edited meanwhile, run the same command again")
     return Job(
         kind=kind,
         out=Path(out).parent,

@@ -220,4 +220,4 @@ class Setting:
 
 
 CostFunction = Callable[[Stage, Setting], Work]
-cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate")  # by kind
+cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate", decides=False)  # by kind
