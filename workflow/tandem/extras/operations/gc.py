@@ -72,9 +72,9 @@ def gc(
         refuse_locked()
         others = sorted(folder.parent.name for folder in targets.RESULTS.glob("*/tables"))
         if others and not any(configuration.files for configuration in configurations):
-            what = f"{targets.RESULTS}/{others[0]} shows what {others[0]}.yaml needs, which was not named"
-            flags = f"--configfile {others[0]}.yaml --configfile config/config.yaml"
-            raise UserError(f"{what}; name every configuration to keep: {flags}")
+            files = " ".join(f"{stem}.yaml" for stem in others[0].split("+"))
+            what = f"{targets.RESULTS}/{others[0]} shows what {files} needs, which was not named"
+            raise UserError(f"{what}; name every configuration to keep, each by its own --configfile {files}")
     plans = [full_plan(configuration) for configuration in configurations]
     above = walk(targets.find(word) for word in keep.split(",") if word)
     protected = {(stage.kind, stage.key) for stage in above.values()}
