@@ -44,6 +44,18 @@ MISTAKES = {
         "tandem run mine.yaml --cores 2", "flags of Snakemake stand after --: tandem run -- --cores"
     ),
     "a colon for =": Mistake("tandem run --config a:b", "--config a:b: allowed: key=value, such as seed=7"),
+    "dots between keys": Mistake(
+        "tandem run mine.yaml --config models.rocketqav2.train.lr=1",
+        "models.rocketqav2.train.lr is not a known key; write models: {rocketqav2: {train: {lr: …}}}",
+    ),
+    "spaces without quotes": Mistake(
+        "tandem run mine.yaml --config bm25={k1: 1.2}", "{k1: is not valid YAML; put quotes around what has spaces"
+    ),
+    "a table of another configuration": Mistake(
+        "tandem lineage summary:BM25",
+        "summary: is not a table; did you mean mine/summary?",
+        files={"results/mine/tables/summary.json": "{}"},
+    ),
     # in the configuration
     "a misspelt key": Mistake("tandem run mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"),
     "a misspelt key of a model": Mistake(
@@ -210,6 +222,7 @@ def test_the_last_line_names_the_mistake(name, here):
     mistake = MISTAKES[name]
     (here / "mine.yaml").write_text(MINE + mistake.mine)
     for path, content in (mistake.files or {}).items():
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
         (here / path).write_text(content)
     before = sorted(here.rglob("*"))
     status, lines = typed(mistake.command)

@@ -61,6 +61,13 @@ def put(folder: Path, files: dict[str, str]) -> Path:
                 "qrels": {"train": "qrels/train.txt", "dev": "qrels/valid.txt"}, "answers": "answers.jsonl",
             },
         ),
+        (  # whatever split the name of their file says: a hub's folders call all that has no splits `train`
+            ["corpus/train-00000.parquet", "queries/train-00000.parquet", "qrels/test-00000.parquet"],
+            {
+                "source": "files", "corpus": "corpus/train-00000.parquet",
+                "queries": {"test": "queries/train-00000.parquet"}, "qrels": {"test": "qrels/test-00000.parquet"},
+            },
+        ),
         (  # and one file of judgements all splits that have queries
             ["corpus-00.tsv", "corpus-01.tsv", "queries_train.tsv", "queries_test.tsv", "qrels"],
             {
@@ -110,9 +117,10 @@ def test_ir_datasets_is_named_by_its_id():
     [
         (
             ["queries.jsonl", "answers.jsonl"],
-            r"no format is recognised \(found: answers.jsonl, queries.jsonl\); name the",
+            r"no format is recognised \(found: answers.jsonl, queries.jsonl\); allowed: names with the words corpus, ",
         ),
         ([], r"no format is recognised \(found: nothing\)"),
+        (["corpus.csv", "queries.csv", "qrels.csv"], r"found: corpus.csv, .* that end in .tsv, .txt, .jsonl, .parquet"),
         (
             ["corpus.tsv", "documents.tsv", "queries.tsv"],
             "corpus.tsv and documents.tsv are both taken for the passages",

@@ -22,7 +22,8 @@ SHORT = {"lengths": {"query": 16, "passage": 64}}  # the tiny encoder has 96 pos
 def describe(folder, pooling, *modules):
     """The files as sentence-transformers 2 to 4 write them."""
     listed = [("", "Transformer"), ("1_Pooling", "Pooling"), *((f"2_{name}", name) for name in modules)]
-    rows = [{"idx": i, "name": str(i), "path": path, "type": TYPES + name} for i, (path, name) in enumerate(listed)]
+    types = {name: name if "." in name else TYPES + name for _, name in listed}
+    rows = [{"idx": i, "name": str(i), "path": path, "type": types[name]} for i, (path, name) in enumerate(listed)]
     (folder / "modules.json").write_text(json.dumps(rows))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **pooling}))
@@ -53,6 +54,7 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
     ("pooling", "module", "message"),
     [
         (MEAN, "WordWeights", "modules.json: describes the module WordWeights, which is not computed here"),
+        (MEAN, "own.Normalize", "describes the module own.Normalize, which is not computed here"),
         (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean [+] max"),
         ({"pooling_mode": "mean_sqrt_len_tokens"}, "Normalize", "describes the pooling mean_sqrt_len_tokens"),
     ],

@@ -45,6 +45,16 @@ def test_pickled_weights_are_refused(make_job, encoder_folder, tmp_path):
         run(job)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_download_that_broke_off_is_named_where_the_user_has_it(make_job, encoder_folder, tmp_path, name):
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    (folder / name).write_bytes((folder / name).read_bytes()[:400])
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    weights = "fetch its weights again" if name == "model.safetensors" else ""
+    with pytest.raises(UserError, match=f"^{folder}: transformers cannot load it: .*{weights}"):
+        run(job)
+
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 

@@ -122,6 +122,14 @@ def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
         ({"of": ["bm25"]}, "fusions.both.of is ['bm25']; two runs or more are fused"),
         ({"of": ["bm25", "bm26"]}, "fusions.both.of: bm26 is no model"),
         ({"of": ["bm25", "ce_deneg"]}, "fusions.both.of: ce_deneg is a cross model, needed is dual or joint"),
+        (
+            {"of": ["bm25", "rocketqav2.reranker"]},
+            "fusions.both.of: rocketqav2.reranker is the other part of rocketqav2; needed is rocketqav2.retriever",
+        ),
+        (
+            {"of": ["bm25", "bm25+rocketqav2.retriever"]},
+            "fusions.both.of: rocketqav2.retriever is the other part of rocketqav2; needed is rocketqav2.reranker",
+        ),
         ({"of": ["bm25", "bm25.klingon"]}, "fusions.both.of: bm25.klingon has an unknown analyzer"),
         ({"of": ["bm25", "both"]}, "fusions form a cycle: both -> both"),
         (TUNED | {"weights": [1]}, "fusions.both.weights is [1.0]; allowed: 2 numbers, one a run, not all 0"),

@@ -67,6 +67,13 @@ def test_another_input_and_a_parameter_not_set(empty_world, capsys):
     ]
 
 
+def test_of_two_kinds_only_parameters_that_both_have_are_compared(empty_world, capsys):
+    lexical = empty_world.make("bm25", "r", {"k1": 0.9, "depth": 10})
+    dense = empty_world.make("retrieve", "r", {"threads": 1, "depth": 20})
+    lines = explain(capsys, dense.folder, lexical.folder)
+    assert [line.split(": ", 1)[1] for line in lines] == ["its kind is retrieve, was bm25", "depth is 20, was 10"]
+
+
 def test_no_sibling_and_no_difference(empty_world, capsys):
     model, _ = chain(empty_world)
     assert explain(capsys, model.folder) == [

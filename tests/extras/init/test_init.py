@@ -80,6 +80,21 @@ def test_training_queries_allow_every_system(here, documents, encoder_folder, ca
     assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
 
 
+@pytest.mark.parametrize(
+    ("encoder", "lengths"),
+    [
+        ("minilm", {"query": 16, "passage": 32}),  # no prompts
+        ("bge-small-en-v1.5", {"query": 32, "passage": 32}),  # ten tokens in front of a query, which has nine
+        ("e5-small-v2", {"query": 16, "passage": 32}),
+        ("qwen3-embedding-0.6b", {"query": 40, "passage": 32}),  # a prompt of a sentence
+    ],
+)
+def test_prompts_leave_room_for_the_texts(here, documents, encoder, lengths):
+    write_beir(here / "data", documents, splits=("test",))
+    run(["init", "mine", "--data", "data", "--encoder", encoder])
+    assert planned(Path("mine.yaml")).settings.lengths.model_dump(exclude_unset=True) == lengths
+
+
 def test_names_that_yaml_reads_as_other_values_are_quoted(here, documents):
     write_beir(here / "data", documents, splits=("test",))
     run(["init", "2024", "--data", "data", "--language", "no"])

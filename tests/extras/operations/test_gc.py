@@ -69,6 +69,9 @@ def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy
     with pytest.raises(UserError, match="Snakemake is running here.*--unlock"):
         run(["gc", *CONFIG, "--yes"])
     (locks / "0.output.lock").unlink()
+    (project.root / "results/toy/tables").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"toy\.yaml needs, which was not named; .* --configfile toy\.yaml"):
+        run(["gc", "--yes"])
     with pytest.raises(UserError, match=r"modles"):
         run(["gc", *CONFIG, "--config", "modles={}", "--yes"])
     with pytest.raises(UserError, match="--only is everything; allowed: models, transient"):

@@ -57,7 +57,7 @@ def test_a_cell_leads_to_its_scores(chain, write_table, run_command, cell):
         ("tiny:BM26:RR@10", "tiny has no row BM26.*did you mean BM25"),
         ("tiny:BM25:AP", r"AP is not a column; allowed: MRR@10 \(RR@10\)"),
         ("tiny", "tiny: is a table; name a row, tiny:ROW:COLUMN; it has BM25"),
-        ("other:BM25", r"other\.json: no such file"),
+        ("other:BM25", "other: is not a table; allowed: tiny"),
         ("score-0000000000", "no finished artifact"),
     ],
 )

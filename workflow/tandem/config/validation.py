@@ -178,7 +178,9 @@ def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
         case "missing":
             return f"{path} is missing"
         case "extra_forbidden":
-            return f"{path} is not a known key{nearest(str(place.path[-1]), place.known)}"
+            first, *others = (key := str(place.path[-1])).split(".")
+            nested = f"; write {': {'.join([first, *others])}: …{'}' * len(others)}" if first in place.known else ""
+            return f"{path} is not a known key{nested or nearest(key, place.known)}"
         case "problem":
             return f"{path}{context['message']}".removeprefix(".")
         case "allowed":

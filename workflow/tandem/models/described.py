@@ -5,6 +5,7 @@ these libraries, which take seconds to import; a test compares what is read with
 """
 
 import json
+import re
 import string
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,12 +18,12 @@ from tandem.stages.base import Json
 # Files of before sentence-transformers 5 have a switch for each pooling; some have another name than the pooling.
 SWITCH = "pooling_mode_"
 OLD = {f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")}
-# The inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss.
-TEMPERATURE = 0.05
+TEMPERATURE = 0.05  # the inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss
 MASKED = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
 SKIPPED = "tokens that are left out besides passages' punctuation"
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
 LIBRARY = "config_sentence_transformers.json"
+LIBRARIES = re.compile(r"^(sentence_transformers|pylate)\..*\.")  # whose modules are computed here; no other code is
 METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
 LENGTHS = (
     *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
@@ -55,7 +56,7 @@ def described_towers(folder: Path) -> Json:
     if not listed.is_file():
         return _stanford(folder) if is_stanford(folder) else {}
     try:
-        modules = [(str(row["type"]).rpartition(".")[2], str(row["path"])) for row in read_json(listed, list)]
+        modules = [(LIBRARIES.sub("", str(row["type"])), str(row["path"])) for row in read_json(listed, list)]
     except (KeyError, TypeError):
         raise UserError(f"{listed}: lists no modules with type and path; mend or remove it") from None
     names = [name for name, _ in modules]

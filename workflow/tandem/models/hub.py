@@ -158,7 +158,9 @@ def loading(folder: Path) -> Iterator[None]:
                 f"{folder}: needs code of its own, which is never run (trust_remote_code); {hint}"
             ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{folder}: transformers cannot load it: {reason}") from None
+        cut = isinstance(error, SafetensorError)
+        hint = "; fetch its weights again: the download is not whole, or brought a pointer of git lfs" if cut else ""
+        raise UserError(f"{folder}: transformers cannot load it: {reason}{hint}") from None
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -146,7 +146,10 @@ def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
 
 def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
     """Refuse a copy of `source` whose model does not give a pair of texts a vector a token, or cannot be pooled so."""
-    model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
+    try:
+        model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
+    except UserError as error:  # a copy that failed is no place where a user mends anything
+        raise UserError(str(error).replace(str(folder), str(source))) from None
     kind, rows = model.config.model_type, model.get_input_embeddings().weight.shape[0]
     if model.config.is_encoder_decoder:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")

@@ -26,6 +26,7 @@ RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations")
 RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "scorers")
 SYSTEMS = ("models", *RUNS, *RERANKERS, "encoders")
 OWN = ("bm25", "given", "encoder")  # runs that every configuration has
+PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is called in names
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
 SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
 TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
@@ -189,10 +190,18 @@ class Context:
         return stem if part not in self.settings.models and stem in self.settings.models else part
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
-        """The stage of a model or re-ranker, or of the checkpoint that is named (`<model>.<number>`)."""
+        """The stage of a model or re-ranker, or of the checkpoint that is named (`<model>.<number>`).
+
+        Raises:
+            UserError: no such model, or one without the part that the first of `objectives` says, or its other part.
+        """
         checkpoint = self.checkpoint(name)
         stem = checkpoint[0] if checkpoint else self.model_name(name)
         self.check_model(stem, where, objectives)
+        needed = PARTS.get(objectives[0]) if objectives else None
+        if not checkpoint and needed and name not in (stem, f"{stem}.{needed}"):
+            more = f", or a list to re-rank: bm25+{name}" if needed == PARTS["dual"] else ""
+            raise UserError(f"{where}: {name} is the other part of {stem}; needed is {stem}.{needed}{more}")
         if checkpoint and stem in self.checkpoints:  # also while the model's own validations are planned
             return self.checkpoints[stem][checkpoint[1]]
         if error := self.failed.get(("models", stem)):

@@ -142,6 +142,10 @@ def causes(
     visited.add((artifact.key, other.key))
     version = f"the version of {artifact.kind}"
     params, other_params = ({version: a.manifest.version, **flatten(a.params)} for a in (artifact, other))
+    if artifact.kind != other.kind:  # parameters that only one of them knows explain nothing
+        yield Cause(artifact, other, "its kind", artifact.kind, other.kind)
+        shared = [path for path in params if path in other_params and path != version]
+        params, other_params = ({path: values[path] for path in shared} for values in (params, other_params))
     for path in differing_paths(params, other_params):
         yield Cause(artifact, other, path, _format(params, path), _format(other_params, path))
     inputs, other_inputs = open_upstream(artifact), open_upstream(other)

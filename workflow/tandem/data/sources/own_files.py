@@ -11,7 +11,7 @@ from tandem.data.files import Files, files_by_split
 from tandem.data.reading import JsonObject, count_lines, parse_whole, records, text_of, texts_of
 from tandem.data.roles import ANSWERS, PASSAGES, QRELS, QUERIES, Role, count_records, header, reader, suffix_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
-from tandem.data.splits import one_by_split, qrels_files, words_of
+from tandem.data.splits import SPLIT_WORDS, one_by_split, qrels_files, words_of
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -131,8 +131,9 @@ class OwnFiles(JudgedFiles):
         corpus, queries, qrels = roles["corpus"], one_by_split(roles["queries"]), one_by_split(roles["qrels"])
         if not corpus or not queries:
             return None
-        if list(queries) == ["test"]:  # one file of queries, which belong to the splits that judge them
-            queries = dict.fromkeys(qrels or queries, queries["test"])
+        by_name = any(word in SPLIT_WORDS for name in roles["qrels"] for word in words_of(name))
+        if list(queries) == ["test"] or (by_name and len(queries) == 1):  # they belong to the splits that judge them
+            queries = dict.fromkeys(qrels or queries, *queries.values())
         elif list(qrels) == ["test"]:
             qrels = dict.fromkeys(queries, qrels["test"])
         keys: Json = {"corpus": corpus[0] if len(corpus) == 1 else _pattern(listing, corpus), "queries": queries}

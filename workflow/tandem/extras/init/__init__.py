@@ -23,6 +23,7 @@ from tandem.config.settings import Execution
 from tandem.data.fetch import readable
 from tandem.data.language import misfits
 from tandem.data.sources import Listing, dataset_format
+from tandem.data.sources.own_files import TEXTS
 from tandem.errors import NAME, UserError
 from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, total
 from tandem.extras.estimate.resources import Hardware
@@ -107,8 +108,8 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
                 raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
             return {"source": source, **keys}, str(listing.folder)
     names = ", ".join(listing.names[:8]) or "nothing"
-    hint = "name the files of passages, queries and qrels with the words corpus, queries, qrels, or see docs/formats.md"
-    raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); {hint}")
+    hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXTS)}, or see docs/formats.md"
+    raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); allowed: {hint}")
 
 
 def guess_language(collection: Look) -> str:

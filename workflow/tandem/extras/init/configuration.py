@@ -1,6 +1,7 @@
 """The configuration that `init` writes: what a collection's splits allow, and sizes that fit machine and encoder."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
@@ -27,6 +28,7 @@ DEV_SHARE = 0.1  # of the training queries, where nothing else can be scored
 TYPICAL = {"passage": 73.0, "query": 8.5}  # tokens, where nothing is counted
 BERT_BASE = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
 SPECIAL = 3  # tokens of a pair beside its texts
+BYTES_PER_TOKEN = 3  # of a prompt, which tokenizers do not cut finer
 GRAPH_TOKENS = 131_072  # at most; more tokens at once gain nothing
 FEWEST_TOKENS = 2048
 LARGE = 512  # hidden numbers, from which the learning rates of small encoders are too high
@@ -116,12 +118,16 @@ GPU = Sizes(
 )
 
 
-def lengths(look: Look, sizes: Sizes, shape: EncoderShape) -> dict[str, int]:
-    """The longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow."""
+def lengths(look: Look, sizes: Sizes, shape: EncoderShape, prompts: Mapping[str, str]) -> dict[str, int]:
+    """The longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow.
+
+    `prompts` are the encoder's, by side: they stand in front of the texts, and count.
+    """
 
     def rounded(side: str, step: int, most: int) -> int:
-        tokens = tokens_of(look.lengths[side], TYPICAL[side], "p90")
-        return min(most, max(2 * step, step * -(-int(tokens) // step)))
+        tokens = min(most, int(tokens_of(look.lengths[side], TYPICAL[side], "p90")))
+        prompt = -(-len(prompts.get(side, "").encode()) // BYTES_PER_TOKEN)
+        return max(2 * step, step * -(-(tokens + prompt) // step))
 
     query, passage = rounded("query", 8, 64), rounded("passage", 16, sizes.passage)
     return {"query": query, "passage": min(passage, shape.positions - query - SPECIAL - 2)}
@@ -207,7 +213,7 @@ def compose(choices: Choices) -> str:
     """The text of the file."""
     collection, encoder = choices.collection, choices.encoder
     shape = encoder.shape or BERT_BASE
-    longest = lengths(collection, choices.fitting, shape)
+    longest = lengths(collection, choices.fitting, shape, encoder.vectors.get("prompts", {}))
     how = execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",

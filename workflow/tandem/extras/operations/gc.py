@@ -70,6 +70,11 @@ def gc(
         raise UserError(f"{targets.RESULTS}: no such folder here; run gc where Snakemake is run")
     if yes:
         refuse_locked()
+        others = sorted(folder.parent.name for folder in targets.RESULTS.glob("*/tables"))
+        if others and not any(configuration.files for configuration in configurations):
+            files = " ".join(f"{stem}.yaml" for stem in others[0].split("+"))
+            what = f"{targets.RESULTS}/{others[0]} shows what {files} needs, which was not named"
+            raise UserError(f"{what}; name every configuration to keep, each by its own --configfile {files}")
     plans = [full_plan(configuration) for configuration in configurations]
     above = walk(targets.find(word) for word in keep.split(",") if word)
     protected = {(stage.kind, stage.key) for stage in above.values()}

@@ -14,7 +14,7 @@ from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import system_name
 from tandem.extras.operations.targets import find
 from tandem.extras.sweeps import Line, Result, label_point, read_result
-from tandem.report.results import Lineage, Table, is_sweep, read_table, view_path
+from tandem.report.results import Lineage, Table, is_sweep, read_table, table_names, view_path
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, Node, causes, differences_beside_keys, explain, stage_name, tree, walk
 
@@ -85,6 +85,8 @@ def resolve(word: str) -> Target:
     name, colon, _ = word.partition(":")
     if not Path(word).is_dir():
         path = view_path(name)
+        if colon and not path.is_file() and not is_sweep(path) and (finished := table_names()):
+            raise UserError(f"{name}: is not a table{nearest(name, finished)}")
         if colon or path.is_file():
             return _of_sweep(read_result(path), word) if is_sweep(path) else _of_table(read_table(path), word)
     artifact = find(word)

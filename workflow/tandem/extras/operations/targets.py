@@ -49,7 +49,8 @@ class Configuration:
             try:
                 config = merged(config, {key: yaml.load(text, LOADER)})
             except yaml.YAMLError:
-                raise UserError(f"--config {word}: {text} is not valid YAML") from None
+                hint = "put quotes around what has spaces: 'bm25={k1: 1.2}'"
+                raise UserError(f"--config {word}: {text} is not valid YAML; {hint}") from None
         return config
 
     def plan(self) -> FullPlan:
