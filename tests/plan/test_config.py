@@ -93,3 +93,9 @@ def test_an_encoder_folder_without_safetensors_is_refused(configured, tmp_path):
     (tmp_path / "pytorch_model.bin").touch()
     lines = mistakes(configured("encoder", str(tmp_path)))
     assert "model.safetensors is missing" in lines[-1]
+
+
+def test_a_measure_of_a_layout_of_ones_own_is_looked_at_before_anything_runs(configured, tmp_path):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text("{title: Mine, columns: [{measure: MRR@10}], rows: [{system: BM25, run: bm25}]}")
+    assert mistakes(configured("tables", [str(layout)])) == [f"{layout}: columns: MRR@10 is written RR@10 here"]

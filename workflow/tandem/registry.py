@@ -127,13 +127,13 @@ def _load(path: Path) -> Plugin:
     except UserError as error:
         raise UserError(f"plugins: {path}: {error}") from None
     except Exception as error:
-        raise UserError(f"plugins: {path}{_line(error, where)}: {type(error).__name__}: {error}") from None
+        raise UserError(f"plugins: {path}{line_of(error, where)}: {type(error).__name__}: {error}") from None
     finally:
         _loading.pop()
     return _loaded.setdefault(where, plugin)
 
 
-def _line(error: Exception, path: Path) -> str:
+def line_of(error: Exception, path: Path) -> str:
     """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"

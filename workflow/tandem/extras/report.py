@@ -76,7 +76,9 @@ def compare_configurations(a: str, b: str) -> list[Grid]:
 
 
 def configuration_files(name: str) -> list[Path]:
-    """The files of a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml."""
+    """The files of a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml; `a+b.yaml`, if there is such a file."""
+    if Path(name).is_file():
+        return [Path(name)]
     return [Path(part if part.endswith(FILES) else f"{part}.yaml") for part in name.split("+")]
 
 

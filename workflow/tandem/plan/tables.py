@@ -161,8 +161,14 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
         """
+        from tandem.evaluation.measures import parse_measures  # numerical libraries
+
         measured = self.settings.score.measures
         for column in layout.columns:
+            try:
+                parse_measures([column.measure])
+            except UserError as error:
+                raise UserError(f"{file}: columns: {str(error).removeprefix('measures: ')}") from None
             if measured and column.measure not in measured:
                 raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
         groups = list(dict.fromkeys(column.dataset for column in layout.columns)) or [""]

@@ -18,7 +18,7 @@ from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, c
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of
-from tandem.registry import plugins_behind
+from tandem.registry import line_of, plugins_behind
 from tandem.stages import KINDS
 
 BINDING = {
@@ -108,12 +108,21 @@ def derived(stage: Stage, whole: Volumes) -> Volumes:
 
 
 def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
-    """What a stage costs; None for kinds that take a moment, and for a plugin's without a cost function."""
+    """What a stage costs; None for kinds that take a moment, and for a plugin's without a cost function.
+
+    A mistake in a plugin's cost function is a `UserError`.
+    """
     if stage.kind not in cost:
         return None
-    work = cost[stage.kind](stage, setting)
-    computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
-    passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
+    try:
+        work = cost[stage.kind](stage, setting)
+        computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
+        passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
+    except Exception as error:
+        if (plugin := cost.plugin(stage.kind)) is None:
+            raise
+        where = f"plugins: {plugin.path}{line_of(error, plugin.path)}: cost of {stage.kind}"
+        raise UserError(f"{where}: {type(error).__name__}: {error}") from None
     kind, shared, disk = KINDS[stage.kind], processes(stage, setting), work.disk + work.run
     light = kind.gpu and not kind.uses_gpu(stage.upstream)  # it does not even import torch
     parts = {
