@@ -252,8 +252,21 @@ def test_pair_learns_from_rocketqas_pseudo_labels_first(surveyed):
 def test_prods_student_has_ever_stronger_teachers_and_its_own_negatives(surveyed):
     teachers = [model(surveyed, f"prod_{at}").upstream["teacher"] for at in (2, 3, 4)]
     assert [stage.name for stage in teachers] == ["prod_teacher_de", "prod_teacher_ce", "prod_teacher_ce24"]
-    run = drawn(surveyed, "prod_4").upstream["run"]
-    assert run.upstream["passages"].upstream["model"] is model(surveyed, "prod_3")
+    for name in ("prod_4", "prod_teacher_ce24"):
+        run = drawn(surveyed, name).upstream["run"]
+        assert run.upstream["passages"].upstream["model"] is model(surveyed, "prod_3")
+
+
+def test_prod_weighs_its_kl_by_the_squared_temperature_and_cross_encoders_teach_lists_alone(surveyed):
+    # run_progressive_distill_marco.py of the release: kd_loss ends in `loss_kd *= temperature ** 2`
+    for name, queries, in_batch in (("prod_2", 128, True), ("prod_3", 64, False), ("prod_4", 64, False)):
+        train = model(surveyed, name).values["train"]
+        distil = [train["distil"][key] for key in ("loss", "temperature", "weight", "supervision")]
+        assert distil == ["kl_t2", 4.0, 0.9, 0.1]
+        assert (train["queries_per_batch"], train["list_size"], train["in_batch"]) == (queries, 16, in_batch)
+    for name, lr in (("prod_teacher_ce", 1e-5), ("prod_teacher_ce24", 5e-6)):
+        train = model(surveyed, name).values["train"]
+        assert (train["lr"], train["steps"], train["queries_per_batch"]) == (lr, 6000, 256)
 
 
 def test_margin_mse_learns_from_the_mean_of_three_teachers(surveyed):

@@ -191,3 +191,19 @@ def test_where_no_dev_split_is_wanted_training_queries_are_set_apart(plan, tmp_p
     assert "validation" not in plan(keys).planner.ctx.models["de_bm25neg"].upstream
     with pytest.raises(UserError, match=r"de_bm25neg.train.choose is dev and checkpoints is 2: they are validated on"):
         plan(keys | {f"{DE}/checkpoints": 2}).planner.model("de_bm25neg", "here")
+
+
+@pytest.mark.parametrize(
+    ("keys", "lines"),
+    [
+        (
+            {"models/de_bm25neg/validation/method": "average_rank"},
+            ["models.de_bm25neg.validation.method has no effect: models.de_bm25neg.train.checkpoints is null"],
+        ),
+        ({"validation/measure": "nDCG@10"}, ["validation.measure has no effect: no model has train.checkpoints"]),
+        ({"validation/measure": "nDCG@10", f"{DE}/checkpoints": 4}, []),
+        ({"models/de_bm25neg/validation/from": "bm25"}, []),  # a training validates on its top, too
+    ],
+)
+def test_keys_of_a_validation_that_never_happens_are_named(plan, keys, lines):
+    assert [line for line in plan(keys).check("all") if "has no effect" in line] == lines

@@ -68,6 +68,19 @@ def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(artifac
     assert summary["guesses"][ENTITY] == 18  # each asks for another animal than the hare
 
 
+def test_a_query_without_any_result_counts_and_has_no_row(ranked, write_ranked, make_job, dataset, tmp_path):
+    lists = [(query, docs, scores) for query, docs, scores in iter_run(ranked, dataset) if query != "test-otter"]
+    params = {"depth": 9, "split": "test"}
+    shorter = write_ranked("bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists)
+    params = {"split": "test", "top": 3, "queries": 20}
+    job = make_job("errors", tmp_path / "errors/e-0123456789", params, {"dataset": dataset, "run": shorter})
+    run(job)
+    summary = json.loads((job.out / "summary.json").read_text())
+    assert {key: summary[key] for key in ("without_positive", "percent", "sampled", "pairs")} == {
+        "without_positive": 19, "percent": 95.0, "sampled": 18, "pairs": 54
+    }  # fmt: skip
+
+
 def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
     judged = {"test-otter": {"otter-2": 1}}
     run = list(iter_run(ranked, dataset))

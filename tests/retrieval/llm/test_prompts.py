@@ -15,6 +15,9 @@ from tandem.retrieval.llm.prompts import grade_of, permutation, slide, windows
         ("[2] > [2] > [1]", [1, 0, 2], True),  # one twice, one missing
         ("[9] > [0] > [3]", [2, 0, 1], True),  # out of range
         ("[3]", [2, 0, 1], True),
+        ("<think>[1] says nothing, [3] little.</think>\n[2] > [3] > [1]", [1, 2, 0], False),
+        ("<think>[3] is about the query, but [1]", [0, 1, 2], True),  # cut off before it answered
+        ("Of the 3 passages, best first: [2] > [1] > [3]", [1, 0, 2], False),
         ("", [0, 1, 2], True),
         ("I cannot help with that.", [0, 1, 2], True),
     ],

@@ -11,6 +11,7 @@ from tandem.config.datasets import Reduced
 from tandem.config.losses import TERM_RECALL, option_takers
 from tandem.config.models import JointModel, ModelEntry, Validation
 from tandem.config.representations import Representation, UniCoilTerms
+from tandem.config.settings import Settings
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teachers, training_lists
@@ -234,6 +235,18 @@ def is_validated(ctx: Context, name: str) -> bool:
     if not entry.train.checkpoints:
         return False
     return entry.train.choose == "dev" or may_have_split(ctx, ctx.trained_on(entry), VALIDATED)
+
+
+def unused_keys(settings: Settings) -> list[str]:
+    """A line for each key of `validation` that nothing reads, since only checkpoints are validated as it says."""
+    own: dict[str, tuple[Validation, str]] = {}
+    for name, model in settings.models.items():
+        if not model.train.checkpoints:
+            own[f"models.{name}.validation"] = model.validation, f"models.{name}.train.checkpoints is null"
+    if len(own) == len(settings.models):
+        own["validation"] = settings.validation, "no model has train.checkpoints"
+    keys = ((at, key, why) for at, (block, why) in own.items() for key in block.model_fields_set - {"from_"})
+    return [f"{at}.{key} has no effect: {why}" for at, key, why in sorted(keys)]
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:

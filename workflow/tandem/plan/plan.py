@@ -9,7 +9,7 @@ from tandem.config.indexes import Index
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
-from tandem.plan import audits, fusions, lexical, runs
+from tandem.plan import audits, fusions, lexical, models, runs
 from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
@@ -91,9 +91,10 @@ class Plan:
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
         unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
-        unused += fusions.unused_keys(self.settings) if checks else []
-        reported = self.keys_on_reported_queries(upstream_first(planned))
-        return [*self.planners.notices, *unused, *reported, *self.tables.lacking(shown)]
+        for part in (fusions, models) if checks else ():
+            unused += part.unused_keys(self.settings)
+        unused += self.keys_on_reported_queries(upstream_first(planned))
+        return [*self.planners.notices, *unused, *self.tables.lacking(shown)]
 
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""

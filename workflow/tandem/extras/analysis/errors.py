@@ -53,7 +53,7 @@ class Wrong(NamedTuple):
     """A query without a positive among its first results."""
 
     query: str
-    top: list[tuple[str, float]]  # the first results with their scores, best first
+    top: list[tuple[str, float]]  # the first results with their scores, best first; empty where the run lacks it
     positives: dict[str, int | None]  # rank of each labelled positive in the run, None without; the best first
 
 
@@ -103,10 +103,11 @@ def run(job: Job[ErrorsParams]) -> None:
     judged = relevance(job.inputs, params.split, [], params.ignore_identical_ids)
     ranked = without_excluded(iter_run(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
     wrong = {row.query: row for row in wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))}
-    if not wrong:
+    shown = {query: params.split for query, row in wrong.items() if row.top}
+    if not shown:
         top = f"the top {params.top} of {artifact.folder}"
         raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
-    sample = subset(dict.fromkeys(wrong, params.split), {params.split: params.queries})
+    sample = subset(shown, {params.split: params.queries})
     rows = list(described([wrong[query] for query in sample], collection, collection.queries(params.split)))
     guesses = Counter(row.guess for row in rows)
     summary = Summary(
@@ -129,10 +130,15 @@ def run(job: Job[ErrorsParams]) -> None:
 
 
 def wrong_queries(run: Iterable[Ranked], top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
-    """The scored queries of a run of what counts whose first `top` results hold no positive, in the run's order."""
+    """The scored queries whose first `top` results hold no positive: the run's in its order, then those it lacks.
+
+    The run is one of what counts.
+    """
+    lacking = set(queries)
     for query, docs, scores in run:
         if query not in queries:
             continue
+        lacking.discard(query)
         ranked = list(zip(docs, scores.tolist(), strict=True))
         relevant = [doc for doc, value in qrels[query].items() if value > 0]
         ranks = {doc: rank for rank, (doc, _) in enumerate(ranked, 1)}
@@ -140,6 +146,8 @@ def wrong_queries(run: Iterable[Ranked], top: int, qrels: Qrels, queries: set[st
         positives = {doc: ranks.get(doc) for doc in best_first}
         if not any(rank and rank <= top for rank in positives.values()):
             yield Wrong(query, ranked[:top], positives)
+    for query in sorted(lacking):
+        yield Wrong(query, [], {doc: None for doc, value in qrels[query].items() if value > 0})
 
 
 def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, str]) -> Iterator[Row]:

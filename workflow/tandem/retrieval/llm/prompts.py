@@ -43,7 +43,7 @@ Passage: {passage}
 Write only the grade, in the form `Grade: n`."""  # the scale is UMBRELA's (Upadhyay et al. 2024)
 GRADES = ("0", "1", "2", "3")
 TOKENS_PER_NUMBER = 6  # of an answer: brackets, digits, sign and spaces
-NUMBER = re.compile(r"\d+")
+NUMBER, BRACKETED = re.compile(r"\d+"), re.compile(r"\[(\d+)\]")
 VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are no grades
 NAMED = re.compile(rf"grade[^\w-]*({VALUE})", re.IGNORECASE)
 
@@ -84,9 +84,11 @@ def grade_of(answer: str) -> tuple[int | None, bool]:
 def permutation(answer: str, count: int) -> tuple[list[int], bool]:
     """The order, counted from 0, that an answer such as `[2] > [1]` names, and whether it had to be repaired.
 
-    A number that is repeated or out of range is passed over, and passages that are not named follow in their order.
+    What a model thinks aloud before `</think>` is left out, and numbers without brackets where any has them. A number
+    that is repeated or out of range is passed over, and passages that are not named follow in their order.
     """
-    named = [int(number) - 1 for number in NUMBER.findall(answer)]
+    text = answer.rpartition("</think>")[2].partition("<think>")[0]  # unfinished thoughts name no order
+    named = [int(number) - 1 for number in BRACKETED.findall(text) or NUMBER.findall(text)]
     valid = list(dict.fromkeys(at for at in named if 0 <= at < count))
     order = valid + [at for at in range(count) if at not in valid]
     return order, order != named
