@@ -178,7 +178,8 @@ def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
         if order is None or (spaced and len(columns) != 4):
             by = "white space" if spaced else "tabs"
             needed = f"the header names {len(named)}" if named else f"a line is {role.line}"
-            raise UserError(f"{path}:{number}: {len(columns)} columns by {by}; {needed}")
+            held = f"{len(columns)} columns by {by}" if line.strip() else "an empty line"
+            raise UserError(f"{path}:{number}: {held}; {needed}")
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
 

@@ -91,7 +91,8 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     execution: Json = {key: value for key, value in notes.items() if value}
     if entry.path is not None:
         if not Path(entry.path).exists():
-            raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder")
+            begins = "" if Path(entry.path).is_absolute() else f"; paths begin in {Path.cwd()}"
+            raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}")
         params["fingerprint"] = fingerprint(Path(entry.path), _read_files(entry, Path(entry.path)))
         execution["path"] = entry.path
     elif entry.files:
