@@ -56,7 +56,7 @@ if workflow.is_main_process:
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
         print(line, file=sys.stderr)
 else:
-    plan.by_name()
+    plan.plan_every_target()
 
 # Jobs run this checkout's library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix
 # of one's own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the
