@@ -116,12 +116,15 @@ def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
     progress.write_text(json.dumps(state | {"done": 30, "total": 60}))
     run = reported(STATS, begins(1, "train", "model", "a-0"))
     run.running[1].output = [str(progress.with_name("stage.json"))]
-    # half of a; b counts as the mean of both models, each encoding as that of a, and the target as a short job
-    whole = 100 + 200 + 2 * 50 + SHORT
+    # half of a; b, which has not begun, each encoding as that of a, and the target as a short job
+    whole = 100 + 300 + 2 * 50 + SHORT
     monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + PRIOR)  # half as fast as estimated
     share, left = forecast(run)
     assert share == pytest.approx(50 / whole)
     assert left == pytest.approx((whole - 50) * (2 * 50 + 2 * PRIOR) / (50 + PRIOR))
+    run.take(Event.model_validate(begins(2, "train", "model", "b-0", "b.txt") | {"output": ["b-0/stage.json"]}))
+    done = 50 + 2 * 50 + PRIOR  # b keeps no progress: its seconds so far
+    assert forecast(run)[0] == pytest.approx(done / whole, abs=1e-3)  # of the same whole: the share never shrinks
 
 
 def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -166,8 +166,9 @@ class Forecast:
         finished = sum(map(self._expected, run.finished.values()))
         running = [(self._expected(job), job) for job in run.running.values()]
         done = finished + sum(seconds * self._share(job, seconds, now) for seconds, job in running)
-        begun = Counter(job.rule for jobs in (run.finished, run.running) for job in jobs.values())
-        waiting = sum(count * self._mean(rule) for rule, count in (run.counts - begun).items())
+        begun = [*run.finished.values(), *run.running.values()]
+        to_come, stages = run.counts - Counter(job.rule for job in begun), {job.stage for job in begun}
+        waiting = sum(count * self._mean(rule, stages) for rule, count in to_come.items())
         whole = finished + sum(seconds for seconds, _ in running) + waiting
         pace = (now - self.began + PRIOR) / (done + PRIOR)
         return done / whole, (whole - done) * pace
@@ -183,11 +184,12 @@ class Forecast:
             except UserError:
                 self.known = False
 
-    def _mean(self, rule: str) -> float:
-        """Seconds of the mean stage that a rule's jobs make or share."""
+    def _mean(self, rule: str, begun: Container[tuple[str, str]] = ()) -> float:
+        """Seconds of the mean stage that a rule's jobs make or share: of those to come, as long as there are any."""
         name = rule.removesuffix("_shard")
         own = KINDS_OF_RULES.get(name, name)
-        return fmean([seconds for (kind, _), seconds in self.seconds.items() if kind == own] or [SHORT])
+        seconds = {stage: seconds for stage, seconds in self.seconds.items() if stage[0] == own}
+        return fmean([seconds[stage] for stage in seconds if stage not in begun] or seconds.values() or [SHORT])
 
     def _expected(self, job: BegunJob) -> float:
         return self.seconds.get(job.stage, self._mean(job.rule))
