@@ -35,7 +35,6 @@ SAME, ABSENT = ("=", ""), ("–", "")
 JSON_LINE = refused("{corpus}:{last}: not valid JSON")
 POOL = refused("item 2: not valid JSON (parse error: premature EOF); mend it or fetch it again")
 PARQUET = refused("{corpus}: no readable Parquet after row 0")
-TABS = refused("{corpus}:2: 1 columns by tabs")
 UNKNOWN = "1 judgements name documents that the corpus lacks and are kept: no run can find them"
 LISTS = "1 rows of training lists name documents or queries that are not kept and were dropped"
 NO_QRELS = refused("qrels: empty; a dataset needs judgements of at least one split, or answers")
@@ -98,10 +97,9 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "dureader2": NO_QRELS,
     },
     "blank line": {
-        "*": TABS, "files: .trec": SAME, "files: .parquet": ABSENT, "squad": SAME,
+        "*": refused("{corpus}:2: an empty line"), "files: .trec": SAME, "files: .parquet": ABSENT, "squad": SAME,
         "beir": refused("{corpus}:2: not valid JSON"), "files: .jsonl": refused("{corpus}:2: not valid JSON"),
         "dureader2": refused("{corpus}:2: not valid JSON"),
-        "cmedqa2": refused("{corpus}:2: 0 columns by commas; the header names 3"),
         "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 3; fetch"),
     },
 }  # fmt: skip

@@ -136,7 +136,7 @@ def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path, re
 FIRST = {passages: "id\ttext\ttitle\n", read_questions: "good\t['a']\n"}  # a right first line, by reader
 BAD_LINES = {
     "two columns": (passages, "1\ttext\n", "2 columns by tabs; a line is id, text, title: 3 columns"),
-    "an empty line": (passages, "\n", "1 columns by tabs"),
+    "an empty line": (passages, "\n", "an empty line"),
     "a quote left open": (passages, '1\t"text\tTitle\n2\tb\t"c"\n', "a quoted column is not closed"),
     "one left open at the end": (passages, '1\t"text\tTitle', "a quoted column is not closed"),
     "a quoted text without end": (passages, f'1\t"{"a" * 200000}"\tTitle\n', "field larger than field limit"),

@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,11 @@ def records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
         yield where, record
 
 
+def describe_columns(columns: Sequence[str], by: str) -> str:
+    """What a line of the wrong length holds, for its error: `3 columns by tabs`, or `an empty line`."""
+    return f"{len(columns)} columns by {by}" if any(column.strip() for column in columns) else "an empty line"
+
+
 def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
     """(`file:line`, columns) of each line of a tab-separated file without quoting; `what` they are is for the error."""
     name = str(path)
@@ -146,7 +151,8 @@ def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]
         columns = line.split("\t")
         if len(columns) not in counts:
             allowed = " or ".join(map(str, counts))
-            raise UserError(f"{path}:{number}: {len(columns)} columns by tabs; a line is {what}: {allowed} columns")
+            held = describe_columns(columns, "tabs")
+            raise UserError(f"{path}:{number}: {held}; a line is {what}: {allowed} columns")
         yield f"{name}:{number}", columns
 
 

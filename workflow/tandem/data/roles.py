@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.data.reading import LONGEST, JsonObject, count_lines, lines, records
+from tandem.data.reading import LONGEST, JsonObject, count_lines, describe_columns, lines, records
 from tandem.errors import UserError
 
 PARQUET_ROWS = 1024
@@ -178,8 +178,7 @@ def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
         if order is None or (spaced and len(columns) != 4):
             by = "white space" if spaced else "tabs"
             needed = f"the header names {len(named)}" if named else f"a line is {role.line}"
-            held = f"{len(columns)} columns by {by}" if line.strip() else "an empty line"
-            raise UserError(f"{path}:{number}: {held}; {needed}")
+            raise UserError(f"{path}:{number}: {describe_columns(columns, by)}; {needed}")
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tandem.config import datasets
 from tandem.data.files import Files
-from tandem.data.reading import lines, parse_label
+from tandem.data.reading import describe_columns, lines, parse_label
 from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -89,7 +89,7 @@ def _rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
         for row in reader:
             where = f"{path}:{before + 1}"
             if len(row) != len(names):
-                raise UserError(f"{where}: {len(row)} columns by commas; the header names {len(names)}")
+                raise UserError(f"{where}: {describe_columns(row, 'commas')}; the header names {len(names)}")
             yield where, [row[index] for index in at]
             before = reader.line_num
     except csv.Error as error:

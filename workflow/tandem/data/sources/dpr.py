@@ -28,6 +28,7 @@ from tandem.data.reading import (
     PACKING_ERRORS,
     JsonObject,
     count_lines,
+    describe_columns,
     lines,
     objects_of,
     open_bytes,
@@ -290,5 +291,5 @@ def _columns(where: str, line: str, what: str, count: int) -> list[str]:
         if reader.line_num > 1:
             raise UserError(f"{where}: a quoted column is not closed; a record is one line, with quotes doubled inside")
     if len(row) != count:
-        raise UserError(f"{where}: {len(row)} columns by tabs; a line is {what}: {count} columns")
+        raise UserError(f"{where}: {describe_columns(row, 'tabs')}; a line is {what}: {count} columns")
     return row
