@@ -68,6 +68,17 @@ def put(folder: Path, files: dict[str, str]) -> Path:
                 "queries": {"test": "queries/train-00000.parquet"}, "qrels": {"test": "qrels/test-00000.parquet"},
             },
         ),
+        (["corpus.jsonl", "queries.jsonl", "qrels/test.jsonl"], {
+            "source": "files", "corpus": "corpus.jsonl", "queries": {"test": "queries.jsonl"},
+            "qrels": {"test": "qrels/test.jsonl"},
+        }),
+        (  # MTEB's datasets on the hub: their judgements have no name of their own
+            ["corpus/corpus-0.parquet", "queries/queries-0.parquet", "default/test-0.parquet", "default/x.md"],
+            {
+                "source": "files", "corpus": "corpus/corpus-0.parquet",
+                "queries": {"test": "queries/queries-0.parquet"}, "qrels": {"test": "default/test-0.parquet"},
+            },
+        ),
         (  # and one file of judgements all splits that have queries
             ["corpus-00.tsv", "corpus-01.tsv", "queries_train.tsv", "queries_test.tsv", "qrels"],
             {

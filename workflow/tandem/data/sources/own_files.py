@@ -24,6 +24,7 @@ ROLES = {  # the first that has a word of a name decides
     "corpus": {"corpus", "collection", "passages", "documents", "docs"},
 }
 TEXTS = (".tsv", ".txt", ".jsonl", ".parquet", ".trec", ".xml")
+MTEB_QRELS = re.compile(r"(.*/)?default/[^/]+\.(parquet|jsonl)$")  # MTEB puts judgements there
 
 
 class JudgedFiles(Source):
@@ -83,7 +84,7 @@ class Beir(BeirQueries):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        parts = ("corpus.jsonl", "queries.jsonl"), ("qrels/*", "answers.jsonl")
+        parts = ("corpus.jsonl", "queries.jsonl"), ("qrels/*.tsv", "answers.jsonl")
         return {} if len(listing.matching(*parts[0])) == 2 and listing.matching(*parts[1]) else None
 
     def corpus(self) -> Iterator[Passage]:
@@ -128,6 +129,8 @@ class OwnFiles(JudgedFiles):
             role = next((role for role, own in ROLES.items() if own & words), "")
             if role == "qrels" or (role and name.endswith(TEXTS)):
                 roles[role].append(name)
+        if not roles["qrels"] and not roles["answers"]:
+            roles["qrels"] = [name for name in listing.names if MTEB_QRELS.match(name)]
         corpus, queries, qrels = roles["corpus"], one_by_split(roles["queries"]), one_by_split(roles["qrels"])
         if not corpus or not queries:
             return None
