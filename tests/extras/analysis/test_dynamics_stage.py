@@ -34,9 +34,9 @@ def inputs(dataset, tokens, drawn, joint_model, make_model, results, dual_model,
 def job(make_job, inputs, tmp_path):
     """`job(**more)`: the stage's job with these inputs instead; None leaves one out."""
 
-    def make(queries=4, **more):
+    def make(queries=4, positives=1, **more):
         sources = {role: artifact for role, artifact in {**inputs, **more}.items() if artifact is not None}
-        params = {"queries": queries, "list_size": 4, "seed": 5, **SCORING, "encode": SCORING}
+        params = {"queries": queries, "list_size": 4, "positives": positives, "seed": 5, **SCORING, "encode": SCORING}
         return make_job("dynamics", tmp_path / "joint-00000000d2", params, sources, {"workers": 1})
 
     return make
@@ -80,6 +80,16 @@ def test_lists_are_those_that_the_training_draws_first(job, drawn):
         assert len(passages) == 4
         assert passages[0] == own[0]["passage_row"]
         assert set(passages[1:]) < {row["passage_row"] for row in own[1:]}
+
+
+def test_lists_have_the_trainings_positives(job, drawn):
+    once, twice = sample(job(queries=3)), sample(job(queries=3, positives=2))
+    assert once.ids == twice.ids
+    table = listed_rows(drawn)
+    for query, passages in zip(twice.ids, np.split(twice.passages, twice.ends[:-1]), strict=True):
+        own = [row for row in table if row["query_id"] == query and row["list"] == "undenoised"]
+        positives = {row["passage_row"] for row in own if row["label"]}
+        assert len(positives & set(passages.tolist())) == min(2, len(positives))
 
 
 def test_a_start_that_was_not_trained_is_left_out(job, encoder):

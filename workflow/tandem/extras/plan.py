@@ -204,8 +204,8 @@ class Analyses:
         upstream = {role: points[0].upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}
         train, encode = model.values["train"], json_of(self.planner.settings.encode, "precision", "batch_tokens")
-        params: Json = {"queries": entry.queries, "list_size": train["list_size"], "seed": train["seed"]}
-        params |= {**self.ctx.scoring, "encode": encode}
+        lists = {name: train[name] for name in ("list_size", "positives", "seed") if name in train}
+        params: Json = {"queries": entry.queries, **lists, **self.ctx.scoring, "encode": encode}
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 
     def hardness(self) -> Stage:

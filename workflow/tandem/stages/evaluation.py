@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tandem.config.base import Model
+from tandem.config.base import Model, is_one
 from tandem.config.datasets import AnswerMatch
 from tandem.config.language_models import Grading
 from tandem.config.retrieval import Inference
@@ -97,6 +97,7 @@ class DynamicsParams(Inference, Params):
 
     queries: int = Field(ge=1, description="training lists, by their queries' hash")
     list_size: int = Field(ge=1, description="passages of a list, as in the training")
+    positives: int = Field(1, ge=1, exclude_if=is_one, description="positives of a list, as in the training")
     seed: int = Field(description="of the training's lists")
     encode: Inference = Field(description="how the dual encoder encodes")
 

@@ -117,7 +117,7 @@ def sample(job: Job[DynamicsParams]) -> Sample:
     for index, name in enumerate(names):
         first.setdefault(name, index)
     ids = list(subset(dict.fromkeys(first, "train"), {"train": params.queries}))
-    places = [draw(lists, first[name], params.list_size, params.seed, 0) for name in ids]
+    places = [draw(lists, first[name], params.list_size, params.seed, 0, params.positives) for name in ids]
     drawn = [lists.passages[at[at >= 0]].astype(np.int64) for at in places]
     lengths = [len(passages) for passages in drawn]
     queries = np.repeat(lists.queries[[first[name] for name in ids]], lengths)
