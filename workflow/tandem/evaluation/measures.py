@@ -243,6 +243,12 @@ def evaluate(
     return Evaluation(queries, values, len(queries) - seen)
 
 
+def most_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
+    """How many of a query's results `without_excluded` leaves out at most: so much deeper a cutoff may look."""
+    graded = max((sum(grade == EXCLUDED for grade in judged.values()) for judged in qrels.values()), default=0)
+    return graded + ignore_identical_ids
+
+
 def without_excluded(run: Iterable[Ranked], qrels: Qrels, ignore_identical_ids: bool = False) -> Iterator[Ranked]:
     """A run without the results that the qrels grade `EXCLUDED` and, where so set, those with the query's own id.
 

@@ -16,7 +16,7 @@ from tandem.data.collection import Collection
 from tandem.data.columns import Floats, Names
 from tandem.data.runs import iter_rows, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, evaluate, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, evaluate, most_left_out, parse_measures
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.fusion import Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset, require_numbers
@@ -136,8 +136,9 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
     queries, runs = open_runs(job)
     relevant = relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
     grid = fusion_grid[params.method](len(runs), params)
-    # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
-    depth = min(measure.params.get("cutoff", params.depth) + params.ignore_identical_ids, params.depth)
+    # Below the cutoff nothing counts; as many documents more move up as are left out.
+    left_out = most_left_out(relevant.qrels, params.ignore_identical_ids)
+    depth = min(measure.params.get("cutoff", params.depth) + left_out, params.depth)
     base = FuseParams(method=params.method, normalize=params.normalize, depth=depth, split=params.split)
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))

@@ -16,7 +16,7 @@ from tandem.cluster.progress import Progress, say
 from tandem.data.columns import Names
 from tandem.data.runs import followed, iter_run, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, Ranked, evaluate, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, Ranked, evaluate, most_left_out, parse_measures
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
@@ -61,8 +61,8 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     params, named, names = job.params, list(systems(job)), Names(job.inputs["dataset"])
     (measure,) = parse_measures([params.measure])
     judged = relevance({"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids)
-    # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
-    cutoff = measure.params.get("cutoff", params.depth) + params.ignore_identical_ids
+    # Below the cutoff nothing counts; as many documents more move up as are left out.
+    cutoff = measure.params.get("cutoff", params.depth) + most_left_out(judged.qrels, params.ignore_identical_ids)
     tried: list[Chosen] = []
     with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress:
         for system in named:

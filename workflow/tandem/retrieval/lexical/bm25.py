@@ -21,7 +21,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, most_left_out, parse_measures
 from tandem.retrieval.lexical import Engine
 from tandem.stages.base import Json
 from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
@@ -128,11 +128,12 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
     if not queries:
         raise UserError(f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on")
     names, points = [query for query, _ in queries], list(product(params.k1, params.b))
+    depth = params.depth + most_left_out({query: qrels[query] for query in names}, params.ignore_identical_ids)
     grid: list[tuple[float, float, float]] = []
     with open_engine(job) as engine, writing(job) as draft:
         with Progress(f"tune_bm25 {job.key}", len(points) * len(queries), "queries") as progress:
             for k1, b in points:
-                hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
+                hits = engine.search(queries, k1, b, depth, progress)
                 ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
                 evaluation = evaluate([measure], qrels, ranked, names, params.ignore_identical_ids)
                 grid.append((k1, b, float(evaluation.values.mean())))
