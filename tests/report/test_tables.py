@@ -10,7 +10,7 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.commands import show, write_table
-from tandem.report.formats import answer, comparison, conclusion
+from tandem.report.formats import MARGIN, ORDERS, answer, comparison, conclusion
 from tandem.report.page import mark, probability
 from tandem.report.results import Best, Cell, FilledColumn, Row, Table, percent, read_table
 
@@ -279,6 +279,7 @@ def test_what_a_reader_may_conclude():
         "no difference shown (±2.50): +2.50, p = 0.060",
         "–",
     ]
+    assert "at least the difference itself" in MARGIN and "at least the difference itself" in ORDERS
 
 
 def test_a_table_never_mixes_generations(four_queries):

@@ -17,7 +17,8 @@ LEGEND = (
 )
 BRACKETS = "In brackets the 95 % bootstrap interval over queries."
 MARGIN = (
-    "± behind `no difference shown`: half of the difference's 95 % interval; one of that size may have been missed."
+    "± behind `no difference shown`: half of the difference's 95 % interval, at least the difference itself; one of "
+    "that size may have been missed."
 )
 TEST = "The test is by randomisation."
 SEEDS = (
@@ -31,7 +32,7 @@ VERDICTS = (
 WRONG = "printed number is wrong"  # how a verdict on such a number begins
 ORDERS = (
     "p: two-sided, Holm-corrected over the orders of a measure, whatever the rows' baselines are; "
-    "in brackets half of the difference's 95 % interval."
+    "in brackets half of the difference's 95 % interval, at least the difference itself."
 )
 CSV_HEAD = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
