@@ -70,3 +70,11 @@ def test_ones_own_share_stays(plan):
 
 def test_what_was_drawn_to_choose_on_is_not_what_is_reported(plan):
     assert plan(("train",), CHOSEN).split == "test"
+
+
+def test_nothing_is_said_of_tables_and_sweeps_that_are_not_made(plan):
+    """Tables of papers are planned, too, and some of their rows choose on dev."""
+    sweep = {"grid": {"models.de_bm25neg.train.choose": ["last", "dev"]}, "systems": ["de_bm25neg"]}
+    planned = plan(("train", "test"), {"sweeps": {"choices": sweep}})
+    assert planned.check("baseline") == []
+    assert planned.check("sweep_choices") == planned.check("sweeps") == [LINE]

@@ -150,10 +150,16 @@ class Planners:
             self._planners[id(settings)] = Planner(settings, self.stages)
         return self._planners[id(settings)]
 
-    @property
-    def notices(self) -> list[str]:
-        """What planning itself changed in datasets, a line each."""
-        return list(dict.fromkeys(line for planner in self._planners.values() for line in planner.ctx.notices.values()))
+    def notices(self, made: Iterable[Stage]) -> list[str]:
+        """What planning itself changed in the own datasets, and in those of variants that are `made`, a line each."""
+        drawn = {stage.dataset for stage in made if stage.kind == "dataset" and stage.values.get("dev_from_train")}
+        lines = [
+            line
+            for planner in self._planners.values()
+            for name, line in planner.ctx.notices.items()
+            if planner is self.base or name in drawn
+        ]
+        return list(dict.fromkeys(lines))
 
 
 def dataset_needs(ctx: Context, name: str) -> Iterator[Name]:

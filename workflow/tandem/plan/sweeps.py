@@ -215,6 +215,11 @@ class Sweeps(dict[str, PlannedSweep]):
         others = {name.replace("-", "_"): [name] for name in (*self, *self.missing) if name not in self.requested}
         return {"sweeps": self.requested, **own, **others}
 
+    def scores(self, target: str) -> list[Stage]:
+        """The scores of the sweeps that a target of the command line makes."""
+        names = self.requested if target in ("all", "report") else self.targets.get(target, ())
+        return [scored.stage for name in names if name in self for scored in self[name].scored]
+
     def files(self, names: Iterable[str]) -> list[str]:
         """The file of each sweep that programs read; a `UserError` for one that cannot be made."""
         for name in names:
