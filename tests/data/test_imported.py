@@ -80,6 +80,14 @@ def test_what_the_dataset_lacks_is_dropped_and_counted(imported):
     assert manifest.facts["without_run"] == 1
 
 
+def test_a_rank_that_several_passages_have_is_a_warning(imported):
+    ranked, manifest = imported("q2\td2\t1\nq2\td1\t1\nq3\td1\t1\nq3\td2\t2\n", "ranks")
+    assert ranked[0][:2] == ("q2", ["d1", "d2"])
+    assert manifest.facts["warnings"] == [
+        "1 lines have a rank that their query has already, and stand in the order of their passages' ids"
+    ]
+
+
 def test_scored_triples_become_the_teachers_run(imported):
     # Lines in no order; d1 is q3's positive on two lines, and q2's negative; a pair keeps its first score.
     text = "9.5\t-1.25\tq3\td1\td4\n3\t2\tq2\td2\td1\n9.5\t0.5\tq3\td1\td2\n9.5\t7\tq3\td1\td4\n1\t0\tq9\td1\td2\n"

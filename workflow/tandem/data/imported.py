@@ -27,6 +27,7 @@ PIECE = 1 << 16  # scored pairs that are converted at once
 UNKNOWN_QUERY = "lines name queries that the split lacks"
 UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
 REPEATED = "lines name a passage of their query again"
+TIED = "lines have a rank that their query has already, and stand in the order of their passages' ids"
 
 Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
 
@@ -80,6 +81,7 @@ def run_imported(job: Job[ImportedParams]) -> None:
             reasons = "; ".join(f"{count:,} {what}" for what, count in dropped.items() if count)
             raise UserError(f"{error} ({reasons or 'it is empty'}); its ids must be those of the dataset")
         warnings = Warnings(f"imported {job.key}")
+        warnings.count(dropped.pop(TIED, 0), TIED)
         for what, count in dropped.items():
             warnings.count(count, f"{what} and were dropped")
         missing = len(queries) - progress.done
@@ -112,6 +114,8 @@ def _rankings(
             best.setdefault(doc, score)
         dropped[UNKNOWN_PASSAGE] += len(scored) - len(ranked)
         dropped[REPEATED] += len(ranked) - len(best)
+        if params.format == "ranks":  # equal scores are common, an equal rank says that the order was lost
+            dropped[TIED] += len(best) - len(set(best.values()))
         if best:
             progress.add(1)
             top = list(falling(best.items()))[: params.depth]  # no tie is left to break otherwise
