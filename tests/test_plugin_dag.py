@@ -70,6 +70,14 @@ def manifests(folder, kind):
     return [json.loads(path.read_text()) for path in sorted(folder.glob(f"results/mine/{kind}/*/stage.json"))]
 
 
+def test_the_example_runs_as_its_first_lines_say(project, tmp_path):
+    for file in ("config.yaml", "my_ideas.py"):
+        shutil.copy(EXAMPLE / file, tmp_path)
+    shutil.copy(project / "questions.csv", tmp_path)
+    code, output = run_command(snakemake(tmp_path, ["-n"]), cwd=tmp_path)
+    assert code == 0, output
+
+
 def test_all_that_the_file_registers_is_used(project):
     rows = list(csv.DictReader((project / "results/tables/mine.csv").open()))
     assert [row["system"] for row in rows] == ["BM25", "Short first", "Words", "Mine"]
