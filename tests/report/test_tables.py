@@ -279,7 +279,7 @@ def test_what_a_reader_may_conclude():
         "no difference shown (±2.50): +2.50, p = 0.060",
         "–",
     ]
-    assert "at least the difference itself" in MARGIN and "at least the difference itself" in ORDERS
+    assert all("at least the difference itself" in note for note in (MARGIN, ORDERS))
 
 
 def test_a_table_never_mixes_generations(four_queries):

@@ -168,6 +168,21 @@ def test_the_best_of_the_grid_is_chosen_and_searched_with(stages, words, collect
     assert open_artifact(tmp_path / "tuned").manifest.facts["queries"] == 10
 
 
+def test_tuning_looks_below_what_the_judgements_exclude(stages, words, collection, tmp_path):
+    # The relevant passage is the third; the two above it are excluded (-100).
+    collection({"d": "w0 w1 w2 w3", "x": "w0", "y": "w0 w1", "z": "w2"}, {"q": "w0"})
+    with open(tmp_path / "beir" / "qrels" / "test.tsv", "a") as file:
+        file.write("q\tx\t-100\nq\ty\t-100\n")
+    tune = {"k1": [0.9], "b": [0.4], "measure": "RR@1", "split": "test", "queries": 10, "depth": 1}
+    lines = [
+        words("dataset", "excluding", {"source": "beir"}, {}, {"path": str(tmp_path / "beir")}),
+        words("bm25s", "index", WORDS, {"dataset": "excluding"}),
+        words("tune_bm25", "tuned", tune, {"dataset": "excluding", "bm25s": "index"}),
+    ]
+    assert stages(*lines) == [None] * 3
+    assert json.loads((tmp_path / "tuned" / "chosen.json").read_text())["mean"] == 1
+
+
 def test_wrong_tunings_are_one_line(stages, words, collection, tmp_path):
     collection({"a": "foo"}, {"q": "foo"})
     tune = {"k1": [0.9], "b": [0.4], "measure": "RR@10", "split": "test", "queries": None, "depth": 10}
