@@ -91,7 +91,10 @@ class Teacher:
         A sum over this process' queries, from the student's scores of them, shape (queries, all passages).
         """
         mine, lists = numbers(batch, world)
-        scores = self.vectors.pool_scores(world.share(batch).queries, batch.passages[batch.mask], world)
+        # A passage that stands in two lists is scored once: to rounding, losses of an order would make a pair of it.
+        passages, at = np.unique(batch.passages[batch.mask], return_inverse=True)
+        scores = self.vectors.pool_scores(world.share(batch).queries, passages, world)
+        scores = scores[:, torch.from_numpy(at).to(scores.device)]
         first = np.searchsorted(lists, mine)[:, None]
         places = np.broadcast_to(np.arange(len(lists)), (len(mine), len(lists)))
         others = places != first if self.params.own_negatives else lists != mine[:, None]
