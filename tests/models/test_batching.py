@@ -47,6 +47,12 @@ def test_packed_batches_are_cut_by_the_sum_of_their_lengths():
     ]
 
 
+def test_rows_without_tokens_are_a_batch():
+    assert [batch.tolist() for batch in micro_batches(np.array([0, 9, 0]), 64, 4, None)] == [[0, 2, 1]]
+    assert [batch.tolist() for batch in micro_batches(np.array([0, 0]), 64, 4, None)] == [[0, 1]]
+    assert [batch.tolist() for batch in token_batches(np.array([0, 0]), 64)] == [[0, 1]]
+
+
 def test_micro_batches_of_the_least_cost():
     lengths = np.random.default_rng(3).permutation(np.arange(5, 160, 14))[:11]
     ordered = np.sort(lengths)

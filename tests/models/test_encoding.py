@@ -8,7 +8,8 @@ from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.dual import DualEncoder, encode_all
-from tandem.models.tokens import Tokens
+from tandem.models.ragged import Ragged
+from tandem.models.tokens import Template, Tokens
 
 
 @pytest.fixture
@@ -46,3 +47,10 @@ def test_what_does_not_fit_is_refused_whatever_its_place(model, tokens):
             model.towers["passage"].encoder.layer[1].output.LayerNorm.weight[3] = value
         with pytest.raises(UserError, match=f"^.*dual/passage: a vector holds {pattern}"):
             encode_all(*how, torch.float16)
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_texts_without_any_token_are_zeros(model, equal):
+    nothing_around = Template(((), ()), ((), (3,), ()), None, 0)  # as GPT-2's tokenizer
+    empty = Ragged.of([np.empty(0, np.int64)] * 2)
+    assert encode_all(model, "passage", empty, nothing_around, "fp32", 64, equal=equal).tolist() == [[0.0] * 32] * 2

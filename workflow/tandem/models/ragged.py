@@ -167,4 +167,4 @@ def micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) 
 
 def _count(rows: Any, width: int, budget: int) -> Any:
     """How many batches of at most `budget` tokens rows of this width fill; counts or arrays of them."""
-    return -(-rows // max(1, budget // width))
+    return -(-rows // max(1, budget // max(1, width)))
