@@ -202,6 +202,14 @@ def test_the_fourth_step_needs_queries_without_labels():
     [
         ({"from": "random", "labels": "judge", "denoise": {"by": "ce_bm25neg"}}, "from is random, which finds no"),
         ({"labels": "judge"}, "candidates.labels is judge, which needs denoise.positive_above"),
+        (
+            {"labels": "judge", "near_duplicates": 0.5, "denoise": {"by": "ce_bm25neg"}},
+            "candidates.near_duplicates: labels is judge, so there is no positive to compare with",
+        ),
+        (
+            {"negatives": None, "denoise": {"by": "ce_bm25neg", "backfill": {"first_rank": 31, "depth": 50}}},
+            "candidates.denoise.backfill fills lists up to negatives, which is null",
+        ),
         ({"also": [{"from": "bm25", "also": [{"from": "bm25"}]}]}, "candidates.also.0.also: lists are joined once"),
         ({"also": [{"from": "bm25", "depth": 500}]}, "candidates.also.0.depth is 500, but bm25 retrieves only 50"),
         ({"take": "last"}, "candidates.take is \"last\"; allowed: random, first"),

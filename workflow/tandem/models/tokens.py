@@ -58,7 +58,7 @@ class Inputs:
         return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
 
     def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Tensors of (rows, longest), as transformers takes them; of `least` tokens or more, up to a multiple, never 0."""
+        """Tensors of (rows, longest), as transformers takes them; of `least` tokens, or one, up to a multiple."""
         import torch  # not by stages that only read ids
 
         width = -(-int(self.lengths.max(initial=max(1, least))) // multiple) * multiple

@@ -58,6 +58,10 @@ def _check_judging(at: str, lists: Candidates) -> None:
         raise UserError(f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades")
     if by_judge and denoise and denoise.backfill:
         raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
+    if by_judge and lists.near_duplicates:
+        raise UserError(f"{at}.near_duplicates: labels is judge, so there is no positive to compare with; leave it out")
+    if denoise and denoise.backfill and lists.negatives is None:
+        raise UserError(f"{at}.denoise.backfill fills lists up to negatives, which is null; set it, or leave it out")
     if denoise and denoise.calibrate and (lists.labels != "qrels" or without_scores):
         raise UserError(f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come")
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
