@@ -55,6 +55,13 @@ def test_a_given_encoder_learns_further_with_its_own_tokenizer(planned):
     assert not of(plan, "vocabulary")
 
 
+def test_passages_are_not_as_long_as_in_pairs(configured):
+    config = configured("encoders", {"mine": {"source": "pretrain", "objective": "crop"}})
+    config |= {"encoder": "mine", "lengths": {"query": 30, "passage": 126, "pair": 160}}
+    (pretraining,) = of(FullPlan(config, ROOT), "pretrain")
+    assert pretraining.upstream["tokens"].values["passage_length"] == 126
+
+
 def test_one_after_the_other_shares_the_tokenizer(planned):
     first = {"objective": "mlm", "layers": 1, "normalize": True}
     plan = planned(base=first, mine={"objective": "crop", "start": "base", "pooling": "cls", "temperature": None})

@@ -70,7 +70,7 @@ def _pretrain(ctx: Context, name: str, entry: AnyPretrained, opened: tuple[str, 
         )
     train = json_of(entry.train) | {"seed": ctx.seed(entry.train.seed)}
     params = {"objective": entry.objective, **towers(ctx, name), "train": train}
-    upstream = {"start": start, "tokens": tokens(ctx, name, data)}
+    upstream = {"start": start, "tokens": tokens(ctx, name, data, "alone")}
     return ctx.stage("pretrain", data, name, params, upstream, ctx.execution(*TRAINING))
 
 
@@ -105,13 +105,16 @@ def tokenizer(ctx: Context, name: str) -> Stage:
 
 
 def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
-    """Token ids of a dataset under an encoder's tokenizer; those of part `dual` begin with the encoder's prompts."""
+    """Token ids of a dataset under an encoder's tokenizer; those of part `dual` begin with the encoder's prompts.
+
+    Part `alone`, for pre-training, has neither prompts nor the lengths of a cross-encoder's pairs.
+    """
     if ("tokens", name, data, part) not in ctx.memo:
         source, lengths = tokenizer(ctx, name), ctx.settings.lengths
         params: Json = {"query_length": lengths.query, "passage_length": lengths.passage, "prompts": {}}
         if part == "dual":
             params |= {"prompts": towers(ctx, name).get("prompts", {}), "titled": lengths.titles == "segment"}
-        elif lengths.pair is not None:  # a passage has what its query leaves
+        elif part == "cross" and lengths.pair is not None:  # a passage has what its query leaves
             params |= {"passage_length": lengths.pair, "pair_length": lengths.pair}
         upstream = {"dataset": dataset(ctx, data), "encoder": source}
         ctx.memo["tokens", name, data, part] = ctx.stage("tokens", data, source.name, params, upstream)
