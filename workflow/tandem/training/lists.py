@@ -167,11 +167,12 @@ class Positives:
         queries: query row of each relevant pair, shape (pairs,).
         passages: its passage row, shape (pairs,).
         texts: token ids of all passages: those with the same are one passage, as in mining. None: each is its own.
+        own: the passage that each query is itself, as no negative of it, -1 for none, shape (all queries,).
     """
 
-    def __init__(self, queries: Ids, passages: Ids, texts: Ragged | None = None) -> None:
+    def __init__(self, queries: Ids, passages: Ids, texts: Ragged | None = None, own: Ids | None = None) -> None:
         self.keys = np.unique(queries.astype(np.int64) << 32 | passages.astype(np.int64))
-        self.texts = texts
+        self.texts, self.own = texts, own
 
     def of(self, queries: Ids) -> tuple[Ids, Ids]:
         """The known positives of some queries: the place of each one's query among these, and its passage row."""
@@ -182,14 +183,17 @@ class Positives:
     def without(self, queries: Ids) -> "Positives":
         """Those of all other queries."""
         keys = self.keys[~np.isin(self.keys >> 32, queries)]
-        return Positives(keys >> 32, keys & 0xFFFFFFFF, self.texts)
+        return Positives(keys >> 32, keys & 0xFFFFFFFF, self.texts, self.own)
 
     def known(self, queries: Ids, passages: Ids) -> Ids:
-        """Whether each passage is a known positive of each query, or a copy of one: shape (queries, passages).
+        """Whether each passage is a known positive of each query, or itself, or a copy: shape (queries, passages).
 
         The queries' few positives are looked up among the passages, not every passage among all positives.
         """
         owner, rows = self.of(queries)
+        if self.own is not None:
+            own = self.own[queries]
+            owner, rows = np.append(owner, np.flatnonzero(own >= 0)), np.append(rows, own[own >= 0])
         relevant, among = self._numbered(rows, passages)
         order = np.argsort(among, kind="stable")
         left, right = (np.searchsorted(among[order], relevant, side) for side in ("left", "right"))

@@ -73,7 +73,8 @@ def train_in(job: ModelJob, world: World) -> None:
     """One process' part of `run`."""
     train = job.params.train
     use_workers(job.execution.workers)
-    data, drawn = Numbered.of(job.inputs["dataset"]), training_lists(job)
+    ignored = bool(job.inputs["candidates"].params.get("ignore_identical_ids"))
+    data, drawn = Numbered.of(job.inputs["dataset"], ignored), training_lists(job)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     positives = data.positives(drawn, Tokens.open(job.inputs["tokens"]).passages)
     lists, learned, validation = split_lists(job, drawn, positives, data)

@@ -30,17 +30,25 @@ Grades = dict[int, int]  # row of a relevant passage → its grade
 
 @dataclass(frozen=True)
 class Numbered:
-    """A collection, and in which rows its passages and queries stand."""
+    """A collection, and in which rows its passages and queries stand.
+
+    `own` is the passage of each query's own id, which is no result of it, -1 for none, shape (queries,).
+    """
 
     collection: Collection
     passages: IdRows
     queries: IdRows
+    own: Ids
 
     @classmethod
-    def of(cls, dataset: Artifact) -> Self:
-        """That of a dataset."""
+    def of(cls, dataset: Artifact, ignore_identical_ids: bool = False) -> Self:
+        """That of a dataset, perhaps of queries that are passages themselves."""
         collection = Collection(dataset)
-        return cls(collection, doc_rows(collection), query_rows(collection))
+        passages, queries = doc_rows(collection), query_rows(collection)
+        own = np.full(len(queries), -1)
+        if ignore_identical_ids:
+            own = passages.rows(queries.all.to_pylist(), missing_ok=True)
+        return cls(collection, passages, queries, own)
 
     def graded(self, judged: dict[str, int]) -> Grades:
         """The relevant passages of a query that the corpus has, by row."""
@@ -54,11 +62,12 @@ class Numbered:
         What the corpus lacks is left out; `texts` are the token ids of its passages.
         """
         qrels = self.collection.qrels("train")
-        pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
+        pairs = [(q, d) for q, grades in qrels.items() for d, relevance in grades.items() if relevance > 0]
         docs = self.passages.rows([d for _, d in pairs], missing_ok=True)
         at = self.queries.rows([q for q, _ in pairs])
-        own = lists.relevant()
-        return Positives(np.concatenate([at[docs >= 0], own[0]]), np.concatenate([docs[docs >= 0], own[1]]), texts)
+        listed, judged = lists.relevant(), (at[docs >= 0], docs[docs >= 0])
+        queries, relevant = (np.concatenate(both) for both in zip(judged, listed, strict=True))
+        return Positives(queries, relevant, texts, self.own)
 
 
 @dataclass(frozen=True)
@@ -70,12 +79,14 @@ class ValidationSet:
         grades: of each query.
         origin: where they come from, in words.
         ordered: whether the lists' order is that of a first stage, which a cross-encoder should improve.
+        own: the passage that each query is itself, no result of it, -1 for none, shape (queries,); None: all -1.
     """
 
     batch: Batch
     grades: list[Grades]
     origin: str
     ordered: bool = True
+    own: Ids | None = None
 
     @cached_property
     def pool(self) -> Ids:
@@ -97,12 +108,12 @@ def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> Va
         if len(chosen) == count:
             break
         if grades := data.graded(qrels.get(names[query], {})):
-            chosen.append((query, docs[:depth], grades))
+            chosen.append((query, docs[docs != data.own[query]][:depth], grades))
     if not chosen:
         return None
     at, tops, grades_of = zip(*chosen, strict=True)
     origin = f"{len(chosen):,} dev queries, the top {depth} of {run.key}"
-    return ValidationSet(Batch(np.array(at), padded(tops)), list(grades_of), origin)
+    return ValidationSet(Batch(np.array(at), padded(tops)), list(grades_of), origin, own=data.own[np.array(at)])
 
 
 def set_apart(
@@ -129,7 +140,7 @@ def set_apart(
         tops.append(held.passages[held.offsets[i] : held.offsets[i + 1]].astype(np.int64))
         grades_of.append(dict.fromkeys(relevant[owner == i].tolist(), 1) | data.graded(qrels.get(query, {})))
     origin = f"{count:,} of {len(known):,} training queries, which are set apart"
-    validation = ValidationSet(Batch(apart, padded(tops)), grades_of, origin, ordered=False)
+    validation = ValidationSet(Batch(apart, padded(tops)), grades_of, origin, ordered=False, own=data.own[apart])
     return lists.taken(np.flatnonzero(~np.isin(lists.queries, apart))), validation
 
 
@@ -147,10 +158,12 @@ def validate(ranker: Ranker, validation: ValidationSet, world: World = ALONE) ->
     count = len(validation.grades)
     own = world.slice(count)
     batch, grades, pool = validation.batch.taken(own), validation.grades[own], validation.pool
+    itself = -1 if validation.own is None else validation.own[own][:, None]
     values = {}
     for part, scores in ranker.scores(batch, pool).items():
         passages = np.broadcast_to(pool, scores.shape) if part == "dual" else batch.passages
-        values[part] = ndcg(best(scores.float().cpu().numpy(), passages), grades)
+        ranked = best(scores.float().cpu().numpy(), np.where(passages == itself, -1, passages))
+        values[part] = ndcg(ranked, grades)
     return {part: value / count for part, value in world.total(values).items()}
 
 
