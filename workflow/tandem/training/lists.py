@@ -202,7 +202,7 @@ class Positives:
         return known
 
     def lengthened(self, batch: Batch) -> Batch:
-        """Each list followed by the other queries' positives that are neither its own query's nor in it, each once.
+        """Each list followed by the first positives of the others, each once: none that its query knows or it has.
 
         A teacher has not scored what was added.
         """
