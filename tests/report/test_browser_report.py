@@ -66,7 +66,7 @@ def test_the_first_screen_holds_the_answer_and_the_best_system(opened, width, he
     opened.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
     opened.media(prefers_color_scheme=scheme)
     bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
-    assert "is best: RR@10" in opened("document.querySelector('h1').textContent")
+    assert "has the highest RR@10" in opened("document.querySelector('h1').textContent")
     assert opened(bottom.format("h1")) < height / 3
     assert opened(bottom.format("table.systems tbody tr")) < height
     assert opened(bottom.format("nav")) < height / 7

@@ -381,15 +381,15 @@ def test_the_answer_says_significant_only_of_what_is():
     worse, unsure = row("CE", 37.1, -2.9, 0.012, "BM25"), row("CE 2", 39.6, -0.4, 0.41, "BM25")
     best = Best("DE", "RR@10", 46.9, "BM25", 6.9, 0.003)
     assert answered([base, dual, worse, unsure], best) == [
-        "DE is best: RR@10 46.9, +6.9 over BM25 (p = 0.003).",
+        "DE has the highest RR@10: 46.9, +6.9 over BM25 (p = 0.003).",
         "CE on BM25 (−2.9 against BM25, p = 0.012) hurts.",
         "CE 2 on BM25 (−0.4 against BM25, p = 0.410) is lower, but not significantly.",
     ]
     assert answered([base, dual], replace(best, p=0.3)) == [
-        "DE is best: RR@10 46.9, not significantly, +6.9 over BM25 (p = 0.300)."
+        "DE has the highest RR@10: 46.9, +6.9 over BM25, which is not significant (p = 0.300)."
     ]
     assert answered([base, worse, worse], Best("BM25", "RR@10", 40.0)) == [
-        "BM25 is best: RR@10 40.0.",
+        "BM25 has the highest RR@10: 40.0.",
         "CE on BM25 (−2.9 against BM25, p = 0.012) and CE on BM25 (−2.9 against BM25, p = 0.012) hurt.",
     ]
 
