@@ -12,7 +12,7 @@ from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, names_dataset, system_name
 from tandem.plan.datasets import StandIns, is_measurable, measures
-from tandem.plan.graph import Stage
+from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.stages.base import Json
 
@@ -182,6 +182,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 except Unavailable as error:
                     why = {"column": group, "absent": str(error)}
                     absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
+        _check_first_stages(file, scored)
         if not scored:
             reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
             raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
@@ -228,6 +229,17 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             instead=", ".join(f"{ours} for {theirs}" for ours, theirs in replaced),
         )
         return planned, stage
+
+
+def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> None:
+    """Refuse a re-ranked row that is not made from the run of the row which it names as its first stage."""
+    runs = {(row.id, row.column, row.seed): stage.upstream.get("run") for row, stage in scored}
+    for row, stage in scored:
+        run, first = stage.upstream.get("run"), runs.get(((row.first_stage, ""), row.column, row.seed))
+        if run and first and run.kind == "rerank" and first not in upstream_first([run]):
+            raise UserError(
+                f"{file}: {row.system} re-ranks {run.upstream['run'].name}, its first_stage is {first.name}"
+            )
 
 
 def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
