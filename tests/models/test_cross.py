@@ -10,12 +10,13 @@ from tandem.config.settings import Execution
 from tandem.data.collection import Collection, contents
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn
+from tandem.models.device import by_onednn, rows_change_bits
 from tandem.models.encoding import PACKED, register
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
 
 BUDGET = 512
+without_amx = pytest.mark.skipif(rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape")
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +76,24 @@ def test_a_score_is_the_same_to_the_bit_in_any_company(cross, pairs, template, m
     assert part.tobytes() == scores[some].tobytes()
 
 
-@pytest.mark.skipif(not by_onednn(), reason="where oneDNN multiplies")
 @pytest.mark.parametrize("mode", ["fp32", "bf16"])
+def test_frozen_and_as_wide_as_published_models_company_changes_no_bit(tokens, template, mode):
+    from transformers import BertConfig, BertModel
+
+    opened = Tokens.open(tokens)
+    torch.manual_seed(0)
+    wide = CrossEncoder(BertModel(BertConfig(vocab_size=2000, num_hidden_layers=1)), "cls")
+    accelerate(wide, Execution(), 1024, mode, training=False)
+    numbers = [(q, p) for q in range(40, 60, 2) for p in range(0, 60, 2)]
+    queries, passages = [opened.queries[q] for q, _ in numbers], [opened.passages[p] for _, p in numbers]
+    scores = wide.score(queries, passages, template, mode, 1024)
+    some = range(0, len(numbers), 9)
+    alone = [wide.score([queries[i]], [passages[i]], template, mode, 1024)[0] for i in some]
+    assert scores[some].tobytes() == np.array(alone).tobytes()
+
+
+@pytest.mark.skipif(not by_onednn(), reason="where oneDNN multiplies")
+@pytest.mark.parametrize("mode", ["fp32", pytest.param("bf16", marks=without_amx)])
 def test_frozen_nothing_is_filled_up_and_company_changes_no_bit_either(cross, pairs, template, mode):
     queries, passages, _ = pairs
     expected = cross.score(queries, passages, template, "fp32", BUDGET)

@@ -16,7 +16,7 @@ from tandem.cluster.progress import say
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision
+from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision, rows_change_bits
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, PACKED, register
 
@@ -48,7 +48,7 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
             # layers whose weights oneDNN has laid out for inference are never compiled
             compiled = (execution.compile == "always" or usual) and (training or not by_onednn())
             if isinstance(model, CrossEncoder) and by_onednn() and not training:
-                model.any_rows = True
+                model.any_rows = not rows_change_bits(resolve_precision(mode))
                 if isinstance(model.head, nn.Linear):
                     model.head = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
                 else:

@@ -29,7 +29,7 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company.
-# Where oneDNN multiplies, the number of rows changes no bit: nothing is filled up, and a finer step pads less.
+# Where oneDNN multiplies without AMX, rows change no bit: nothing is filled up, and a finer step pads less.
 STEP, FINE_STEP = 16, 8
 COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
 HEAD = f"2_Dense/{WEIGHTS}"

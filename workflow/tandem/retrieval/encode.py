@@ -180,7 +180,7 @@ class Encoding:
             encoder = self.encoder(job)
             if isinstance(encoder, TokenEncoder) and self.offsets is not None:
                 encoder.texts = self.texts, self.offsets
-            computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
+            computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels(encoder.mode)}
             texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
 
             def write(number: int, vectors: Any) -> None:

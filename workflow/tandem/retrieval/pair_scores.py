@@ -56,7 +56,7 @@ class PairScores:
             "tokens": tokens.manifest.checksums,
             "precision": self.mode,
             "batch_tokens": self.budget,
-            "device": kernels(),
+            "device": kernels(self.mode),
         }
         folder = tokens.folder.parent.parent / "pairs" / store_name(model.key, identity)
         if not (folder / "store.json").exists():
