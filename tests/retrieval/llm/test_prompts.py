@@ -31,6 +31,8 @@ def test_an_order_is_repaired_by_rule(answer, order, repaired):
     [
         ("Grade: 2", 2, False),
         ("<think>A 3? No.</think>\nGrade: 0\n", 0, False),
+        ("<think>It may be grade 3, but", None, True),  # cut off before it answered
+        ("Grade: 1 <think>or perhaps grade 2", 1, False),
         ("The grade is **3**.", 3, True),
         ("GRADE = 1, since 2 of 3 questions stay open.", 1, True),
         ("2", 2, True),
