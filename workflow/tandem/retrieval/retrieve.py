@@ -231,7 +231,7 @@ def relevant_ranks(
             for start, vectors in passages.blocks():
                 part = ranks[start : start + len(vectors)]
                 positions[known] += better(batch[known], gold[known], vectors, part, temperature)
-            for at in known:
+            for at in known.tolist():
                 positions[at] -= (packed(at, left_out[first + at]) > gold[at]).sum()
             progress.add(len(batch))
             yield positions
