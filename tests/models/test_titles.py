@@ -10,7 +10,9 @@ from tandem.data.collection import Collection
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
+from tandem.models.interaction import Coil
 from tandem.models.ragged import Ragged, longest_first
+from tandem.models.token_weights import UniCoil
 from tandem.models.tokenisation import run
 from tandem.models.tokens import Template, Tokens
 from tandem.store.artifact import open_artifact
@@ -74,6 +76,22 @@ def test_a_dual_encoder_s_vectors_are_the_model_s_of_the_pair(titled, rows, enco
         )
     torch.testing.assert_close(passage, expected)
     assert not torch.allclose(query, passage)  # a query is one segment, whatever it holds
+
+
+def test_the_separator_behind_a_title_has_no_weight(titled, encoder):
+    tokens, folder = Tokens.open(titled), encoder.folder / "hf"
+    (separator,), rows = tokens.template.pair[1], np.arange(8)
+    texts = tokens.passages.take(rows)
+    assert np.isin(separator, texts.ids)
+    unicoil = UniCoil.start(folder, True, "max", False, 1.0, representation={"type": "unicoil"}).eval()
+    unicoil.layers("passage")[0].linear.bias.data += 9  # so that every token has a weight
+    coil = Coil.start(folder, True, "max", False, 1.0, representation={"type": "coil", "dim": 6, "cls_dim": None})
+    with torch.no_grad():
+        weights, vectors = (model.encode("passage", texts, tokens.template, "fp32") for model in (unicoil, coil.eval()))
+    own = [[token for token in texts[row] if token != separator] for row in rows]
+    assert [set(row.nonzero()[:, 0].tolist()) for row in weights] == [set(row) for row in own]
+    assert coil.counts("passage", texts, tokens.template).tolist() == list(map(len, own))
+    assert vectors.any(-1).sum(1).tolist() == list(map(len, own))
 
 
 def test_a_pair_is_cut_before_it_is_scored(titled, encoder):

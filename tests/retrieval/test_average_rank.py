@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from trec import iter_trec
 
-from tandem.data.collection import Collection
+from tandem.data.collection import EXCLUDED, Collection
 from tandem.retrieval.embeddings import block_name
 from tandem.retrieval.retrieve import run_average_rank as run
 from tandem.store.artifact import open_artifact
@@ -45,14 +45,13 @@ def embedded(make_job, tmp_path):
 def ranked(make_job, embedded, tmp_path):
     """`ranked(dataset, passages, queries, ids)`: rank per query, and the artifact."""
 
-    def make(dataset, passages, queries, ids):
+    def make(dataset, passages, queries, ids, **params):
         sides = {
             "passages": embedded(dataset, "passages", passages),
             "queries": embedded(dataset, "queries", queries, ids),
         }
-        job = make_job(
-            "average_rank", tmp_path / "average_rank" / "x-0000000000", {"split": "dev"}, {"dataset": dataset} | sides
-        )
+        out = tmp_path / "average_rank" / "x-0000000000"
+        job = make_job("average_rank", out, {"split": "dev", **params}, {"dataset": dataset} | sides)
         run(job)
         table = pq.read_table(job.out / "scores.parquet")
         assert set(table["measure"].to_pylist()) == {"average rank"}
@@ -66,21 +65,33 @@ def ranked(make_job, embedded, tmp_path):
 
 
 @pytest.fixture
-def five(make_job, tmp_path):
-    """Passages a to e; q1 has b and d relevant, q2 has c, q3 one that the corpus lacks."""
-    job = make_job("dataset", tmp_path / "dataset" / "five-0000000000", {"source": "written by a test"})
-    with writing(job) as draft:
-        pq.write_table(
-            pa.table({"doc_id": list("ecabd"), "title": [""] * 5, "text": list("ecabd")}), draft.path("corpus.parquet")
-        )
-        queries = ["q1", "q2", "q3"]
-        pq.write_table(
-            pa.table({"query_id": queries, "text": queries, "split": ["dev"] * 3}), draft.path("queries.parquet")
-        )
-        rows = {"query_id": ["q1", "q1", "q2", "q3"], "doc_id": ["b", "d", "c", "z"]}
-        rows |= {"relevance": pa.array([1, 1, 1, 1], pa.int32()), "split": ["dev"] * 4}
-        pq.write_table(pa.table(rows), draft.path("qrels.parquet"))
-    return open_artifact(job.out)
+def collection(make_job, tmp_path):
+    """`collection(queries, qrels)`: a dataset of the passages e, c, a, b and d; qrels are (query, passage, grade)."""
+
+    def make(queries, qrels):
+        docs, empty = list("ecabd"), [""] * 5
+        splits = {"query_id": queries, "text": queries, "split": ["dev"] * len(queries)}
+        query, doc, grade = zip(*qrels, strict=True)
+        judged = {
+            "query_id": query,
+            "doc_id": doc,
+            "relevance": pa.array(grade, pa.int32()),
+            "split": ["dev"] * len(qrels),
+        }
+        job = make_job("dataset", tmp_path / "dataset" / "five-0000000000", {"source": "written by a test"})
+        with writing(job) as draft:
+            pq.write_table(pa.table({"doc_id": docs, "title": empty, "text": docs}), draft.path("corpus.parquet"))
+            pq.write_table(pa.table(splits), draft.path("queries.parquet"))
+            pq.write_table(pa.table(judged), draft.path("qrels.parquet"))
+        return open_artifact(job.out)
+
+    return make
+
+
+@pytest.fixture
+def five(collection):
+    """q1 has b and d relevant, q2 has c, q3 one that the corpus lacks."""
+    return collection(["q1", "q2", "q3"], [("q1", "b", 1), ("q1", "d", 1), ("q2", "c", 1), ("q3", "z", 1)])
 
 
 def test_ranks_by_hand(five, ranked):
@@ -99,6 +110,20 @@ def test_a_negative_query_turns_the_order(five, ranked):
     ranks, _, _ = ranked(five, passages, np.array([[-1], [-1], [0]]), ["q1", "q2", "q3"])
     # q1: b first. q2: b, then a before c. All passages tie for q3, which has none.
     assert ranks == {"q1": 1, "q2": 3}
+
+
+def test_passages_that_judgements_exclude_have_no_rank(collection, ranked):
+    dataset = collection(["q1", "q2"], [("q1", "b", 1), ("q1", "e", EXCLUDED), ("q1", "z", EXCLUDED), ("q2", "b", 1)])
+    ranks, _, _ = ranked(dataset, np.array([[5], [2], [2], [1], [4]]), np.array([[1], [1]]), ["q1", "q2"])
+    # e, d, a, c, b by score; of q1, e is left out, and z is not in the corpus
+    assert ranks == {"q1": 4, "q2": 5}
+
+
+def test_where_identical_ids_are_ignored_a_query_is_no_passage_of_itself(collection, ranked):
+    dataset = collection(["a", "e"], [("a", "c", 1), ("a", "a", 1), ("e", "b", 1)])
+    vectors = np.array([[5], [2], [2], [1], [4]]), np.array([[1], [1]]), ["a", "e"]
+    # e, d, a, c, b by score
+    assert ranked(dataset, *vectors, ignore_identical_ids=True)[0] == {"a": 3, "e": 4}
 
 
 def test_ranks_are_places_in_the_run_of_everything(dataset, ranked, make_job, tmp_path):

@@ -203,6 +203,18 @@ def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(make_j
     assert len(lines) == 4
 
 
+@pytest.mark.parametrize("tokens", [[2, 0, 1], [0, 3], [3, 0], [0, 0], []])
+def test_a_query_without_any_token_scores_0(tokens):
+    queries, passages = np.eye(3, 4)[: sum(tokens)] + 1, np.ones((3, 4))
+    scores = maxsim.max_sim(queries, passages, np.array(tokens, np.int64), np.array([1, 2]))
+    assert scores.tolist() == [[5.0 * count] * 2 for count in tokens]
+
+
+def test_an_index_finds_nothing_for_a_query_without_any_token():
+    nothing = maxsim.promising(np.empty((0, 3)), np.empty((0, 3), np.int64), np.array([0, 2, 5]), 2)
+    assert nothing.tolist() == []
+
+
 def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):
     inputs = {"dataset": dataset, "tokens": tokens, "model": dual_model}
     job = make_job("token_vectors", tmp_path / "de.passages-0123456789", ENCODE | SIDES["passages"], inputs)

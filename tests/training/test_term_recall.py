@@ -22,10 +22,10 @@ RELEVANT = Positives(np.array([0, 1, 2]), np.array([0, 0, 1]))
 BATCH = Batch(np.array([0, 2]), np.array([[0, 1], [1, -1]]))
 
 
-def term_recall(model, relevant=RELEVANT):
-    """The objective over the texts above."""
-    template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
-    texts = [Ragged.of([np.array(row) for row in rows]) for rows in (PASSAGES, QUERIES)]
+def term_recall(model, relevant=RELEVANT, passages=PASSAGES, titled=False):
+    """The objective over texts, those above."""
+    template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0, titled)
+    texts = [Ragged.of([np.array(row) for row in rows]) for rows in (passages, QUERIES)]
     return TermRecall(model, Tokens(*texts, template), train_params("unicoil", loss="term_recall"), relevant, Budget())
 
 
@@ -42,6 +42,14 @@ def test_recall_loss_and_gradient_by_hand():
     assert objective.backward(BATCH, Seeds((1, 2)))["loss"] == approx(0.21875)
     assert linear.bias.grad.item() == approx(-0.625)
     assert model.layers("query")[0].linear.bias.grad is None
+
+
+def test_the_separator_of_a_title_is_no_term():
+    model = unicoil()
+    torch.nn.init.zeros_(model.layers("passage")[0].linear.weight)
+    torch.nn.init.constant_(model.layers("passage")[0].linear.bias, 0.5)
+    objective = term_recall(model, passages=[[5, 3, 6, 5, 7], [3, 8]], titled=True)
+    assert objective.backward(BATCH, Seeds((1, 2)))["loss"] == approx(0.21875)  # as above
 
 
 def test_terms_of_queries_that_are_validated_on_are_no_targets(quick_job, dataset):

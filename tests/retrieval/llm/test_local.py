@@ -7,7 +7,7 @@ import torch
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.retrieval.llm.local import LocalModel
-from tandem.retrieval.llm.prompts import YES_NO, listwise_prompt, permutation, yes_no_prompt
+from tandem.retrieval.llm.prompts import YES_NO, listwise_prompt, permutation, said, yes_no_prompt
 
 ASK = "Given a web search query, retrieve relevant passages that answer the query"
 
@@ -79,6 +79,14 @@ def test_what_is_answered_is_not_asked_again(language_model, rerank):
     assert {query: list(scores) for query, (_, scores) in first.items()} == {
         query: list(scores) for query, (_, scores) in second.items()
     }
+
+
+def test_thoughts_that_the_template_begins_say_nothing_when_they_are_cut_off(language_model):
+    model = LocalModel(str(language_model("qwen3")), None, "fp32", chat=True)
+    plain = model.complete("a b", 4).text
+    model.tokenizer.chat_template += "<think>\n"
+    assert plain
+    assert said(model.complete("a b", 4).text) == ""
 
 
 def test_a_prompt_longer_than_the_model_and_a_word_of_two_tokens_are_one_line(language_model, tmp_path):

@@ -1,5 +1,7 @@
 """Orders read off answers, windows that slide, and questions that are never asked twice."""
 
+import sqlite3
+
 import pytest
 
 from tandem.errors import UserError
@@ -31,6 +33,8 @@ def test_an_order_is_repaired_by_rule(answer, order, repaired):
     [
         ("Grade: 2", 2, False),
         ("<think>A 3? No.</think>\nGrade: 0\n", 0, False),
+        ("<think>It may be grade 3, but", None, True),  # cut off before it answered
+        ("Grade: 1 <think>or perhaps grade 2", 1, False),
         ("The grade is **3**.", 3, True),
         ("GRADE = 1, since 2 of 3 questions stay open.", 1, True),
         ("2", 2, True),
@@ -101,3 +105,33 @@ def test_a_file_of_answers_that_is_none_is_one_line(tmp_path):
         UserError, match="answers.sqlite: cannot be read .*; delete it, its questions will be asked again"
     ):
         Answers(tmp_path / "answers.sqlite", Echo)
+
+
+def test_a_file_of_answers_that_is_damaged_within_is_one_line(tmp_path):
+    path = tmp_path / "answers.sqlite"
+    answers = Answers(path, Echo)
+    for number in range(100):
+        answers.complete(f"{number}", 3)
+    answers.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8192] + b"x" * (len(whole) - 8192))
+    answers = Answers(path, Echo)
+    with pytest.raises(UserError, match="answers.sqlite: cannot be read .*; delete it"):
+        for number in range(100):
+            answers.complete(f"{number}", 3)
+    answers.close()
+
+
+@pytest.mark.parametrize("problem", ["locked", "full"])
+def test_a_file_of_answers_that_is_locked_or_full_is_one_line_and_kept(problem, tmp_path):
+    answers = Answers(tmp_path / "answers.sqlite", Echo)
+    other = sqlite3.connect(answers.path)
+    if problem == "locked":
+        other.execute("BEGIN EXCLUSIVE")
+        answers._file.execute("PRAGMA busy_timeout = 1")
+    else:
+        answers._file.execute("PRAGMA max_page_count = 4")
+    with pytest.raises(UserError, match=f"answers.sqlite: .*{problem}.*run the same command again"):
+        answers.complete("a" * 10_000, 3)
+    other.close()
+    answers.close()

@@ -48,7 +48,9 @@ class Coil(OwnTokens):
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
         """How many rows each text has, without computing them, shape (texts,)."""
-        counts: Ids = np.maximum(np.diff(texts.offsets) + self.options.pieces, 1)
+        special = np.concatenate([[0], np.isin(texts.ids, template.separators(side)).cumsum()])
+        own = np.diff(texts.offsets) - np.diff(special[texts.offsets])
+        counts: Ids = np.maximum(own + self.options.pieces, 1)
         return counts
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:

@@ -74,8 +74,9 @@ class OwnTokens(DualEncoder, ABC):
                 states = torch.cat([hidden[layer] for layer in layers], dim=-1)
         at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
         lengths = place(torch.from_numpy(np.diff(texts.offsets)))
-        own = (at >= 0) & (at < lengths[:, None])
-        return states.to(torch.promote_types(states.dtype, torch.float32)), placed["input_ids"], own
+        ids, special = placed["input_ids"], place(torch.tensor(template.separators(side), dtype=torch.int64))
+        own = (at >= 0) & (at < lengths[:, None]) & ~torch.isin(ids, special)
+        return states.to(torch.promote_types(states.dtype, torch.float32)), ids, own
 
 
 @representation("unicoil")

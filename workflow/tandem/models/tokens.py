@@ -115,6 +115,10 @@ class Template:
         """How many special tokens a single text and a pair get."""
         return sum(map(len, self.single)), sum(map(len, self.pair))
 
+    def separators(self, side: str) -> tuple[int, ...]:
+        """The special tokens within a text: between the title and the text of titled passages."""
+        return self.pair[1] if self.titled and side == "passage" else ()
+
     def single_inputs(self, texts: Texts, side: str = "query") -> Inputs:
         """Single texts in their special tokens; of titled passages, what follows the title is the second segment."""
         texts = Ragged.of(texts)

@@ -268,7 +268,8 @@ def _reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
     system = f"{name}.{number}"
     if part == "dual" and validation.method == "average_rank":
         upstream = both_sides(ctx, "embeddings", system, VALIDATED, where, data)
-        return ctx.stage("average_rank", data, f"{system}.{VALIDATED}", {"split": VALIDATED}, upstream)
+        params = {"split": VALIDATED, "ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids}
+        return ctx.stage("average_rank", data, f"{system}.{VALIDATED}", params, upstream)
     system = f"given+{system}" if part == "cross" else system
     return score(ctx, system, where, data, [validation.measure], VALIDATED)
 

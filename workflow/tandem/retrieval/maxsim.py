@@ -59,7 +59,7 @@ class OneQuery:
 
 
 def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False) -> Array:
-    """Σ_i max_j q_i · p_j of every query with every passage, both of at least one token, float64.
+    """Σ_i max_j q_i · p_j of every query with every passage of at least one token, float64; 0 without query tokens.
 
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
@@ -76,7 +76,10 @@ def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, sam
         nearest[np.isneginf(nearest)] = 0.0
     else:
         nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
-    return np.asarray(np.add.reduceat(nearest, of_query.cumsum() - of_query, axis=0))
+    some, sums = np.flatnonzero(of_query), np.zeros((len(of_query), len(of_passage)))
+    if len(some):
+        sums[some] = np.add.reduceat(nearest, (of_query.cumsum() - of_query)[some], axis=0)
+    return sums
 
 
 class Search:

@@ -18,7 +18,7 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.cluster.scheduler import offered
 from tandem.cluster.work import WORK, Pieces, origin
-from tandem.data.collection import QUERIES, Collection
+from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder, Rows, query_rows
 from tandem.data.runs import write_rows
@@ -205,25 +205,34 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
 
 
 def relevant_ranks(
-    queries: Embeddings, passages: Embeddings, docs: PassageOrder, relevant: list[list[str]]
+    queries: Embeddings, passages: Embeddings, docs: PassageOrder, relevant: list[list[str]], left_out: list[list[str]]
 ) -> Iterator[Array]:
-    """Ranks from 1 of each query's first relevant passage, a batch at a time; 0 where the corpus has none of them."""
+    """Ranks from 1 of each query's first relevant passage among those that are not left out, a batch at a time.
+
+    0 where the corpus has none of the relevant ones.
+    """
     ranks, temperature = docs.ranks, passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, BATCH):
             batch = queries.take(first, first + BATCH)
             gold, positions = np.zeros(len(batch), np.uint64), np.zeros(len(batch), np.int64)
-            for at, ids in enumerate(relevant[first : first + BATCH]):
+
+            def packed(at: int, ids: list[str], batch: Vectors = batch) -> Array:
+                """Scores and ranks of a query's passages, of those that the corpus has."""
                 rows = docs.rows(ids, missing_ok=True)
                 rows = rows[rows >= 0]
-                if len(rows):
-                    scores = pair_scores(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
-                    gold[at] = pack(scores, ranks[rows]).max()
+                scores = pair_scores(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
+                return pack(scores, ranks[rows])
+
+            for at, ids in enumerate(relevant[first : first + BATCH]):
+                gold[at] = packed(at, ids).max(initial=0)
             known = np.flatnonzero(gold)
             positions[known] = 1
             for start, vectors in passages.blocks():
                 part = ranks[start : start + len(vectors)]
                 positions[known] += better(batch[known], gold[known], vectors, part, temperature)
+            for at in known.tolist():
+                positions[at] -= (packed(at, left_out[first + at]) > gold[at]).sum()
             progress.add(len(batch))
             yield positions
 
@@ -231,8 +240,8 @@ def relevant_ranks(
 def run_average_rank(job: Job[AverageRankParams]) -> None:
     """Write scores.parquet (query_id, measure, value) and statistics.json as the stage `score` does.
 
-    Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
-    the corpus lacks do not count; they are `missing` in statistics.json.
+    Inputs: dataset, passages, queries (embeddings), as of `retrieve`. What `without_excluded` leaves out of a run has
+    no rank. Queries whose relevant passages the corpus lacks do not count; they are `missing` in statistics.json.
     """
     from tandem.evaluation.measures import Evaluation  # no search needs ir_measures
     from tandem.evaluation.scores import write_scores
@@ -241,8 +250,13 @@ def run_average_rank(job: Job[AverageRankParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     judged = collection.qrels(job.params.split)
     ids = queries.query_ids()
-    relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
-    ranks = np.concatenate(list(relevant_ranks(queries, passages, PassageOrder(job.inputs["dataset"]), relevant)))
+    relevant, left_out = list[list[str]](), list[list[str]]()
+    for query in ids:
+        grades = judged.get(query, {}) | ({query: EXCLUDED} if job.params.ignore_identical_ids else {})
+        relevant.append([doc for doc, grade in grades.items() if grade > 0])
+        left_out.append([doc for doc, grade in grades.items() if grade == EXCLUDED])
+    order = PassageOrder(job.inputs["dataset"])
+    ranks = np.concatenate(list(relevant_ranks(queries, passages, order, relevant, left_out)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
         raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")

@@ -76,14 +76,14 @@ def run_impacts(job: Job[stages.ImpactsParams]) -> None:
     """Index the input `passages` into the folder `index/`. Execution: `workers` threads, `heap` of Java."""
     require_dataset(job, "passages")
     passages, threads = TermWeights(job.inputs["passages"], "passages"), job.execution.workers or os.cpu_count() or 1
-    ids: list[str] = Collection(job.inputs["dataset"]).doc_ids().to_pylist()
+    ids = Collection(job.inputs["dataset"]).doc_ids()
     largest = max(float(passages.stored(number).max()) for number in range(len(passages)))
     machine = start_java(threads, job.execution.heap)
     with writing(job) as draft:
         for number in range(len(passages)):
             rounded, first = impacts(passages.stored(number), largest or 1.0), number * passages.size
             with open(draft.path(f"{TEXTS}/{number:05}.jsonl"), "w", encoding="utf-8", newline="\n") as file:
-                for row, name in enumerate(ids[first : first + passages.size]):  # as Anserini reads vectors
+                for row, name in enumerate(ids.slice(first, passages.size).to_pylist()):  # as Anserini reads vectors
                     line = {"id": name, "contents": "", "vector": _by_term(rounded, row)}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
         index_files(machine, job.key, "JsonVectorCollection", draft.folder, threads, passages.rows, ANSERINI)

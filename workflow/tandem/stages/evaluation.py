@@ -30,6 +30,7 @@ class AverageRankParams(Params):
     """The mean rank of relevant passages in a small collection."""
 
     split: str = Field(description="whose queries are ranked")
+    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
 
 
 class MatchParams(Params):
@@ -113,8 +114,8 @@ class HardnessParams(Inference, Params):
 
 KINDS = (
     Kind("score", "evaluation.scores:run", ScoreParams, box="Scores"),
-    Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, env="search", threads="all",
-        box="Scores"),
+    Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, version=2, env="search",
+        threads="all", box="Scores"),
     Kind("match", "evaluation.matching:run", MatchParams, threads="all", box="Scores"),
     Kind("noise", "extras.audits.noise:run", NoiseParams, threads="all", box="Audits"),
     Kind("similar_queries", "extras.audits.similar_queries:run", SimilarQueriesParams, env="models", threads="all",
@@ -122,7 +123,7 @@ KINDS = (
     Kind("false_negatives", "extras.audits.false_negatives:run", FalseNegativesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),
     Kind("relabel", "extras.audits.sheets:run", RelabelParams, box="Audits"),
-    Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=2, env="models", threads="all",
+    Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=3, env="models", threads="all",
         gpu=("pool",), box="Audits"),
     Kind("errors", "extras.analysis.errors:run", ErrorsParams, version=2, box="Scores"),
     Kind("dynamics", "extras.analysis.training:dynamics", DynamicsParams, env="models", threads="all",

@@ -9,7 +9,8 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -59,14 +60,12 @@ class Answers:
 
     def __init__(self, path: Path, open_model: Callable[[], Model]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._open, self._lock = open_model, Lock()
+        self.path, self._open, self._lock = path, open_model, Lock()
         self._model: Model | None = None
         self.counts: Counter[str] = Counter(asked=0, known=0)
-        try:
+        with _named(path):
             self._file = sqlite3.connect(path, timeout=60, check_same_thread=False)
             self._file.execute("CREATE TABLE IF NOT EXISTS answers (question TEXT PRIMARY KEY, answer TEXT)")
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"{path}: cannot be read ({error}); delete it, its questions will be asked again") from None
 
     def complete(self, prompt: str, tokens: int) -> Answer:
         """`Model.complete`, unless the answer is there."""
@@ -84,10 +83,11 @@ class Answers:
 
     def _ask(self, question: str, ask: Callable[[], Answer]) -> Answer:
         key = hashlib.sha256(question.encode()).hexdigest()
-        with self._lock:
+        with self._lock, _named(self.path):
             row = self._file.execute("SELECT answer FROM answers WHERE question = ?", (key,)).fetchone()
-        answer = Answer(**json.loads(row[0])) if row else ask()
-        with self._lock:
+            answer = Answer(**json.loads(row[0])) if row else None
+        answer = answer or ask()
+        with self._lock, _named(self.path):
             if row is None:
                 self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, json.dumps(asdict(answer))))
                 self._file.commit()
@@ -98,6 +98,17 @@ class Answers:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """A `UserError` for what sqlite says of a file of answers that is damaged, locked, read-only or full."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise UserError(f"{path}: cannot be read or written ({error}); {AGAIN}") from None
+    except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); delete it, its questions will be asked again") from None
 
 
 class Server:

@@ -50,24 +50,29 @@ class LocalModel:
 
     @torch.inference_mode()
     def complete(self, prompt: str, tokens: int) -> Answer:
-        """The likeliest word after word."""
+        """The likeliest word after word; thoughts that the chat template begins begin with `<think>`."""
         inputs = self._inputs(prompt, tokens)
         read = inputs["input_ids"].shape[1]
         options = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": self.tokenizer.eos_token_id}
         ids = self.model.generate(**inputs, **options)[0, 0 if self.seq2seq else read :]
-        return Answer(self.tokenizer.decode(ids, skip_special_tokens=True), None, read, len(ids))
+        thinks = self.chat and self._in_template("").rstrip().endswith("<think>")
+        text = "<think>" * thinks + self.tokenizer.decode(ids, skip_special_tokens=True)
+        return Answer(text, None, read, len(ids))
 
     def _inputs(self, prompt: str, tokens: int) -> dict[str, Tensor]:
         """A prompt's token ids; a `UserError` if it leaves no room for an answer of so many tokens."""
         if self.chat:
-            turns = [{"role": "user", "content": prompt}]
-            prompt = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            prompt = self._in_template(prompt)
         inputs = self.tokenizer([prompt], return_tensors="pt", add_special_tokens=not self.chat)
         length = inputs["input_ids"].shape[1]
         if self.longest and length + tokens > self.longest:
             problem = f"a prompt has {length} tokens and its answer {tokens}, the model takes {self.longest}"
             raise UserError(f"{self.name}: {problem}; lower characters, or window")
         return {name: place(inputs[name]) for name in ("input_ids", "attention_mask")}
+
+    def _in_template(self, prompt: str) -> str:
+        turns = [{"role": "user", "content": prompt}]
+        return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
     def _token(self, word: str) -> int:
         ids: list[int] = self.tokenizer(word, add_special_tokens=False)["input_ids"]

@@ -54,10 +54,11 @@ class TermRecall(DualObjective):
         return values
 
     def recall(self, passage: int) -> Ids:
-        """QTR of each token of a passage, given its row; shape (tokens,)."""
+        """QTR of each token of a passage, given its row; shape (tokens,), without special ones."""
         first, last = np.searchsorted(self.passages, (passage, passage + 1))
         queries = [self.tokens.queries[int(row)] for row in self.queries[first:last]]
         own = self.tokens.passages[passage]
+        own = own[~np.isin(own, self.tokens.template.separators("passage"))]
         shares: Ids = np.mean([np.isin(own, query) for query in queries], axis=0)
         return shares
 
