@@ -22,6 +22,7 @@ BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 PIECE = 1 << 18  # bytes read at a time
+FLOAT32 = 2.0**128 - 2.0**104  # the greatest number
 PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 DECODER = json.JSONDecoder()
 JsonObject = dict[str, Any]  # of a file, unchecked
@@ -201,9 +202,10 @@ def parse_label(where: str, value: str) -> int:
 
 
 def parse_number(where: str, what: str, value: str) -> float:
-    """A column as a number, infinite ones included."""
-    if isnan(number := _float(value)):
-        raise UserError(f"{where}: {what} is {value[:40]!r}; a number is needed")
+    """A column as a finite number of 32 bits, which is how scores are stored."""
+    if not abs(number := _float(value)) <= FLOAT32:
+        needed = "a number is needed" if isnan(number) else "a finite number of 32 bits is needed"
+        raise UserError(f"{where}: {what} is {value[:40]!r}; {needed}")
     return number
 
 
@@ -218,8 +220,8 @@ def parse_whole(where: str, what: str, value: str) -> int:
 
 
 def _float(value: str) -> float:
-    """A text as a number; NaN where it is none."""
+    """A text as a number; NaN where it is none, as `1_0`, which Python takes for 10."""
     try:
-        return float(value)
+        return nan if "_" in value else float(value)
     except ValueError:
         return nan

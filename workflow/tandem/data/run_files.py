@@ -4,7 +4,6 @@ Planning looks at their beginnings: nothing here imports a numerical library.
 """
 
 from collections.abc import Callable, Iterator
-from math import isnan, nan
 from pathlib import Path
 
 from tandem.data.reading import fields, lines, parse_number, parse_whole
@@ -18,14 +17,10 @@ Line = tuple[str, str, str, float]  # query id, passage id, place for errors, sc
 def read_trec(path: Path) -> Iterator[Line]:
     """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
     for number, line in lines(path):
-        try:
-            query, _, doc, _, score, _ = line.split()
-            value = float(score)
-        except ValueError:
-            value = nan
-        if isnan(value):
-            raise UserError(f"{path}:{number}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
-        yield query, doc, f"{path}:{number}", value
+        where, columns = f"{path}:{number}", line.split()
+        if len(columns) != 6:
+            raise UserError(f"{where}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
+        yield columns[0], columns[2], where, parse_number(where, "score", columns[4])
 
 
 def read_ranks(path: Path) -> Iterator[Line]:
