@@ -201,6 +201,7 @@ BAD_CONTEXTS = {
     "a text": ({"positive_ctxs": ["text"]}, 'positive_ctxs is ["text"]; a list of objects is needed'),
     "an odd id": ({"positive_ctxs": [{"psg_id": 1.5}]}, "positive_ctxs names a passage 1.5"),
     "an odd score": ({"positive_ctxs": [{"psg_id": 1, "score": "high"}]}, "a score of positive_ctxs is 'high'"),
+    "a score as Python writes it": ({"positive_ctxs": [{"psg_id": 1, "score": "1_0"}]}, "a score of positive_ctxs is"),
 }
 
 

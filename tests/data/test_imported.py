@@ -116,7 +116,11 @@ BAD = {
     "two columns": ("q2\td1\n", "ranks", ":1: 2 columns by tabs; a line is query id, passage id, rank"),
     "no score": ("q2\td1\t1\tx\n", "ranks", ":1: score is 'x'; a number is needed"),
     "ranks as trec": ("q2\td1\t1\n", "trec", ":1: not a run line: 'q2\\td1\\t1'; it is `query Q0 doc rank score tag`"),
-    "a score that is none": ("q2 Q0 d1 1 nan x\n", "trec", ":1: not a run line: 'q2 Q0 d1 1 nan x'"),
+    "a score that is none": ("q2 Q0 d1 1 nan x\n", "trec", ":1: score is 'nan'; a number is needed"),
+    "a score that has no order": ("q2 Q0 d1 1 -inf x\n", "trec", ":1: score is '-inf'; a finite number of 32 bits"),
+    "a score beyond float32": ("q2 Q0 d1 1 1e39 x\n", "trec", ":1: score is '1e39'; a finite number of 32 bits"),
+    "a score as Python writes it": ("q2 Q0 d1 1 1_0 x\n", "trec", ":1: score is '1_0'; a number is needed"),
+    "a rank as Python writes it": ("q2\td1\t1_0\n", "ranks", ":1: rank is '1_0'; a whole number is needed"),
     "a query again": ("q2\td1\t1\nq3\td1\t1\nq2\td2\t2\n", "ranks", ":3: query q2 again; the lines of a query must"),
     "an unknown format": ("q2\td1\t1\n", "json", 'format is "json"; allowed: trec, ranks, margin_mse'),
 }

@@ -14,8 +14,8 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
+from tandem.data.reading import RunLine, read_ranks, read_trec_run, read_triples
 from tandem.data.rows import IdRows, doc_rows
-from tandem.data.run_files import Line, read_ranks, read_trec, read_triples
 from tandem.data.runs import falling, ranked_order, write_run
 from tandem.data.validate import Warnings
 from tandem.errors import UserError
@@ -89,7 +89,7 @@ def run_imported(job: Job[ImportedParams]) -> None:
 
 
 def _rankings(
-    lines: Iterator[Line],
+    lines: Iterator[RunLine],
     queries: dict[str, str],
     docs: IdRows,
     params: ImportedParams,
@@ -122,7 +122,7 @@ def _rankings(
             yield query, [doc for doc, _ in top], [score for _, score in top]
 
 
-def read_margin_mse(path: Path) -> Iterator[Line]:
+def read_margin_mse(path: Path) -> Iterator[RunLine]:
     """Triples with a teacher's scores, as published for Margin-MSE (Hofstätter et al. 2020), as that teacher's run.
 
     A line is `positive's score`, `negative's score`, `query`, `positive`, `negative`, by tabs, in any order. A pair on
@@ -150,4 +150,4 @@ def read_margin_mse(path: Path) -> Iterator[Line]:
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score
 
 
-FORMATS = {"trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse}
+FORMATS = {"trec": read_trec_run, "ranks": read_ranks, "margin_mse": read_margin_mse}

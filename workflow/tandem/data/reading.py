@@ -1,5 +1,7 @@
 """Reading text files line by line: every format's reader goes through here, so that bad bytes give one clear error.
 
+The formats of released runs stand at the end. Planning looks at their beginnings: nothing here imports numpy.
+
 Lines end at "\\n" only, with or without "\\r" before it: texts carry U+2028 and other characters that Python's
 `splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip, and a zip archive of one file, are
 recognised by their first bytes.
@@ -10,7 +12,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,12 @@ BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 PIECE = 1 << 18  # bytes read at a time
+FLOAT32 = 2.0**128 - 2.0**104  # the greatest number
 PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 DECODER = json.JSONDecoder()
 JsonObject = dict[str, Any]  # of a file, unchecked
+RunLine = tuple[str, str, str, float]  # query id, passage id, place for errors, score
+TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
@@ -201,9 +206,10 @@ def parse_label(where: str, value: str) -> int:
 
 
 def parse_number(where: str, what: str, value: str) -> float:
-    """A column as a number, infinite ones included."""
-    if isnan(number := _float(value)):
-        raise UserError(f"{where}: {what} is {value[:40]!r}; a number is needed")
+    """A column as a finite number of 32 bits, which is how scores are stored."""
+    if not abs(number := _float(value)) <= FLOAT32:
+        needed = "a number is needed" if isnan(number) else "a finite number of 32 bits is needed"
+        raise UserError(f"{where}: {what} is {value[:40]!r}; {needed}")
     return number
 
 
@@ -218,8 +224,48 @@ def parse_whole(where: str, what: str, value: str) -> int:
 
 
 def _float(value: str) -> float:
-    """A text as a number; NaN where it is none."""
+    """A text as a number; NaN where it is none, as `1_0`, which Python takes for 10."""
     try:
-        return float(value)
+        return nan if "_" in value else float(value)
     except ValueError:
         return nan
+
+
+def read_trec_run(path: Path) -> Iterator[RunLine]:
+    """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
+    for number, line in lines(path):
+        where, columns = f"{path}:{number}", line.split()
+        if len(columns) != 6:
+            raise UserError(f"{where}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
+        yield columns[0], columns[2], where, parse_number(where, "score", columns[4])
+
+
+def read_ranks(path: Path) -> Iterator[RunLine]:
+    """The lines `query`, `passage`, `rank` and perhaps `score`, by tabs: MS MARCO's and RocketQA's format.
+
+    Their reference scripts measure by rank, and equal scores would change it: the score becomes minus the rank.
+    """
+    for where, columns in fields(path, "query id, passage id, rank and perhaps score", 3, 4):
+        if len(columns) == 4:
+            parse_number(where, "score", columns[3])
+        yield columns[0], columns[1], where, -float(parse_whole(where, "rank", columns[2]))
+
+
+def read_triples(path: Path) -> Iterator[tuple[str, str, float, str, float]]:
+    """(query, positive, its score, negative, its score) of triples with a teacher's scores, whose order is `TRIPLE`."""
+    for where, (positive_score, negative_score, query, positive, negative) in fields(path, TRIPLE, 5):
+        scores = [parse_number(where, "score", score) for score in (positive_score, negative_score)]
+        yield query, positive, scores[0], negative, scores[1]
+
+
+RUN_FORMATS: dict[str, Callable[[Path], Iterator[object]]] = {
+    "trec": read_trec_run,
+    "ranks": read_ranks,
+    "margin_mse": read_triples,
+}
+
+
+def check_run(path: Path, kind: str) -> None:
+    """Refuse a file without a line, or whose first one is not of its format; no more is read."""
+    if next(RUN_FORMATS[kind](path), None) is None:
+        raise UserError(f"{path}: the run is empty; at least one line is needed")

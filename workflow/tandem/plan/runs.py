@@ -13,7 +13,7 @@ from pathlib import Path
 from tandem.config.datasets import Group
 from tandem.config.language_models import HostedModel
 from tandem.config.validation import read
-from tandem.data.run_files import check_beginning
+from tandem.data.reading import check_run
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, RUNS, Context, Upstream, json_of, require_depth, search
@@ -112,7 +112,7 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
         have = ", ".join(entry.paths)
         raise UserError(f"{at}: {path} is no file; splits with a file: {have or 'none'}")
     try:
-        check_beginning(path, entry.format)
+        check_run(path, entry.format)
     except UserError as error:
         raise UserError(f"{at}: {error}") from None
     params = {**json_of(entry, "format", "ties"), **searched(ctx, split, data), "fingerprint": fingerprint(path)}

@@ -32,6 +32,7 @@ from tandem.data.reading import (
     lines,
     objects_of,
     open_bytes,
+    parse_number,
     text_of,
     texts_of,
 )
@@ -189,11 +190,8 @@ def _contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, 
         if not isinstance(name, str | int | None):
             raise UserError(f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed")
         score = context.get("score")
-        try:
-            value = None if score in (None, "") else float(score)  # some files write it as text
-        except (TypeError, ValueError):
-            where = f"{question.where}: a score of {key}"
-            raise UserError(f"{where} is {str(score)[:40]!r}; a number is needed") from None
+        # Some files write it as text.
+        value = None if score in (None, "") else parse_number(question.where, f"a score of {key}", str(score))
         yield None if name is None else str(name), value
 
 
