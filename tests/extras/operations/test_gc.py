@@ -160,6 +160,10 @@ def test_configurations_on_a_command_line():
         (["a.yaml", "b.yaml"], ["seed=1", "x=2"]), (["c.yaml"], [])
     ]  # fmt: skip
     assert rest == ["--yes"]
+    assigned = ["--configfile=a.yaml", "b.yaml", "--config=seed=1", "x=2", "--yes", "--configfiles=c.yaml"]
+    assert read_configurations(assigned) == (parsed, rest)
+    with pytest.raises(UserError, match="--config seed: allowed: key=value"):
+        read_configurations(["--config=seed"])
     assert read_configurations([])[0] == [Configuration()]
     assert Configuration(values=["seed=7"]).config()["seed"] == 7
 
