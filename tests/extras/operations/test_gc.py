@@ -53,6 +53,8 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
     assert [line.split()[-1] for line in run_command("gc", *CONFIG, "--keep", new[1].key)[1] if "results/" in line] == [
         model.folder
     ]
+    (line,) = run_command("gc", *CONFIG, "--only", "checkpoints,pairs")[1]  # of other classes there are unneeded ones
+    assert line == "every folder of checkpoints, pairs in results/ is needed by toy.yaml"
     run_command("gc", *CONFIG, "--only", "models", "--yes")
     assert not project.folder(model).exists()
     assert project.folder(new[0]).exists()
