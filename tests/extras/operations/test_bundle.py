@@ -93,6 +93,15 @@ def test_mistakes_are_one_line(finished, words, message):
     assert not Path("baseline.tar.gz").exists()
 
 
+def test_secrets_of_the_command_line_are_hidden(finished, run_command):
+    mirror = "execution={mirrors: [{from: 'https://a/', to: 'https://me:word@host/?token=abc'}]}"
+    run_command("bundle", "baseline", "--configfile", "toy.yaml", "--config", mirror, "--out", "b.zip")
+    with zipfile.ZipFile("b.zip") as archive:
+        texts = {name: archive.read(name) for name in archive.namelist()}
+    assert b"https://***@host/?token=***" in texts["b/README.md"]
+    assert [name for name, text in texts.items() if b"me:word" in text or b"token=abc" in text] == []
+
+
 def test_a_damaged_run_is_not_packed(finished, project):
     stage = next(candidate for candidate in finished if candidate.kind == "bm25")
     (project.folder(stage) / "run.trec").write_text("q Q0 x 1 2.0 t\n")

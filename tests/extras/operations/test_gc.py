@@ -53,6 +53,8 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
     assert [line.split()[-1] for line in run_command("gc", *CONFIG, "--keep", new[1].key)[1] if "results/" in line] == [
         model.folder
     ]
+    (line,) = run_command("gc", *CONFIG, "--only", "checkpoints,pairs")[1]  # of other classes there are unneeded ones
+    assert line == "every folder of checkpoints, pairs in results/ is needed by toy.yaml"
     run_command("gc", *CONFIG, "--only", "models", "--yes")
     assert not project.folder(model).exists()
     assert project.folder(new[0]).exists()
@@ -160,6 +162,10 @@ def test_configurations_on_a_command_line():
         (["a.yaml", "b.yaml"], ["seed=1", "x=2"]), (["c.yaml"], [])
     ]  # fmt: skip
     assert rest == ["--yes"]
+    assigned = ["--configfile=a.yaml", "b.yaml", "--config=seed=1", "x=2", "--yes", "--configfiles=c.yaml"]
+    assert read_configurations(assigned) == (parsed, rest)
+    with pytest.raises(UserError, match="--config seed: allowed: key=value"):
+        read_configurations(["--config=seed"])
     assert read_configurations([])[0] == [Configuration()]
     assert Configuration(values=["seed=7"]).config()["seed"] == 7
 

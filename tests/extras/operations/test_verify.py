@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 
+import numpy as np
 import pytest
 
 from tandem.cli import run
@@ -12,6 +13,7 @@ from tandem.errors import UserError
 from tandem.extras.operations import verify as module
 from tandem.extras.operations.verify import Contents, differing, examine
 from tandem.plan.graph import Stage
+from tandem.retrieval.pair_store import PairStore, store_name
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 
@@ -143,6 +145,21 @@ def test_damaged_manifests_stores_and_broken_deletions(chain, project, run_comma
         ("damaged", "results/toy/pairs/ce-0123456789-0123456789/store.json"),
         ("draft", "results/toy/model/.deleted-1-x"),
     ]
+
+
+def test_scores_of_pairs_of_queries_are_read_too(project, run_command):
+    name = store_name("ce-0123456789", "made from")
+    store = project.root / "results/toy/pairs" / name
+    for part in (PairStore(store), PairStore(store / "queries")):
+        part.append(np.arange(3, dtype=np.uint64), np.ones(3, np.float32))
+    (store / "store.json").write_text(json.dumps({"model": "ce-0123456789", "made_from": "made from"}))
+    assert faults(run_command) == []
+    (damaged,) = store.glob("queries/*.npy")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    (store / "queries/.draft").touch()
+    os.utime(store / "queries/.draft", (1, 1))
+    at = f"results/toy/pairs/{name}/queries"
+    assert faults(run_command) == [("draft", f"{at}/.draft"), ("changed", f"{at}/{damaged.name}")]
 
 
 def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, project):

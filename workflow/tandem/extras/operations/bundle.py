@@ -178,7 +178,7 @@ def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -
         Path(__file__).parent / "assets/bundle.md",
         name=name,
         commits=sorted({str(manifest.commit) for manifest in manifests}),
-        configuration=configuration.name,
+        configuration=redacted(configuration.name),
         dirty=any(manifest.dirty for manifest in manifests),
         again=AGAIN,
         cores=max((count for count in trained if isinstance(count, int)), default=1),  # sums are split by threads

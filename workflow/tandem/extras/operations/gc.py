@@ -63,7 +63,7 @@ def gc(
         spent: list also vectors and indexes of `rule all` whose runs are finished; `tandem search` would need them.
         yes: delete what is listed.
     """
-    groups = [name for name in only.split(",") if name]
+    groups = only.split(",")
     if wrong := [name for name in groups if name not in NAMES]:
         raise UserError(f"--only is {', '.join(wrong)}; allowed: {', '.join(NAMES)}")
     if not targets.RESULTS.is_dir():
@@ -83,7 +83,7 @@ def gc(
     folders = [folder for folder in unneeded(targets.RESULTS, needed, done) if folder.group in groups]
     # Latest first, so that what is left after an interruption has its inputs; unfinished folders before all.
     folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
-    print(listing(folders, configurations), end="")
+    print(listing(folders, groups, configurations), end="")
     if yes:
         print(f"deleted: {readable(delete_all(folders))} freed")
     elif folders:
@@ -147,11 +147,12 @@ def _describe(folder: Path, group: str) -> Unneeded:
     return Unneeded(folder, group, size, manifest.seconds if manifest else None, manifest.finished if manifest else "")
 
 
-def listing(folders: list[Unneeded], configurations: Sequence[targets.Configuration]) -> str:
-    """A line for each folder, the class's sum below it."""
+def listing(folders: list[Unneeded], groups: list[str], configurations: Sequence[targets.Configuration]) -> str:
+    """A line for each folder, the class's sum below it; of classes in `groups` alone."""
     if not folders:
         names = ", ".join(configuration.name for configuration in configurations)
-        return f"everything in {targets.RESULTS}/ is needed by {names}\n"
+        what = "everything" if {*groups} >= {*NAMES} else f"every folder of {', '.join(groups)}"
+        return f"{what} in {targets.RESULTS}/ is needed by {names}\n"
     lines = []
     for group in NAMES:
         if own := [folder for folder in folders if folder.group == group]:

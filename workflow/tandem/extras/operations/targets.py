@@ -31,6 +31,7 @@ STORE = "store.json"
 DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
 DEPTH = 4  # folders between a bundle's and an artifact's
 FILES = (".yaml", ".yml", ".json")  # suffixes of a configuration's files
+ASSIGNED = ("--configfile=", "--configfiles=", "--config=")  # flags that are written with their value
 ALIVE = 120.0  # seconds: a job that has written its progress since is running
 
 
@@ -92,6 +93,7 @@ Configurations = Annotated[
 def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str]]:
     """Configurations on a command line, as `Configurations` describes them, and the other words."""
     configurations, rest, target = list[Configuration](), list[str](), ""
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith(ASSIGNED) else [word])]
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word in ("--configfile", "--configfiles"):
             if not following.endswith(FILES):

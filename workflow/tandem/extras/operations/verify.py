@@ -218,13 +218,17 @@ def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
     except (OSError, ValueError, KeyError, TypeError):
         what, why = "damaged", "does not say whose scores these are"
     faults = [Fault(folder, what, folder / targets.STORE, f"{why}; the store: {SCORED_AGAIN}")] if what else []
-    for path in sorted(folder.glob("[!.]*.npy")):
+    parts = [folder, folder / "queries"]  # that of pairs of queries
+    for path in sorted(path for part in parts for path in part.glob("[!.]*.npy")):
         if match := NAME.fullmatch(path.name):
             with suppress(FileNotFoundError):  # merged with others meanwhile
-                files[path.name] = FileRecord(bytes=path.stat().st_size, sha256=match[1])
+                files[str(path.relative_to(folder))] = FileRecord(bytes=path.stat().st_size, sha256=match[1])
         else:
             faults.append(Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}"))
-    drafts = [path for path in folder.glob(".*") if time.time() - path.stat().st_mtime > targets.ALIVE]
+    drafts = list[Path]()
+    for path in (path for part in parts for path in part.glob(".*")):
+        with suppress(FileNotFoundError):  # finished meanwhile
+            drafts += [path] if time.time() - path.stat().st_mtime > targets.ALIVE else []
     return faults + [Fault(folder, "draft", path, HALF_WRITTEN) for path in drafts], files
 
 
