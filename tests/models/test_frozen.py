@@ -95,6 +95,14 @@ def test_the_number_of_rows_changes_no_bit(dtype, inner, outer):
 
 
 @onednn
+def test_a_single_row_is_multiplied_as_among_others():
+    torch.manual_seed(0)
+    layer, inputs = FrozenLinear(nn.Linear(1536, 1536), torch.float32, 1024, gelu=False), torch.randn(16, 1536)
+    assert torch.equal(torch.cat([layer(row[None]) for row in inputs]), layer(inputs))
+    assert layer(inputs[:1, None]).shape == (1, 1, 1536)
+
+
+@onednn
 @pytest.mark.parametrize("mode", ["fp32", pytest.param("bf16", marks=without_amx)])
 def test_threads_change_no_bit(mode):
     before, results = torch.get_num_threads(), set()

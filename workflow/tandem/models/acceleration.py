@@ -122,7 +122,11 @@ class FrozenLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Shape (…, in_features) → (…, out_features)."""
-        return _product(inputs.to(self.dtype), self.weight, self.bias, *self.activation)
+        rows = inputs.to(self.dtype)
+        alone = rows.numel() == self.in_features
+        # for a single row, as of a wide head and one pair, oneDNN has another kernel, and sums in another order
+        product = _product(torch.cat([rows, rows]) if alone else rows, self.weight, self.bias, *self.activation)
+        return product[:1] if alone else product
 
 
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
