@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from tandem.models import tokenisation
-from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
@@ -102,8 +102,17 @@ def test_the_code_in_the_card_runs_and_gives_one_score(objective, shape, quick_j
     assert scores[0] != 0
 
 
-def test_a_card_of_titles_as_segments_shows_how_to_give_both(quick_job, card, make_job, tmp_path, monkeypatch):
-    job = quick_job("dual", shape={"shared": False, "pooling": "cls"})
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"shared": False, "pooling": "cls"},
+        {"shared": True, "pooling": "max", "representation": {"type": "unicoil"}},
+        {"shared": True, "representation": {"type": "multi", "dim": 8, "query_tokens": 12}},
+    ],
+    ids=lambda shape: shape.get("representation", {"type": "single"})["type"],
+)
+def test_a_card_of_titles_as_segments_shows_how_to_give_both(shape, quick_job, card, make_job, tmp_path, monkeypatch):
+    job = quick_job("dual", shape=shape)
     inputs = {name: job.inputs[name] for name in ("dataset",)} | {"encoder": job.inputs["start"]}
     params = {"query_length": 16, "passage_length": 24, "titled": True}
     tokens_job = make_job("tokens", tmp_path / "titled-0000000001", params, inputs)
@@ -111,16 +120,16 @@ def test_a_card_of_titles_as_segments_shows_how_to_give_both(quick_job, card, ma
     job.inputs["tokens"] = open_artifact(tokens_job.out)
     run(job)
     monkeypatch.chdir(job.out)
-    _, _, [block] = card(job.out / "dual")
+    _, _, [block] = card(next(job.out.rglob("README.md")).parent)
     names: dict = {}
     exec(block, names)
-    model = DualEncoder.load(job.out / "dual").eval()
-    tokenizer = load_tokenizer(job.out / "dual/passage")
+    model = load_dual(job.out / "dual").eval()
+    tokenizer = load_tokenizer(job.out / ("dual/shared" if shape["shared"] else "dual/passage"))
     template = replace(Template.of(tokenizer), titled=True)
     query, title, text = tokenizer(["a query", "a title", "a passage"], add_special_tokens=False)["input_ids"]
     passage = template.with_titles([title], [text], 24)
     vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", passage))]
-    assert names["scores"].item() == pytest.approx(dot_scores(*vectors, 1.0).item(), rel=1e-4)
+    assert names["scores"].item() == pytest.approx(model.scores(*vectors).item(), rel=1e-4)
 
 
 def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_the_same(quick_job, card):

@@ -155,12 +155,12 @@ class TokenVectors(DualEncoder):
     @staticmethod
     def usage(shape: DualShape, lengths: InputLengths) -> str:
         """How to load late interaction of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
-        if shape.representation.keys() & {"query_vectors", "passage_vectors"}:
-            return tandem_usage(shape)
+        if lengths.titled or shape.representation.keys() & {"query_vectors", "passage_vectors"}:
+            return tandem_usage(shape, lengths)
         query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
         tokens = lengths.passage + lengths.single
         theirs = THEIRS.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
-        return f"{tandem_usage(shape)}\n\n{theirs}"
+        return f"{tandem_usage(shape, lengths)}\n\n{theirs}"
 
 
 THEIRS = """\

@@ -25,17 +25,18 @@ REFUSED = (
 )
 OURS = """\
 ```python
-from pathlib import Path
+{imports}from pathlib import Path
 from tandem.models.dual import {names}
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
 
 model, tokenizer = {load}(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
-template = Template.of(tokenizer)
-query, text = tokenizer([{texts}], add_special_tokens=False)["input_ids"]
-vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
+template = {template}
+query, {parts} = tokenizer([{texts}], add_special_tokens=False)["input_ids"]
+vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", {passage}))]
 scores = {scores}
 ```"""
+PLAIN = {"imports": "", "template": "Template.of(tokenizer)", "parts": "text", "passage": "[text]"}
 SCORE_SEGMENTS = """\
 ```python
 import torch
@@ -88,8 +89,10 @@ def dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
     texts = [json.dumps(shape.prompts.get(side, "") + text, ensure_ascii=False) for side, text in TEXTS]
     names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
-    ours = OURS.format(texts=", ".join(texts), scores="dot_scores(*vectors, model.temperature)", **names)
+    ours = OURS.format(**PLAIN, texts=", ".join(texts), scores="dot_scores(*vectors, model.temperature)", **names)
     theirs = library_usage(shape, lengths, "SentenceTransformer")
+    if shape.dense and lengths.titled:
+        return tandem_usage(shape, lengths)
     if shape.dense:  # transformers does not know them
         return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
@@ -118,7 +121,12 @@ scores = queries @ passages.T / {shape.temperature}
 
 
 def library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:
-    """How sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above."""
+    """How sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above.
+
+    With titles as a segment, which it cannot read, how Tandem loads it.
+    """
+    if lengths.titled:
+        return tandem_usage(shape, lengths)
     passage, query = (tokens + lengths.single for tokens in (lengths.passage, lengths.query))
     return f"""\
 ```python
@@ -131,15 +139,18 @@ scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
 
 
-def tandem_usage(shape: DualShape, lengths: InputLengths | None = None) -> str:
-    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`.
-
-    `lengths`, which every class's `usage` gets, are not needed.
-    """
-    texts = ", ".join(json.dumps(shape.prompts.get(side, "") + text) for side, text in TEXTS)
+def tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
+    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`."""
+    how, words = PLAIN, [*TEXTS]
+    if lengths.titled:
+        joined = f"template.with_titles([title], [text], {lengths.passage})"
+        how = {"imports": "from dataclasses import replace\n", "parts": "title, text", "passage": joined}
+        how["template"] = "replace(Template.of(tokenizer), titled=True)"
+        words = [TEXTS[0], ("passage", "a title"), ("text", "a passage")]
+    texts = ", ".join(json.dumps(shape.prompts.get(side, "") + text) for side, text in words)
     folder = "dual/shared" if shape.shared else "dual/passage"
     names = {"names": "load_dual", "load": "load_dual", "folder": folder}
-    return OURS.format(texts=texts, scores="model.scores(*vectors)", **names)
+    return OURS.format(**how, texts=texts, scores="model.scores(*vectors)", **names)
 
 
 def cross_usage(pooling: str, lengths: InputLengths, logit: str | None) -> str:
