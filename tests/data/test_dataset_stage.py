@@ -225,7 +225,7 @@ BAD = {
     "a header with an unknown name": (
         replace("qrels/test.tsv", "query-id\tcorpus-id\trating\nq2\td2\t1\n"),
         {},
-        "{0}/qrels/test.tsv:1: relevance is 'rating'; a whole number is needed",
+        "{0}/qrels/test.tsv:1: no relevance; a field named relevance or score or rel or label is needed",
     ),
     "no positive": (
         replace("qrels/test.tsv", "q2\td2\t0\nq2\td1\t0.0\n"),
