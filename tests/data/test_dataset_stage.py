@@ -177,7 +177,12 @@ BAD = {
     "white space in an id": (
         append("corpus.jsonl", '{"_id": "d 3", "text": "x"}\n'),
         {},
-        "{0}/corpus.jsonl:3: document id 'd 3'; an id must not be empty or hold white space",
+        "{0}/corpus.jsonl:3: document id 'd 3'; an id must not be empty or hold white space or a null character",
+    ),
+    "a null character in an id, where trec_eval takes it to end": (
+        append("queries.jsonl", '{"_id": "q\\u00003", "text": "x"}\n'),
+        {},
+        "{0}/queries.jsonl:3: query id 'q\\x003'; an id must not be empty or hold white space or a null character",
     ),
     "blank query": (
         append("queries.jsonl", '{"_id": "q3", "text": ""}\n'),
@@ -220,7 +225,7 @@ BAD = {
     "a header with an unknown name": (
         replace("qrels/test.tsv", "query-id\tcorpus-id\trating\nq2\td2\t1\n"),
         {},
-        "{0}/qrels/test.tsv:1: relevance is 'rating'; a whole number is needed",
+        "{0}/qrels/test.tsv:1: no relevance; a field named relevance or score or rel or label is needed",
     ),
     "no positive": (
         replace("qrels/test.tsv", "q2\td2\t0\nq2\td1\t0.0\n"),

@@ -209,16 +209,19 @@ def test_a_header_is_told_from_a_record(tmp_path):
     for line, fields in {
         "id\ttext\ttitle": ("id", "text", "title"),  # DPR's order
         "1\ttext": None,
-        "id\ttitle": None,  # names no text: a passage called id
         "id\ttext\turl": ("id", "text", "-"),
         "id\tcontents\ttext": ("id", "-", "text"),  # of two names of the text the usual one
         "docno\tbody": ("id", "text"),
         "Document_ID\ttitle\tcontent": ("id", "title", "text"),
-        "docno\tlong text": None,
-        "query-id\tcorpus-id": None,
+        "text\tid of it": None,
     }.items():
         path.write_text(f"{line}\n")
         assert header(path, PASSAGES) == fields
+    for line in ("id\ttitle", "docno\tlong text"):
+        path.write_text(f"{line}\n")
+        with pytest.raises(UserError, match=r"a\.tsv:1: no text; a field named text or "):
+            header(path, PASSAGES)
+    path.write_text("query-id\tcorpus-id\n")
     assert header(path, QRELS) == ("query", "document")
     path.write_text("qid\tdocno\tlabel\n")
     assert header(path, QRELS) == ("query", "document", "relevance")
@@ -258,6 +261,9 @@ BESIDE = {
     "bare.tsv": "q1\n",
     "bare.jsonl": '{"_id": "q1", "answers": "alpha"}\n',
     "large.tsv": f"q1\td1\t{2**31}\n",
+    "graded.tsv": "query_id\tdoc_id\tgrade\nq1\td1\t0\n",
+    "graded.jsonl": '{"query_id": "q1", "doc_id": "d1", "grade": 0}\n',
+    "topics.tsv": "qid\ttopic\nq1\talpha?\n",
 }
 WRONG = {
     "no corpus": ({"corpus": None}, "corpus: None; the file with the passages is needed"),
@@ -298,6 +304,18 @@ WRONG = {
     "a relevance that is too large": (
         {"qrels": {"test": "qrels/large.tsv"}},
         "{0}/qrels/large.tsv:1: relevance is 2147483648; a whole number of 32 bits is needed",
+    ),
+    "a header without the relevance": (
+        {"qrels": {"test": "qrels/graded.tsv"}},
+        "{0}/qrels/graded.tsv:1: no relevance; a field named relevance or score or rel or label is needed",
+    ),
+    "records without the relevance": (
+        {"qrels": {"test": "qrels/graded.jsonl"}},
+        "{0}/qrels/graded.jsonl:1: no relevance; a field named relevance or score or rel or label is needed",
+    ),
+    "a header that would be a query": (
+        {"queries": {"test": "qrels/topics.tsv"}},
+        "{0}/qrels/topics.tsv:1: no text; a field named text or query or question is needed",
     ),
     "unknown key": (
         {"corpora": "c.tsv"},

@@ -12,12 +12,12 @@ from listed import listed_rows
 from tandem.config.models import Denoising
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.negatives.candidates import run
+from tandem.negatives.candidates import run, write_part
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.negatives.report import Report, judge_warnings
 from tandem.negatives.sources import subset
 from tandem.registry import load_plugins
-from tandem.stages.negatives import negatives
+from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import writing
@@ -112,6 +112,16 @@ def test_backfill_is_unjudged_and_counted():
     assert denoised(judged(enough, [0.5, 0.05, 0.5]), 1, DENOISE, rng()).rows.tolist() == [1, 4]
 
 
+@pytest.mark.parametrize(("negatives_per", "too_few"), [("query", 0), ("positive", 1)])
+def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(negatives_per, too_few, tmp_path):
+    # the passages 1 and 2 are relevant, 3 repeats 1: four of the run are left
+    query = make_pool(9, np.array([1, 2]), RUN, (1, 7), None, TEXTS)
+    values = {"first_rank": 1, "depth": 7, "negatives": 4, "queries": None, "split": "train", "seed": 1}
+    report = Report()
+    write_part(tmp_path / "part", [query], None, CandidatesParams(**values, negatives_per=negatives_per), report)
+    assert report.finish()["too_few"] == too_few
+
+
 def test_a_subset_of_queries_does_not_depend_on_their_order():
     queries = [f"q{i}" for i in range(50)]
     assert subset(queries, 10, 1) == subset(queries[::-1], 10, 1) != subset(queries, 10, 2)
@@ -194,11 +204,11 @@ def test_a_judge_at_chance_is_named(make_job, tmp_path):
         with writing(job) as draft:
             draft.facts["at_chance"] = at_chance
         judges.append(open_artifact(job.out))
-    assert judge_warnings(judges, Report(None)) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
+    assert judge_warnings(judges, Report()) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
 
 
 def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance():
-    report = Report(None)
+    report = Report()
     report.add_pool(judged(pool(), [0.9, 0.7, 0.2]))  # the positive has .8: above two of three
     assert judge_warnings([], report) == []
     report.add_pool(judged(pool(), [0.9, 0.9, 0.8]))  # above none, and now above two of six
@@ -207,7 +217,7 @@ def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance(
 
 
 def test_the_share_of_known_positives_below_each_threshold():
-    report = Report(None, DENOISE)  # 0.1 and 0.9
+    report = Report(DENOISE)  # 0.1 and 0.9
     for positive in (0.05, 0.5, 0.95, 0.99):
         candidates = judged(pool(), [0.04, 0.03, 0.02])
         candidates.judged_positives = np.array([positive], np.float32)
@@ -225,7 +235,7 @@ def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, lo
         make_job("model", tmp_path / "ce-0123456789", {"objective": "cross", "train": {"loss": loss}})
     ) as draft:
         draft.facts["steps"] = 1
-    report = Report(None, DENOISE)
+    report = Report(DENOISE)
     report.add_pool(judged(pool(), [0.04, 0.03, 0.02]))  # the positive has .8
     lines = judge_warnings([open_artifact(tmp_path / "ce-0123456789")], report)
     assert [line.split(":")[0] for line in lines] == [
@@ -234,7 +244,7 @@ def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, lo
 
 
 PLUGIN = """
-from tandem.stages.negatives import negatives
+from tandem.stages.negatives import CandidatesParams, negatives
 
 @negatives("own")
 def own(job, labels, docs, queries):

@@ -6,7 +6,7 @@ may pass over the first records, which takes less time than reading them.
 
 import html
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -37,6 +37,7 @@ class Role:
         columns: number of columns of a tab-separated line without a header → their fields; `-` is not read.
         line: description of such a line, for errors.
         optional: fields that may be missing.
+        alone: whether these may be missing only where no other field stands, which may be meant.
         spaced: whether a line without tabs is separated by white space, as TREC's are.
     """
 
@@ -44,16 +45,18 @@ class Role:
     columns: dict[int, tuple[str, ...]]
     line: str
     optional: frozenset[str] = frozenset()
+    alone: bool = False
     spaced: bool = False
 
-    def resolve(self, where: str, names: Container[str]) -> dict[str, str]:
+    def resolve(self, where: str, names: Collection[str]) -> dict[str, str]:
         """Field → its name among `names`, for those present; a `UserError` if a required field is missing."""
-        resolved = {}
+        resolved: dict[str, str] = {}
+        most = len(self.fields) - len(self.optional)
         for field, allowed in self.fields.items():
             name = next((name for name in allowed if name in names), None)
             if name is not None:
                 resolved[field] = name
-            elif field not in self.optional:
+            elif field not in self.optional or (self.alone and len(names) > most):
                 raise UserError(f"{where}: no {field}; a field named {' or '.join(allowed)} is needed")
         return resolved
 
@@ -89,9 +92,11 @@ QRELS = Role(
     },
     line="query id, 0, document id, relevance by white space, or query id, document id[, relevance] by tabs",
     optional=frozenset({"relevance"}),
+    alone=True,
     spaced=True,
 )
 ANSWERS = Role({"id": QUERY_IDS, "answers": ("answers",)}, {}, "id, answer, …, by tabs")
+ID_NAMES = {*DOC_IDS, *QUERY_IDS, *QRELS.fields["query"], *QRELS.fields["document"]}
 
 
 def suffix_of(path: Path) -> str:
@@ -157,12 +162,18 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 
 def header(path: Path, role: Role) -> tuple[str, ...] | None:
-    """The field of each column by the first line's names, `-` of none; None where it lacks a needed one: a record."""
+    """The field of each column by the first line's names, `-` of none; None if that line is a record.
+
+    A line that begins with the name of an id is none: a `UserError` if it lacks a needed field.
+    """
     for _, line in lines(path):
         names = [name.strip().lower() for name in line.split("\t")]  # of two of a field the role's first counts
         own = {next((name for name in allowed if name in names), ""): field for field, allowed in role.fields.items()}
         known = tuple(own.get(name, "-") if names.index(name) == at else "-" for at, name in enumerate(names))
-        return known if role.fields.keys() - role.optional <= set(known) else None
+        if names[0] not in ID_NAMES and not role.fields.keys() - role.optional <= set(known):
+            return None
+        role.resolve(f"{path}:1", names)
+        return known
     return None
 
 

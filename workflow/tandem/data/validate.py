@@ -91,10 +91,16 @@ def require_unique(what: str, place: str, hashes: Hashes, id_at: Callable[[int],
 
 
 def require_usable(what: str, place: str, first: int, *ids: str) -> None:
-    """Refuse ids that a run file could not carry: empty ones, or with white space; the first is in row `first`."""
-    if " ".join(ids).split() != list(ids):
-        row, name = next((row, name) for row, name in enumerate(ids, start=first) if name.split() != [name])
-        raise UserError(f"{place}:{row}: {what} id {name!r}; an id must not be empty or hold white space")
+    """Refuse ids that a run file or trec_eval could not carry: empty ones, or with white space or a null character.
+
+    The first id is in row `first`.
+    """
+    text = " ".join(ids)
+    if "\0" in text or text.split() != list(ids):
+        rows = enumerate(ids, start=first)
+        row, name = next((row, name) for row, name in rows if "\0" in name or name.split() != [name])
+        error = f"{place}:{row}: {what} id {name!r}; an id must not be empty or hold white space"
+        raise UserError(f"{error} or a null character")
 
 
 class Warnings:

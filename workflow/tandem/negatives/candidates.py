@@ -53,11 +53,15 @@ def table(lists: list[TrainingList]) -> pa.Table:
     return pa.table([pa.array(*column) for column in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
+def negatives_of(pool: Pool, params: CandidatesParams) -> int | None:
+    """How many negatives a list of one query is to have; None for all that there are."""
+    each = max(1, len(pool.positives)) if params.negatives_per == "positive" else 1
+    return None if params.negatives is None else params.negatives * each
+
+
 def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
     """The lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
-    denoise, negatives, first = params.denoise, params.negatives, params.take == "first"
-    if negatives is not None and params.negatives_per == "positive":
-        negatives *= max(1, len(pool.positives))
+    denoise, negatives, first = params.denoise, negatives_of(pool, params), params.take == "first"
     rng = np.random.default_rng([params.seed, 1, pool.query])
     if params.labels == "judge" and denoise is not None:
         if (labelled := judge_labelled(pool, negatives, denoise, rng, first)) is not None:
@@ -80,9 +84,10 @@ def write_part(
             keep_below(pool, below, below.judged)
     drawn = [list(draw_lists(pool, params)) for pool in pools]
     report.without_positive += sum(not lists for lists in drawn)
-    for pool in pools:
+    useful = []
+    for pool, lists in zip(pools, drawn, strict=True):
         report.add_pool(pool)
-    useful = [[entry for entry in lists if report.add_list(entry)] for lists in drawn]
+        useful.append([entry for entry in lists if report.add_list(entry, negatives_of(pool, params))])
     folder.mkdir()
     entries = [entry for lists in useful for entry in lists]
     pq.write_table(table(entries) if entries else SCHEMA.empty_table(), folder / LISTS)
@@ -117,7 +122,7 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
                 continue
 
             def write(folder: Path, entries: list[Entry] = entries) -> Json:
-                report = Report(job.params.negatives, job.params.denoise)
+                report = Report(job.params.denoise)
                 return write_part(folder, list(pools.pooled(entries, report)), judge(), job.params, report)
 
             facts[number] = parts.facts(number) or parts.write(number, write)
@@ -132,7 +137,7 @@ def run_shard(job: Job[CandidatesParams]) -> Json:
 
 def run(job: Job[CandidatesParams]) -> None:
     """Draw what no shard has drawn; write candidates.parquet and report.json."""
-    parts, report = Parts(job), Report(job.params.negatives, job.params.denoise)
+    parts, report = Parts(job), Report(job.params.denoise)
     facts, report.without_run = write_parts(job, parts)
     for number, part in facts.items():
         folder = parts.path(number)

@@ -48,7 +48,7 @@ class Judge:
             inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
             inputs["run"] = job.inputs["calibration"]
             pools = Pools(replace(job, params=params, inputs=inputs), docs, queries)
-            self.calibration = calibrated(pools.pooled(pools.source(), Report(None)), self.judges, job.key)
+            self.calibration = calibrated(pools.pooled(pools.source(), Report()), self.judges, job.key)
             self.facts["calibration"] = asdict(self.calibration)
 
     def __call__(self, group: list[Pool]) -> None:

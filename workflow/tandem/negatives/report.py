@@ -27,8 +27,8 @@ class Report:
     `known_positives_below` is the share of the known positives that a judge scores below each threshold.
     """
 
-    def __init__(self, negatives: int | None, denoise: Denoising | None = None) -> None:
-        self.negatives, self.denoise = negatives, denoise
+    def __init__(self, denoise: Denoising | None = None) -> None:
+        self.denoise = denoise
         self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -63,10 +63,10 @@ class Report:
         self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
-    def add_list(self, entry: TrainingList) -> bool:
-        """Count a list; False if it has no negative, so that nothing can be learned from it."""
+    def add_list(self, entry: TrainingList, expected: int | None) -> bool:
+        """Count a list that is to have so many negatives; False if it has none, so that nothing can be learned."""
         negatives = int((entry.labels == 0).sum())
-        self.too_few += negatives < (self.negatives or 1)
+        self.too_few += negatives < (expected or 1)
         if negatives:
             self.lists[entry.kind] += 1
         return negatives > 0
