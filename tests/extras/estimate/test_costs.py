@@ -119,8 +119,9 @@ def test_each_bucket_of_uhd_bert_has_a_layer_and_weights_of_its_own(machine):
 
 
 def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
-    def operations(**train):
-        plan = FullPlan(merged(MINE, {"models": {"de": {"train": train}}}), ROOT)
+    def operations(counts=None, **train):
+        entry = MINE["datasets"]["big"] | ({"counts": counts} if counts else {})
+        plan = FullPlan(merged(MINE | {"datasets": {"big": entry}}, {"models": {"de": {"train": train}}}), ROOT)
         cost = stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
         return cost.operations, cost.steps
 
@@ -128,12 +129,28 @@ def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32) + 2, about.tokens("passage", 128) + 2
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
-    lists = 12 * sum(n * length * (each + 4 * length * 768) for n, length in ((100, query), (2000, passage)))
+
+    def forward(queries):
+        """Operations of encoding dev queries and 20 passages of each."""
+        texts = (queries, query), (20 * queries, passage)
+        return 12 * sum(n * length * (each + 4 * length * 768) for n, length in texts)
+
+    lists = forward(10)  # dev has no more
+    assert steps == 100
     assert operations(choose="dev") == (approx(last + 11 * lists), steps)
     assert operations(validate_every=50) == (approx(last + 3 * lists), steps)
+    assert operations(validate_every=40) == (approx(last + 4 * lists), steps)  # at 0, 40, 80 and the end
+    assert operations(choose="dev", validation_queries=5) == (approx(last + 11 * forward(5)), steps)
+    # seven steps of 70 queries leave no room for ten validations: one each, and the start's
+    small = {"passages": 1000, "train": 70, "dev": 10}
+    few, seven = operations(small, epochs=1)
+    assert operations(small, choose="dev", epochs=1) == (approx(few + 8 * lists), seven)
+    # a tenth of 500 training queries becomes dev: 450 are trained on, twice
+    drawn = {"passages": 1000, "train": 500}
+    assert operations(drawn, choose="dev") == (approx(0.9 * last + 11 * forward(50)), 90)
     minutes = 4 * 11 * lists / 60 / RATE  # a third pays for more than eleven
     spent = minutes * 60 * RATE
-    assert operations(choose="dev", budget_minutes=minutes)[0] == approx(spent, rel=last / steps / spent)
+    assert operations(choose="dev", budget_minutes=minutes)[0] == approx(spent, abs=last / steps + lists)
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):

@@ -152,6 +152,39 @@ def test_what_splits_allow(queries, positives, expected):
     assert (allowed.table, allowed.trains, allowed.choose, allowed.keys) == expected
 
 
+@pytest.fixture
+def trained_on(here, documents):
+    """`trained_on(subject, …)`: `init` of data whose training queries are of these subjects alone; its plan."""
+
+    def init(splits, *subjects):
+        shutil.rmtree(here / "data", ignore_errors=True)
+        write_beir(here / "data", documents, splits)
+        judged = here / "data/qrels/train.tsv"
+        header, *lines = judged.read_text().splitlines(keepends=True)
+        own = [line for line in lines if line.split("\t")[0].removeprefix("train-") in subjects]
+        judged.write_text("".join([header, *own]))
+        run(["init", "mine", "--data", "data", "--force"])
+        return planned(Path("mine.yaml"))
+
+    return init
+
+
+@pytest.mark.parametrize("splits", [("train",), ("train", "test")])
+def test_of_few_training_queries_so_many_become_dev_that_it_is_not_empty(trained_on, splits):
+    # Drawn by the sha1 of train-otter and train-bat, which lie at 0.25 and 0.44 between 0 and 1, and of badger at 0.02
+    for subjects, share in ((("otter", "bat"), 0.3), (("badger", "bat"), 0.1)):
+        plan = trained_on(splits, *subjects)
+        assert plan.planner.dataset("mine").values["dev_from_train"] == share
+
+
+def test_of_one_training_query_no_dev_is_drawn(trained_on, capsys):
+    plan = trained_on(("train", "test"), "otter")
+    assert "train has too few queries to draw dev from, so no checkpoint is chosen" in capsys.readouterr().out
+    assert plan.settings.models["ce_deneg"].train.choose == "last"
+    with pytest.raises(UserError, match="1 training queries have a relevant passage; too few to draw dev from"):
+        trained_on(("train",), "otter")
+
+
 def test_an_encoder_that_was_not_trained_for_retrieval_is_worth_no_row():
     allowed = experiment(Look(queries={"test": 9}, positives={"test": 9}), zero_shot=False)
     assert (allowed.table, allowed.trains) == ("baseline", False)

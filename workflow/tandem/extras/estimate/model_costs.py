@@ -13,6 +13,7 @@ from tandem.training.lists import VALIDATIONS, steps_within, validations_within
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
 BACKWARD = 3  # forward and backward together cost three forward passes
+SET_APART = 10  # one of so many training queries is validated on where there is no dev (training/validation.py)
 CACHED = 4  # … and one more where gradients are cached
 
 
@@ -109,9 +110,20 @@ def steps_of(stage: Stage, setting: Setting, operations: float, validation: floa
     else:
         visits = visits_in(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
         steps = ceil(visits / per_batch)
-    if every:
-        validations = steps // every
-    return steps, validations + 1 if chosen or every else 0
+    if chosen and not every:
+        every = ceil(steps / validations)
+    return steps, ceil(steps / every) + 1 if every else 0
+
+
+def validated(stage: Stage, setting: Setting) -> tuple[int, int]:
+    """How many queries a training validates on, and passages of each: of dev, else training queries set apart."""
+    train = params_of(stage).train
+    if run := stage.upstream.get("validation"):
+        return min(train.validation_queries, setting.queries(run) or EVERY), train.validation_depth
+    drawn = stage.upstream["candidates"]
+    params = params_of(drawn)
+    known = min(setting.queries(drawn), params.queries or EVERY)
+    return min(train.validation_queries, max(1, known // SET_APART)), params.depth
 
 
 @cost("checkpoint")
@@ -133,7 +145,7 @@ def _training(stage: Stage, setting: Setting) -> Work:
     train, objective = params.train, params.objective
     queries, size = train.queries_per_batch, train.visit_size
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
-    dev_queries, depth = train.validation_queries, train.validation_depth
+    dev_queries, depth = validated(stage, setting)
     if objective != "cross":
         read = stage.upstream["tokens"]
         shape, (query, passage) = setting.shape(read), setting.lengths(read)

@@ -130,6 +130,11 @@ def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
     if entry is None or "passages" not in counts:
         return None
     queries = {name: n for name, n in counts.items() if name != "passages" and not name.endswith("_qrels")}
+    for source, target in (("test", "train"), ("train", "dev")):
+        key = f"{target}_from_{source}"
+        if (share := stage.values.get(key)) and source in queries and target not in queries:
+            moved = min(round(share * queries[source]), stage.values.get(f"{key}_most") or queries[source])
+            queries |= {source: queries[source] - moved, target: moved}
     most = {name: getattr(entry, f"{name}_queries", None) for name in queries}
     queries = {name: min(n, most[name] or n) for name, n in queries.items()}
     lengths = {"passage": typical[0], "query": typical[1]} | (entry.tokens or {})

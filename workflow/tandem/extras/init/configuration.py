@@ -14,7 +14,7 @@ from tandem.config.loading import load_settings
 from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import tokens_of
-from tandem.extras.init.look import Look, Machine
+from tandem.extras.init.look import SHARES, Look, Machine
 from tandem.models.described import LIBRARY, METADATA, described_towers
 from tandem.models.hub import positions_in
 from tandem.plan.graph import Stages
@@ -24,7 +24,6 @@ from tandem.plan.towers import HUB, towers
 
 # What Anserini has analyzers for; other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
-DEV_SHARE = 0.1  # of the training queries, where nothing else can be scored
 TYPICAL = {"passage": 73.0, "query": 8.5}  # tokens, where nothing is counted
 BERT_BASE = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
 SPECIAL = 3  # tokens of a pair beside its texts
@@ -185,12 +184,16 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
         UserError: nothing can be scored.
     """
     queries, trains = collection.queries, collection.positives.get("train", 0) > 0
+    share = collection.dev_share
     scored = next((split for split in ("test", "dev", *queries) if split in queries and split != "train"), None)
     if scored is None:
         if not trains:
             raise UserError("qrels: no query has a relevant passage; nothing can be trained or scored")
-        sentence = "train alone: every system is trained; a tenth of the queries becomes dev, which is scored"
-        return Experiment(sentence, choose="last", keys={"dev_from_train": DEV_SHARE})
+        if share is None:
+            count = collection.positives["train"]
+            raise UserError(f"qrels: {count} training queries have a relevant passage; too few to draw dev from them")
+        sentence = f"train alone: every system is trained; {share:.0%} of the queries become dev, which is scored"
+        return Experiment(sentence, choose="last", keys={"dev_from_train": share})
     named = " and ".join(queries)
     keys: dict[str, Any] = {} if scored in ("test", "dev") else {"score_split": scored}
     if not collection.positives.get(scored):
@@ -206,7 +209,13 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
     if scored == "dev":
         sentence = f"{named}: every system is trained; dev is scored, so it chooses no checkpoint"
         return Experiment(sentence, choose="last", keys=keys)
-    return Experiment(f"{named}: every system is trained, and scored on {scored}", keys=keys)
+    sentence = f"{named}: every system is trained, and scored on {scored}"
+    if "dev" not in queries and share is None:
+        few = "train has too few queries to draw dev from, so no checkpoint is chosen"
+        return Experiment(f"{sentence}; {few}", choose="last", keys=keys)
+    if "dev" not in queries and share != SHARES[0]:  # which planning would draw
+        keys["dev_from_train"] = share
+    return Experiment(sentence, keys=keys)
 
 
 def compose(choices: Choices) -> str:

@@ -23,7 +23,7 @@ from tandem.cluster.scheduler import offered
 from tandem.data import tables
 from tandem.data.language import SAMPLED, Sample
 from tandem.data.sources import DatasetJob, Source, open_source
-from tandem.data.splits import SPLIT_WORDS, VALIDATED
+from tandem.data.splits import SPLIT_WORDS, VALIDATED, position
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
     Hashes,
@@ -42,6 +42,7 @@ from tandem.store.environment import command_output
 SEARCHED = 200_000  # passages among which the one that an unknown id may mean is looked for
 LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 GIB = 1 << 30
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the training queries that may become dev
 
 
 @dataclass
@@ -53,6 +54,7 @@ class Look:
     queries: dict[str, int] = field(default_factory=dict)  # split → number of its queries
     # split → number of its queries with a relevant passage by its judgements
     positives: dict[str, int] = field(default_factory=dict)
+    dev_share: float | None = SHARES[0]  # of train that can become dev; None where the training queries are too few
     # `passage` and `query` → statistics of a sample, and of all queries
     lengths: dict[str, PassageStatistics] = field(default_factory=dict)
     # the same → language → share of the texts that tell
@@ -103,8 +105,16 @@ def look(job: DatasetJob, seconds: float) -> Look:
         require_positives(judged)
         count_negative_grades(judged, source.literal_matches, notes)
     named = set(tables.rows(judged.filter(pc.greater(judged["relevance"], 0)), "query_id", "split"))
-    result.positives = dict(Counter(split for query, split in named if queries.splits.get(query) == split))
+    labelled = [(query, split) for query, split in named if queries.splits.get(query) == split]
+    result.positives = dict(Counter(split for _, split in labelled))
+    result.dev_share = share_of_dev([query for query, split in labelled if split == "train"])
     return result
+
+
+def share_of_dev(queries: list[str]) -> float | None:
+    """The least share by which some of the training queries become dev, and some do not; None if there is none."""
+    places = [position(query) for query in queries]
+    return next((share for share in SHARES if any(at < share for at in places) and max(places) >= share), None)
 
 
 def _read_corpus(source: Source, seconds: float, result: Look) -> Hashes:
