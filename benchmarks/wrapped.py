@@ -23,9 +23,9 @@ import numpy as np
 from figures import markdown
 from made_vectors import CENTRES, embeddings, vectors
 
-from tandem.retrieval.indexes.index import run
-from tandem.retrieval.indexes.search import Index
-from tandem.retrieval.indexes.threads import alone
+from tandem.retrieval.ann import Index
+from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.index import run
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job
 

@@ -8,8 +8,7 @@ from transformers import AutoModel, AutoTokenizer
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.interaction import Coil
-from tandem.models.multi import max_sim
+from tandem.models.multi import Coil, max_sim
 from tandem.models.ragged import DIGIT, Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template

@@ -8,8 +8,8 @@ from transformers import AutoModel
 
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.interaction import PolyEncoder
 from tandem.models.saving import DualShape
+from tandem.models.token_weights import PolyEncoder
 from tandem.models.tokens import Tokens
 
 OPTIONS = {"type": "poly", "codes": 3}

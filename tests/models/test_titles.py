@@ -10,7 +10,7 @@ from tandem.data.collection import Collection
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.interaction import Coil
+from tandem.models.multi import Coil
 from tandem.models.ragged import Ragged, longest_first
 from tandem.models.token_weights import UniCoil
 from tandem.models.tokenisation import run

@@ -8,7 +8,7 @@ from messages import unknown_key
 from tandem.config.indexes import TERM_INDEXES, Index
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.retrieval.indexes.types import TYPES
+from tandem.retrieval.index_types import TYPES
 from tandem.stages.retrieval import IndexParams
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,9 @@ from clustered import brute, recall, vectors, write_embeddings
 from trec import iter_trec
 
 from tandem.errors import UserError
-from tandem.retrieval import retrieve
-from tandem.retrieval.indexes import index as stage
-from tandem.retrieval.indexes import search as ann
-from tandem.retrieval.indexes.search import run
+from tandem.retrieval import ann, retrieve
+from tandem.retrieval import index as stage
+from tandem.retrieval.ann import run
 from tandem.store.artifact import open_artifact
 
 ROWS, QUESTIONS = 1500, 70

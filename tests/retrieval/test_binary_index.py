@@ -6,10 +6,10 @@ import pytest
 from clustered import vectors, write_embeddings
 from trec import iter_trec
 
-from tandem.retrieval.indexes import search as ann
-from tandem.retrieval.indexes.index import run
-from tandem.retrieval.indexes.search import Index
-from tandem.retrieval.indexes.threads import alone
+from tandem.retrieval import ann
+from tandem.retrieval.ann import Index
+from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.index import run
 from tandem.store.artifact import open_artifact
 
 ROWS, QUESTIONS, DEPTH, FACTOR = 1500, 70, 20, 4

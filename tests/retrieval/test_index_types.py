@@ -3,21 +3,21 @@
 import pytest
 
 from tandem.errors import UserError
-from tandem.retrieval.indexes import types
-from tandem.retrieval.indexes.types import factory
+from tandem.retrieval import index_types
+from tandem.retrieval.index_types import factory
 from tandem.stages.retrieval import IndexParams
 
 
 def sized(params, rows, dimension):
-    return types.sized(IndexParams(**params), rows, dimension)
+    return index_types.sized(IndexParams(**params), rows, dimension)
 
 
 def sample_size(params, rows):
-    return types.sample_size(IndexParams(**params), rows)
+    return index_types.sample_size(IndexParams(**params), rows)
 
 
 def check(params, *limits):
-    types.check(IndexParams(**params), *limits)
+    index_types.check(IndexParams(**params), *limits)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
 from tandem.errors import UserError
-from tandem.retrieval.indexes import index as module
-from tandem.retrieval.indexes.index import run
-from tandem.retrieval.indexes.search import Index
-from tandem.retrieval.indexes.threads import alone
+from tandem.retrieval import index as module
+from tandem.retrieval.ann import Index
+from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.index import run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import run_shard

@@ -7,8 +7,8 @@ import faiss
 import numpy as np
 from clustered import vectors
 
-from tandem.retrieval.indexes import threads as kmeans
-from tandem.retrieval.indexes.threads import Nearest, alone, centroids
+from tandem.retrieval import faiss_search
+from tandem.retrieval.faiss_search import Nearest, alone, centroids
 
 
 def learned(points, count, workers=1, seed=3):
@@ -25,7 +25,7 @@ def test_how_faiss_computes_is_as_before_when_the_threads_are_gone():
 
 
 def test_threads_change_no_bit(monkeypatch):
-    monkeypatch.setattr(kmeans, "PIECE", 256)
+    monkeypatch.setattr(faiss_search, "PIECE", 256)
     points = vectors(3000, 1).astype(np.float32)
     results = [learned(points, 50, workers).tobytes() for workers in (1, 2, 5)]
     assert results[0] == results[1] == results[2]
@@ -34,7 +34,7 @@ def test_threads_change_no_bit(monkeypatch):
 
 def test_as_near_as_faiss():
     points = vectors(4000, 2).astype(np.float32)
-    usual = faiss.Kmeans(points.shape[1], 64, niter=kmeans.ITERATIONS, spherical=True, seed=1)
+    usual = faiss.Kmeans(points.shape[1], 64, niter=faiss_search.ITERATIONS, spherical=True, seed=1)
     usual.train(points)
     ours, theirs = ((points @ centres.T).max(axis=1).mean() for centres in (learned(points, 64), usual.centroids))
     assert ours > theirs - 0.01
@@ -75,11 +75,11 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
                 self.within -= 1
             return None, np.zeros((len(vectors), k), np.int64)
 
-    monkeypatch.setattr(kmeans, "on_gpus", lambda index, how: index)
-    monkeypatch.setattr(kmeans, "PIECE", 10)
+    monkeypatch.setattr(faiss_search, "on_gpus", lambda index, how: index)
+    monkeypatch.setattr(faiss_search, "PIECE", 10)
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
         with alone(4) as threads:
-            labels = kmeans.assign(Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
+            labels = faiss_search.assign(Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
         assert labels.shape == (95,)
         assert max(calls) == most

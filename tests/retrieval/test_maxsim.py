@@ -11,11 +11,11 @@ from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
 from tandem.retrieval import maxsim
+from tandem.retrieval.ann import run_tradeoffs
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as run_encode
 from tandem.retrieval.encode import run_shard
-from tandem.retrieval.indexes.index import run as run_index
-from tandem.retrieval.indexes.tradeoffs import run as run_tradeoffs
+from tandem.retrieval.index import run as run_index
 from tandem.store.artifact import open_artifact
 
 ENCODE = {"block": 100, "batch_tokens": 256, "precision": "fp32", "dtype": "fp16"}

@@ -6,7 +6,7 @@ import pytest
 from clustered import write_embeddings
 
 from tandem.errors import UserError
-from tandem.retrieval.indexes.threads import run_topics as run
+from tandem.retrieval.faiss_search import run_topics as run
 from tandem.store.artifact import open_artifact
 
 DIRECTIONS = np.eye(3, 8) * 4

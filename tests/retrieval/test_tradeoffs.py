@@ -9,11 +9,10 @@ from clustered import brute, recall, vectors, write_embeddings
 
 from tandem.cli import run as run_command
 from tandem.errors import UserError
+from tandem.retrieval import index as stage
+from tandem.retrieval.ann import Index, run_tradeoffs
 from tandem.retrieval.exact import median_seconds
-from tandem.retrieval.indexes import index as stage
-from tandem.retrieval.indexes.search import Index
-from tandem.retrieval.indexes.threads import alone
-from tandem.retrieval.indexes.tradeoffs import run as run_tradeoffs
+from tandem.retrieval.faiss_search import alone
 from tandem.store.artifact import open_artifact
 
 ROWS, QUESTIONS = 800, 60

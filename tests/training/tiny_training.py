@@ -17,13 +17,12 @@ from tandem.config.representations import (
 from tandem.config.training import JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import SIDES, DualEncoder
-from tandem.models.interaction import Coil, PolyEncoder
 from tandem.models.lora import freeze_layers, set_dropout
-from tandem.models.multi import TokenVectors
+from tandem.models.multi import Coil, TokenVectors
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKENS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
-from tandem.models.token_weights import EXPANSION, Spade, UltraHighDimensional, UniCoil
+from tandem.models.token_weights import EXPANSION, PolyEncoder, Spade, UltraHighDimensional, UniCoil
 from tandem.models.tokens import Template, Tokens
 from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import ALONE

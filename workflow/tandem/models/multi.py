@@ -1,24 +1,26 @@
 """Late interaction, a vector for every token: s(q, p) = Σ_i max_j E(q)_i · E(p)_j (ColBERT, Khattab and Zaharia 2020).
 
-Texts are padded with zeros, so that a text's vectors are one tensor like any other: a row of zeros is no token.
+In COIL only tokens that are the same meet. Texts are padded with zeros, so that a text's vectors are one tensor like
+any other: a row of zeros is no token.
 """
 
 import string
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tandem.config.representations import Multi, representation
+from tandem.config.representations import CoilVectors, Multi, representation
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.ragged import Ids, Ragged, token_ids
+from tandem.models.ragged import DIGIT, Ids, Ragged, token_ids
 from tandem.models.saving import CONFIG, MODEL, TOKENS, TRANSFORMER, Dense, DualShape, modules
+from tandem.models.token_weights import OwnTokens
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import InputLengths, tandem_usage
 from tandem.store.files import write_json
@@ -174,6 +176,70 @@ scores = queries.similarity(*vectors) / {temperature}
 ```"""
 
 
+@representation("coil")
+class Coil(OwnTokens):
+    """A token's vector meets those of the same token alone, an exact match in context (Gao, Dai and Callan 2021).
+
+    s(q, p) = E(q) · E(p) + Σ_i max_j v_i · v_j, over the passage's tokens j that are the query's token i.
+
+    v = W h + b of a text's own tokens, without special ones, and E the same by another layer of the first token, [CLS];
+    COIL-tok has no E. A query's token that the passage lacks adds nothing. (The authors' code also lets no token add
+    less than 0.)
+
+    A text is rows of `dim` numbers, each with its token's id in two more (see `token_ids`). E is cut into rows, too,
+    each with an id of its own beyond the vocabulary, so that like pieces meet: their products add up to E(q) · E(p).
+    """
+
+    reads = TOKENS
+    options: CoilVectors
+
+    def new_layers(self, hidden: int) -> list[Dense]:
+        """The layer of tokens' vectors, and that of E where there is one."""
+        sizes = filter(None, [self.options.dim, self.options.cls_dim])
+        return [Dense(nn.Linear(hidden, size), nn.Identity(), TOKENS) for size in sizes]
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a row has."""
+        return self.options.dim + 2
+
+    def shape(self, side: str, longest: int) -> tuple[int, ...]:
+        """Rows and numbers of a row."""
+        return (longest + self.options.pieces, self.dimension)
+
+    def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
+        """How many rows each text has, without computing them, shape (texts,)."""
+        special = np.concatenate([[0], np.isin(texts.ids, template.separators(side)).cumsum()])
+        own = np.diff(texts.offsets) - np.diff(special[texts.offsets])
+        counts: Ids = np.maximum(own + self.options.pieces, 1)
+        return counts
+
+    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+        """Rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
+
+        Without E a text that has no tokens of its own has a row for the first special one: none is nothing at all.
+        """
+        texts = Ragged.of(texts)
+        states, ids, own = self.states(side, texts, template, mode, multiple)
+        if not self.options.pieces:
+            own[:, 0] |= ~own.any(1)
+        width = max(1, len(template.single[0]) + int(np.diff(texts.offsets).max(initial=0)))
+        layer, *whole = self.layers(side)
+        rows = (_with_ids(layer(states), ids + 1) * own[..., None])[:, :width]
+        if not whole:
+            return rows
+        vectors = whole[0](states[:, 0])
+        size, pieces = self.options.dim, self.options.pieces
+        vectors = nn.functional.pad(vectors, (0, pieces * size - vectors.shape[1])).unflatten(1, (pieces, size))
+        tower: Any = self.towers[side]
+        numbers = tower.config.vocab_size + 1 + torch.arange(pieces, device=ids.device)
+        return torch.cat([_with_ids(vectors, numbers.expand(len(ids), -1)), rows], 1)
+
+    def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """`max_sim` of the same tokens alone, over this model's temperature."""
+        return max_sim(queries, passages, same_token=True) / self.temperature
+
+
 def max_sim(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
     """Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages, so that memory stays flat.
 
@@ -207,3 +273,8 @@ def _max_sim(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
     products = torch.einsum(formula, queries[..., :-2], passages[..., :-2])
     nearest = products.masked_fill(~matches, -torch.inf).amax(-1)
     return nearest.masked_fill(~matches.any(-1), 0.0).sum(-1)
+
+
+def _with_ids(vectors: Tensor, ids: Tensor) -> Tensor:
+    """Vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `token_ids`."""
+    return torch.cat([vectors, torch.stack([ids // DIGIT, ids % DIGIT], -1).to(vectors)], -1)

@@ -16,7 +16,7 @@ from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.plan.searches import index_params
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
-from tandem.retrieval.indexes.types import check as check_index
+from tandem.retrieval.index_types import check as check_index
 from tandem.stages import KINDS
 
 OTHER_TABLES = ("audits", "index_tradeoffs", "dureader_retrieval/table10")  # of targets that are no layouts

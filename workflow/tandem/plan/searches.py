@@ -13,7 +13,7 @@ from tandem.plan.datasets import dataset, searched
 from tandem.plan.encoders import dual_encoder, tokens_to_read
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import dimension
-from tandem.retrieval.indexes.types import SEARCHED, check
+from tandem.retrieval.index_types import SEARCHED, check
 from tandem.stages.retrieval import AnnParams, IndexParams, MaxSimParams
 
 LUCENE = "lucene"

@@ -1,15 +1,115 @@
-"""Exact search by FAISS: it proposes in float32, `exact.py` decides. No torch: their OpenMPs share no process well."""
+"""FAISS: threads and GPUs on which it computes the same bits, whatever their number, exact search, and k-means.
+
+FAISS's last bits depend on how many OpenMP threads share a call. Here every call has one thread, and calls of a fixed
+size run side by side. On GPUs (faiss-gpu) `execution.index_gpu` decides how several share an index. In exact search
+FAISS proposes in float32 and `exact.py` decides. Stage `topics` is k-means. No torch: their OpenMPs share no process
+well.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
+from tandem.cluster.scheduler import lease
 from tandem.cluster.work import ahead
+from tandem.data.columns import Floats
+from tandem.data.rows import Rows
+from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, STRETCH, Array, Best, pack, query_scores
-from tandem.retrieval.indexes.threads import Threads, alone
+from tandem.stages.negatives import TopicsParams
+from tandem.store.job import Job, writing
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+NONE, SHARD = "none", "shard"  # ways to use GPUs; also "replicate"
+MOST = 2048  # passages per query that FAISS retrieves on a GPU
+PIECE = 4096  # vectors that are assigned together
+ITERATIONS = 10  # FAISS's number for inverted lists
+EPSILON = 1 / 1024  # FAISS's: how far the halves of a split centroid are moved apart
+# Numbers in the queries of a call from which FAISS multiplies matrices; below it takes pair by pair. With one thread
+# products are faster from here on (measured with 64 to 768 dimensions), by FAISS's own 128,000 up to 8 times slower.
+MATRIX = 2048
+TOGETHER = 64  # centroids whose points are added up by one thread at a time
 BATCH = 1024  # queries that a thread searches for at once, where memory allows
+
+
+@dataclass(frozen=True)
+class Threads:
+    """A pool of `workers` threads in which FAISS uses one thread each."""
+
+    pool: ThreadPoolExecutor
+    workers: int
+
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """`work` of each item, in the order of the items; few more than there are threads are in progress at once."""
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(self.pool.submit(work, item))
+            if len(waiting) > 2 * self.workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextmanager
+def alone(workers: int | None) -> Iterator[Threads]:
+    """Threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
+    before, count = faiss.omp_get_max_threads(), max(1, workers or faiss.omp_get_max_threads())
+    matrix = faiss.cvar.distance_compute_blas_threshold
+    faiss.omp_set_num_threads(1)
+    faiss.cvar.distance_compute_blas_threshold = min(MATRIX, matrix)  # before 1.15 it counts queries, and is 20
+    try:
+        with ThreadPoolExecutor(count, "faiss", faiss.omp_set_num_threads, (1,)) as pool:
+            yield Threads(pool, count)
+    finally:
+        faiss.omp_set_num_threads(before)
+        faiss.cvar.distance_compute_blas_threshold = matrix
+
+
+@contextmanager
+def explained(problem: str) -> Iterator[None]:
+    """Turn FAISS's errors into a `UserError` of the problem and the last line, which has no C++ context."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise UserError(f"{problem}: {str(error).strip().splitlines()[-1]}") from None
+
+
+def lease_gpus(job: Job[Any]) -> str:
+    """How a job uses GPUs, leased before anything touches them; a `UserError` where FAISS has none."""
+    mode = job.execution.index_gpu
+    if mode != NONE:
+        lease(job.execution.devices, job.kind)
+        if not faiss.get_num_gpus():
+            problem = f"execution.index_gpu is {mode}, but FAISS {faiss.__version__} has no GPU here"
+            raise UserError(f"{problem}; install faiss-gpu (envs/setup.sh), or set it to none")
+    return mode
+
+
+def on_gpus(index: Any, mode: str) -> Any:
+    """An index, copied to the GPUs this process sees; a `UserError` if it has no form for GPUs, such as HNSW.
+
+    `mode` is `none`: as it is; `replicate`: whole on each GPU, which share the queries; or `shard`: a part on each.
+    """
+    if mode == NONE:
+        return index
+    options = faiss.GpuMultipleClonerOptions()
+    options.shard = mode == SHARD
+    options.useFloat16 = True
+    with explained(f"execution.index_gpu is {mode}, but FAISS cannot search this index on GPUs"):
+        return faiss.index_cpu_to_all_gpus(index, options)
 
 
 class BlockSearch:
@@ -93,3 +193,88 @@ def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int, t
         for pieces, own in stretches.read(STRETCH // (4 * passages.dimension)):
             BlockSearch(stretches.join(pieces), own, passages.temperature).add_to(best, queries, threads, BATCH)
     return best
+
+
+class Nearest:
+    """Finds the nearest vector of a CPU's index, from any number of threads: FAISS's GPUs serve one call at a time."""
+
+    def __init__(self, index: Any, mode: str) -> None:
+        self.index, self.turn = on_gpus(index, mode), nullcontext() if mode == NONE else Lock()
+
+    def __call__(self, vectors: Floats) -> Rows:
+        """The row of the nearest vector for each, shape (vectors,)."""
+        with self.turn:
+            return np.ascontiguousarray(self.index.search(vectors, 1)[1][:, 0])
+
+
+def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE) -> Floats:
+    """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
+
+    Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
+    """
+    centres = unit(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
+    for _ in range(ITERATIONS):
+        index = faiss.IndexFlatIP(centres.shape[1])
+        index.add(centres)
+        labels = assign(Nearest(index, gpu), vectors, threads)
+        centres = unit(_sums(vectors, labels, count, threads))
+    return centres
+
+
+def unit(vectors: Floats) -> Floats:
+    """The vectors at length 1; a vector of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
+
+
+def assign(nearest: Nearest, vectors: Floats, threads: Threads) -> Rows:
+    """The nearest vector of an index for each vector, shape (vectors,), a piece at a time."""
+    parts = (vectors[start : start + PIECE] for start in range(0, len(vectors), PIECE))
+    return np.concatenate(list(threads.map(nearest, parts)))
+
+
+def _sums(vectors: Floats, labels: Rows, count: int, threads: Threads) -> Floats:
+    """Sum of the vectors of each label, in the order of the vectors; empty ones split the largest."""
+    order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels, minlength=count)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    sums = np.zeros((count, vectors.shape[1]), np.float32)
+
+    def add(first: int) -> None:
+        own = np.arange(first, min(first + TOGETHER, count))
+        own = own[sizes[own] > 0]
+        if len(own):
+            points = vectors[order[starts[own[0]] : ends[own[-1]]]]
+            sums[own] = np.add.reduceat(points, starts[own] - starts[own[0]], axis=0)
+
+    list(threads.map(add, range(0, count, TOGETHER)))
+    _split(sums, sizes)
+    return sums
+
+
+def _split(sums: Floats, sizes: Rows) -> None:
+    """Give every empty centroid half of the largest one's points, in place."""
+    apart = np.where(np.arange(sums.shape[1]) % 2, -EPSILON, EPSILON).astype(np.float32)
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(sizes.argmax())
+        sums[empty], sums[largest] = sums[largest] * (1 + apart), sums[largest] * (1 - apart)
+        sizes[empty] = sizes[largest] // 2
+        sizes[largest] -= sizes[empty]
+
+
+def run_topics(job: Job[TopicsParams]) -> None:
+    """Write `topics.parquet`: each query's cluster by the angle between vectors, for batches of one topic (TAS)."""
+    embeddings, count = Embeddings(job.inputs["queries"], "queries"), job.params.clusters
+    if count > embeddings.rows:
+        problem = f"{job.key}: {count:,} topics of {embeddings.rows:,} queries"
+        raise UserError(f"{problem}; lower train.topics.clusters to that or less")
+    vectors = np.ascontiguousarray(embeddings.take(0, embeddings.rows), np.float32)
+    with alone(job.execution.workers) as threads:
+        index = faiss.IndexFlatIP(embeddings.dimension)
+        index.add(centroids(vectors, count, job.params.seed, threads))
+        topics = assign(Nearest(index, NONE), vectors, threads)
+    columns = {"query_id": embeddings.query_ids(), "topic": topics.astype(np.int32)}
+    with writing(job) as draft:
+        pq.write_table(pa.table(columns), draft.path("topics.parquet"))
+        sizes = np.bincount(topics, minlength=count)
+        draft.facts |= {"queries": len(topics), "smallest": int(sizes.min()), "largest": int(sizes.max())}

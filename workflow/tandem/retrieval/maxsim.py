@@ -17,10 +17,10 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.models.ragged import Ids, ranges, token_ids
+from tandem.retrieval.ann import Index
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import Array, Best, pack
-from tandem.retrieval.indexes.search import Index
-from tandem.retrieval.indexes.threads import MOST, NONE, alone, lease_gpus
+from tandem.retrieval.faiss_search import MOST, NONE, alone, lease_gpus
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import MaxSimParams
 from tandem.store.artifact import Artifact

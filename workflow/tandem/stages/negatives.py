@@ -55,6 +55,6 @@ KINDS = (
         gpu=("judge",), shard="negatives.candidates:run_shard", part=Part(1024, "queries"), box="Training lists"),
     Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
         shard="negatives.teacher:run_shard", shard_for=("judge",), box="Training lists"),
-    Kind("topics", "retrieval.indexes.threads:run_topics", TopicsParams, env="search", threads="all",
+    Kind("topics", "retrieval.faiss_search:run_topics", TopicsParams, env="search", threads="all",
         box="Training lists"),
 )  # fmt: skip

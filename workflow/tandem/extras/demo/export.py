@@ -31,7 +31,7 @@ from tandem.plan.context import Context
 from tandem.plan.datasets import run_depth
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.indexes.types import SIGNS
+from tandem.retrieval.index_types import SIGNS
 from tandem.stages.base import Json
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import open_artifact

@@ -12,12 +12,10 @@ from scipy.sparse import csr_array
 from tandem.config.settings import Execution
 from tandem.data.rows import PassageOrder
 from tandem.extras.demo.workers import THREADS, Question, Served
-from tandem.retrieval import maxsim
+from tandem.retrieval import ann, maxsim
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, Best, pair_scores
-from tandem.retrieval.faiss_search import BlockSearch
-from tandem.retrieval.indexes import search
-from tandem.retrieval.indexes.threads import alone
+from tandem.retrieval.faiss_search import BlockSearch, alone
 from tandem.retrieval.term_weights import best_of, open_passages
 from tandem.stages.retrieval import AnnParams, MaxSimParams, RetrieveTermsParams
 from tandem.store.job import Job
@@ -84,13 +82,13 @@ class Vectors(Searched):
         faiss.omp_set_num_threads(THREADS)
         super().__init__(part)
         self.passages = Embeddings(part.inputs["passages"], "passages")
-        self.index: search.VectorSearcher | None = None
+        self.index: ann.VectorSearcher | None = None
         self.ready: list[BlockSearch] = []
         if "index" in part.inputs:
-            index = search.Index(part.inputs["index"], self._open.enter_context(alone(THREADS)))
+            index = ann.Index(part.inputs["index"], self._open.enter_context(alone(THREADS)))
             how = part.params_as(AnnParams)
             index.tune(how.nprobe, how.ef_search)
-            self.index = search.VectorSearcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
+            self.index = ann.VectorSearcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
         else:
             block = PER_VALUE * self.passages.dimension * self.passages.size  # bytes
             fitting = CACHE // part.count // block

@@ -14,9 +14,9 @@ from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LIGHT, bm25_memory, bm25_rows
 from tandem.plan.graph import Stage
 from tandem.retrieval.exact import STRETCH
-from tandem.retrieval.indexes.types import lists, sample_size, sized
+from tandem.retrieval.index_types import lists, sample_size, sized
 
-ROUNDS = 10  # of k-means for inverted lists (retrieval/indexes/threads.py)
+ROUNDS = 10  # of k-means for inverted lists (retrieval/faiss_search.py)
 CODE_ROUNDS, CODE_SAMPLE = 25, 256  # of k-means for a part of a code, and vectors a centroid at most (FAISS's)
 ROTATIONS, ROTATION_ROUNDS = 50, 4  # of OPQ, and rounds of its codes in each (FAISS's)
 EF_SEARCH = 16  # candidates of a search in a graph by default (FAISS's)

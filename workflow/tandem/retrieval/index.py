@@ -20,8 +20,8 @@ from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings, block_name
-from tandem.retrieval.indexes.threads import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
-from tandem.retrieval.indexes.types import LEAST, SIGNS, check, factory, sample_size, sized, uses
+from tandem.retrieval.faiss_search import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
+from tandem.retrieval.index_types import LEAST, SIGNS, check, factory, sample_size, sized, uses
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import link, write_json

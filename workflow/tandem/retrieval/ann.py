@@ -1,28 +1,32 @@
 """Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do.
 
-Stage `ann`: a run through an index, and its recall. No torch here.
+Stage `ann`: a run through an index, and its recall. Stage `tradeoffs`: several indexes compared with exact search, by
+recall, latency of one query at a time by one thread, throughput of all by all threads, and size. No torch here.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 import faiss
 import numpy as np
 
 from tandem.cluster.progress import Progress, say
+from tandem.config.indexes import TradeoffSweep
 from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import CHUNK, Array, Best, pack, pair_scores, recall, spaced
-from tandem.retrieval.faiss_search import exact_best
-from tandem.retrieval.indexes.index import LISTS, chain
-from tandem.retrieval.indexes.threads import MOST, NONE, Threads, alone, lease_gpus, on_gpus
+from tandem.retrieval.exact import CHUNK, Array, Best, measured, pack, pair_scores, recall, spaced
+from tandem.retrieval.faiss_search import MOST, NONE, Threads, alone, exact_best, lease_gpus, on_gpus
+from tandem.retrieval.index import LISTS, chain
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
-from tandem.stages.retrieval import AnnParams
+from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.artifact import Artifact
+from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries searched and rescored together
@@ -32,6 +36,7 @@ TOGETHER = 2048  # pairs that a thread scores at a time
 LISTED, MAPPED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY, faiss.IO_FLAG_MMAP_IFC
 
 Hits = tuple[Floats, Rows]  # scores and rows
+Line = dict[str, str | float | None]
 
 
 class Index:
@@ -186,3 +191,70 @@ def run(job: Job[AnnParams]) -> None:
             ks = sorted({min(10, depth), min(100, depth), depth})
             draft.facts["recall"] = {str(k): round(recall(ours, exact, k), 4) for k in ks}
             draft.facts["recall_queries"] = len(sample)
+
+
+def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
+    """(nprobe, ef_search, rescore) of an index: lists or candidates where it has any, without and with exact scores."""
+    within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
+    nprobe: list[int] | list[None] = within if index.lists else [None]
+    ef_search: tuple[int, ...] | list[None] = sweep.ef_search if index.is_graph else [None]
+    return product(nprobe, ef_search, sweep.rescore)
+
+
+def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """What `measured` says of a search, by `best(queries, depth)`, for some queries down to the largest k."""
+    search = partial(searcher.best, depth=max(ks))
+    together = partial(search, queries)
+    return measured(together().ranks(), exact, ks, lambda at: search(queries[at : at + 1]), together, repeats)
+
+
+def open_searches(
+    job: Job[TradeoffsParams],
+) -> tuple[Array, Callable[[Threads], list[Array]], Callable[[Index, bool], Any]]:
+    """What is compared, of single vectors or late interaction, for a sample of queries.
+
+    Returns:
+        The queries, vectors or numbers; a function to each one's passages by exact search, best first; and one from an
+        `Index`, and whether exact scores decide, to a search through it.
+    """
+    params, depth, factor = job.params, max(job.params.k), job.params.sweep.rescore_factor
+    from tandem.retrieval import maxsim  # which imports `Index`
+
+    if maxsim.OFFSETS in job.inputs["passages"].manifest.files:
+        search = maxsim.open_search(job)
+        numbers = spaced(len(search.counts), params.queries)
+
+        def through(index: Index, rescore: bool) -> maxsim.TokenSearcher:
+            if not rescore and index.gpu != NONE:
+                raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
+            return maxsim.TokenSearcher(search, index, factor, None if rescore else index.decode)
+
+        return numbers, lambda _: search.best(numbers, depth).ranks(), through
+    passages, embedded = open_embeddings(job, Embeddings)
+    ranks, queries = PassageOrder(job.inputs["dataset"]).ranks, embedded.at(spaced(embedded.rows, params.queries))
+
+    def exact(threads: Threads) -> list[Array]:
+        return exact_best(passages, queries, ranks, depth, threads).ranks()
+
+    return queries, exact, lambda index, rescore: VectorSearcher(index, passages, ranks, rescore, factor)
+
+
+def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
+    """Measure every setting of every index and write `tradeoffs.csv`."""
+    params, sweep, lines = job.params, job.params.sweep, list[Line]()
+    queries, exactly, through = open_searches(job)
+    gpu = lease_gpus(job)
+    indexes = list(zip(params.indexes, job.many("index"), strict=True))
+    with alone(job.execution.workers) as threads, writing(job) as draft:
+        exact = exactly(threads)
+        with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
+            for name, artifact in indexes:
+                index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
+                for nprobe, ef_search, rescore in settings(index, sweep):
+                    index.tune(nprobe, ef_search)
+                    line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
+                    line |= measure(through(index, rescore), queries, exact, params.k, params.repeats)
+                    lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
+                progress.add(1)
+        write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))
+        draft.facts |= {"lines": len(lines), "threads": threads.workers}
