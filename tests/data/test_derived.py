@@ -116,6 +116,10 @@ def test_questions_of_a_folder_without_a_corpus(repeated, derive, tmp_path):
     (folder / "qrels" / "train.tsv").write_text("a\td1\t1\n")
     judged = derive("judged", "pair", {"corpus": repeated}, path=str(folder))
     assert judged.manifest.facts["queries"] == {"train": 1, "test": 1}
+    # -2 of one's own file is a grade that Tandem takes for its mark: it says so, as of any folder
+    (folder / "qrels" / "train.tsv").write_text("a\td1\t1\na\td2\t-2\n")
+    graded = derive("graded", "pair", {"corpus": repeated}, path=str(folder))
+    assert graded.manifest.facts["warnings"][0].startswith("1 judgements are -2")
 
 
 def test_a_pair_needs_its_parts(repeated, derive, tmp_path):

@@ -131,6 +131,21 @@ def test_judgements_of_another_split_than_the_query_s_are_counted(built, tmp_pat
     ]
 
 
+def test_a_query_that_is_judged_in_several_splits_is_of_its_file_s(built, tmp_path):
+    # q1 is asked in the file of test alone, and judged in dev too
+    files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", "q1\talpha?\n")
+    (tmp_path / "mine/qrels").mkdir(parents=True)
+    (tmp_path / "mine/qrels/dev.tsv").write_text("q1\td2\nq2\td2\n")
+    (tmp_path / "mine/queries").mkdir(parents=True)
+    (tmp_path / "mine/queries/dev.tsv").write_text("q2\tgamma?\n")
+    queries = {"test": "queries/q.tsv", "dev": "queries/dev.tsv"}
+    split = built(*files, ("t.tsv", "q1\td1\n"), queries=queries, qrels={"test": "qrels/t.tsv", "dev": "qrels/dev.tsv"})
+    assert (split.qrels("test"), split.qrels("dev")) == ({"q1": {"d1": 1}}, {"q2": {"d2": 1}})
+    assert split.artifact.manifest.facts["warnings"] == [
+        "1 queries are judged in several splits; that of their file keeps them"
+    ]
+
+
 def test_judgements_of_which_none_is_left_are_refused(built):
     files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\n")
     with pytest.raises(UserError, match=r"qrels: none is left; name the splits of queries and qrels alike"):

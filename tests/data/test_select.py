@@ -8,7 +8,7 @@ from tandem.errors import UserError
 
 def test_a_query_of_several_splits_is_tested_rather_than_trained_on():
     judged = [("a", "train"), ("b", "dev"), ("b", "train"), ("a", "test"), ("a", "test"), ("c", "train")]
-    assert first_splits(judged) == ({"a": "test", "b": "dev", "c": "train"}, 2)
+    assert first_splits(judged) == ({"a": "test", "b": "dev", "c": "train"}, {"a", "b"})
 
 
 def test_position_is_the_start_of_the_sha1():

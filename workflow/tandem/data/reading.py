@@ -24,7 +24,7 @@ BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 PIECE = 1 << 18  # bytes read at a time
-FLOAT32 = 2.0**128 - 2.0**104  # the greatest number
+LARGEST = 1e38  # number; float32 has room below it, where tied scores fall
 PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 DECODER = json.JSONDecoder()
 JsonObject = dict[str, Any]  # of a file, unchecked
@@ -206,9 +206,9 @@ def parse_label(where: str, value: str) -> int:
 
 
 def parse_number(where: str, what: str, value: str) -> float:
-    """A column as a finite number of 32 bits, which is how scores are stored."""
-    if not abs(number := _float(value)) <= FLOAT32:
-        needed = "a number is needed" if isnan(number) else "a finite number of 32 bits is needed"
+    """A column as a number that float32 holds, which is how scores are stored."""
+    if not abs(number := _float(value)) <= LARGEST:
+        needed = "a number is needed" if isnan(number) else f"a number from -{LARGEST:g} to {LARGEST:g} is needed"
         raise UserError(f"{where}: {what} is {value[:40]!r}; {needed}")
     return number
 

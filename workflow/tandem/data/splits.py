@@ -86,11 +86,11 @@ def require_splits(key: str, values: Mapping[str, V] | None, example: str) -> Ma
     return values
 
 
-def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int]:
+def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:
     """The split of each query by (query id, split) of every judgement: the first of the test sets, dev, train.
 
     Returns:
-        Query id → split, and the number of queries that several splits name.
+        Query id → split, and the queries that several splits name.
     """
     splits: dict[str, str] = {}
     several: set[str] = set()
@@ -99,7 +99,7 @@ def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int
         if known != split:
             several.add(query)
             splits[query] = min(known, split, key=lambda name: (PRECEDENCE.get(name, 0), name))
-    return splits, len(several)
+    return splits, several
 
 
 def position(query_id: str) -> float:

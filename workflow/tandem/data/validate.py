@@ -154,7 +154,7 @@ def read_queries(
     named, several = first_splits(tables.rows(judged, "query_id", "split"))
     named = dict.fromkeys(answered, "test") | named
     texts, origins, ids = dict[str, str](), dict[str, str](), list[str]()
-    blank = unjudged = 0
+    blank = unjudged = of_file = 0
     for number, (query, text, split) in enumerate(rows, start=1):
         require_usable("query", place, number, query)
         ids.append(query)
@@ -164,12 +164,15 @@ def read_queries(
             blank += 1
         elif split or query in named:
             texts[query], origins[query] = text, split or named[query]
+            of_file += bool(split) and query in several
         else:
             unjudged += 1
     require_unique("query", place, Hashes(ids), ids.__getitem__)
     _require_known_queries(judged, ids, source)
     unknown = len(named.keys() - set(ids))
-    warnings.count(several, "queries are judged in several splits; the first of test, dev, train keeps them")
+    judged_twice = "queries are judged in several splits;"
+    warnings.count(len(several) - of_file, f"{judged_twice} the first of test, dev, train keeps them")
+    warnings.count(of_file, f"{judged_twice} that of their file keeps them")
     warnings.count(unknown, "queries of the qrels are not among the queries; their qrels are dropped")
     warnings.count(blank, "queries are blank and were dropped")
     warnings.count(unjudged, "queries stand in no qrels and were dropped")

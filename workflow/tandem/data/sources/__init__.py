@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from tandem.config import datasets
 from tandem.config.validation import read
@@ -95,7 +95,7 @@ class Source(ABC):
         literal_matches: whether relevance `LITERAL_MATCH` in its judgements is this project's mark, not a grade.
     """
 
-    literal_matches: ClassVar[bool] = False
+    literal_matches: bool = False
 
     def __init__(self, job: DatasetJob, entry: Any) -> None:
         """Check the entry's own keys and the files; nothing that takes long."""

@@ -86,7 +86,7 @@ class Pair(Derived):
             raise UserError(f"dataset {job.key}: has both queries_of and path; the queries come from one of them")
         super().__init__(job, entry, "corpus")
         self._other = Derived(job, entry, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
-        self.places["queries"] = self._other.places["queries"]
+        self.places["queries"], self.literal_matches = self._other.places["queries"], self._other.literal_matches
         self.facts |= self._other.facts
 
     def judged_at(self, query: str, document: str) -> str:
@@ -110,6 +110,8 @@ class Union(Parts):
     Ids get `<name>.` before them, the name being that of `names`: a model trained on a union learns from each dataset's
     training queries over its own passages, with all passages to draw negatives from.
     """
+
+    literal_matches = True
 
     def __init__(self, job: DatasetJob, entry: UnionEntry) -> None:
         super().__init__(job, entry)
