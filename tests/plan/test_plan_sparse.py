@@ -81,7 +81,7 @@ def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(pl
     assert run(plan, "best", "dev").upstream["tuned"] is tuned
 
 
-@pytest.mark.parametrize(("measure", "depth"), [("IPrec@0.5", 100), ("IPrec@1", 100), ("AP", 100), ("RR@7", 7)])
+@pytest.mark.parametrize(("measure", "depth"), [("IPrec@0.5", 100), ("IPrec@1.0", 100), ("AP", 100), ("RR@7", 7)])
 def test_tuning_searches_as_deep_as_the_measure_looks(planned, measure, depth):
     # @ of IPrec is a recall: its precision may be that of any rank
     plan = planned({"best": {"tuned": True}}, tune={"measure": measure})

@@ -222,9 +222,9 @@ def searched(ctx: Context, split: str, name: str) -> Json:
 
 
 def cutoff(measure: str) -> int:
-    """The rank a measure looks down to: 10 of `nDCG@10`; 0 where it names none, as IPrec, whose @ is a recall."""
-    name, _, rank = measure.partition("@")
-    return int(rank) if rank.isdigit() and not name.startswith("IPrec") else 0
+    """The rank a measure looks down to: 10 of `nDCG@10`; 0 where it names none, as `IPrec@0.5`, whose @ is a recall."""
+    rank = measure.partition("@")[2]
+    return int(rank) if rank.isdigit() else 0
 
 
 def is_measurable(ctx: Context, measure: str, name: str) -> bool:
