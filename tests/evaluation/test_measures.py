@@ -132,6 +132,9 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
         (["RR@0"], "cutoff of at least 1"),
         (["MRR@10"], r"MRR@10 is written RR@10 here"),
         (["Precision(rel=2)@5"], r"is written P\(rel=2\)@5 here"),
+        (["RR(cutoff=10)"], r"RR\(cutoff=10\) is written RR@10 here"),  # plans read depths off names
+        (["RR@ 10"], r"is written RR@10 here"),
+        (["R@1_0"], r"is written R@10 here"),
         (["RR@10", "RR@10"], "is RR@10 again"),
         ([], "the list is empty"),
     ],

@@ -157,6 +157,26 @@ def test_answers_are_matched_before_they_are_scored(folder, plan):
     assert scored.values["measures"] == ["RR@10", "Success@1", "Success@50"]
 
 
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"measures": ["RR@10", "nDCG@10"]}, "score.measures: nDCG@10 needs qrels, but dataset qa has answers"),
+        ({"measures": ["RR"]}, "score.measures: RR needs qrels"),  # all of the run, of which the top is matched
+        ({"usual": ["RR", "R@10"]}, "score.usual: RR needs qrels"),
+    ],
+)
+def test_measures_that_answers_do_not_tell_are_refused_before_anything_runs(folder, plan, keys, line):
+    entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers"}
+    with pytest.raises(UserError, match=line):
+        score(plan({"qa": entry}, "qa", score=keys, tables=["baseline"]))
+
+
+def test_members_of_a_group_are_scored_by_its_measures(folder, plan):
+    member = {"source": "beir", "path": folder("a", ["test"]), "measures": ["Success@5"]}
+    scored = score(plan({"a": member, "g": {"source": "group", "of": ["a"], "measures": ["RR@10"]}}, "g"))
+    assert scored.upstream["member.0"].values["measures"] == scored.values["measures"] == ["RR@10"]
+
+
 def test_a_datasets_own_measures_and_split_are_reported(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
     scored = score(plan({"d": entry}, "d"))

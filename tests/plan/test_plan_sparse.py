@@ -81,6 +81,14 @@ def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(pl
     assert run(plan, "best", "dev").upstream["tuned"] is tuned
 
 
+@pytest.mark.parametrize(("measure", "depth"), [("IPrec@0.5", 100), ("IPrec@1.0", 100), ("AP", 100), ("RR@7", 7)])
+def test_tuning_searches_as_deep_as_the_measure_looks(planned, measure, depth):
+    # @ of IPrec is a recall: its precision may be that of any rank
+    plan = planned({"best": {"tuned": True}}, tune={"measure": measure})
+    assert plan.settings.depth.dev == 100
+    assert run(plan, "best").upstream["tuned"].values["depth"] == depth
+
+
 def test_the_engine_of_all_is_one_key(planned):
     plan = planned({"java": {"engine": "lucene", "analyzer": "krovetz"}}, engine="bm25s")
     assert run(plan, "bm25").upstream.keys() == {"dataset", "bm25s"}

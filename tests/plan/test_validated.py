@@ -150,6 +150,10 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
             "validation.measure: RR@500 looks deeper than runs on dev go (100); raise depth.dev",
         ),
         (
+            {f"{DE}/checkpoints": 2, "datasets/pydocs/relevance": "answers", "validation": {"measure": "nDCG@10"}},
+            "validation.measure: nDCG@10 needs qrels, but dataset pydocs has answers; allowed: Success@k, RR@k, P@k",
+        ),
+        (
             {f"{DE}/checkpoints": 2, "validation": {"from": "de_bm25neg"}},
             "models form a cycle: de_bm25neg -> de_bm25neg",
         ),

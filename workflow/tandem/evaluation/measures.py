@@ -158,7 +158,7 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
     """ir_measures' objects for names such as `RR@10`, `Success@1`, `nDCG@10`, `AP`, `P(rel=2)@5`.
 
     A `UserError` for an unknown measure, one without its cutoff, one that no installed provider computes, or the same
-    measure twice, or by another name than its results have (`MRR@10` for `RR@10`).
+    measure twice, or by another name than its results have (`MRR@10` or `RR(cutoff=10)` for `RR@10`).
     """
     parsed = [_parse(name) for name in names]
     if not parsed:
@@ -192,6 +192,8 @@ def _parse(name: str) -> ir_measures.Measure:
     cutoff = measure.params.get("cutoff", 1)
     if not supported or not isinstance(cutoff, int) or cutoff < 1:
         raise UserError(f"measures: {name} cannot be computed; give a cutoff of at least 1, as in {base}@10")
+    if str(measure) != name:
+        raise UserError(f"measures: {name} is written {measure} here")
     return measure
 
 

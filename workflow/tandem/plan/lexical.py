@@ -72,7 +72,7 @@ def _tune(ctx: Context, name: str, at: str, method: Json, upstream: dict[str, St
     if entry.relevance == "answers":
         raise UserError(f"{at}.tuned needs qrels; dataset {data} has answers")
     require_split(ctx, data, tune.split, f"{at}: is tuned")
-    depth = cutoff(tune.measure) if "@" in tune.measure else run_depth(ctx, tune.split, data)
+    depth = cutoff(tune.measure) or run_depth(ctx, tune.split, data)
     params = json_of(tune) | method | {"depth": depth, "ignore_identical_ids": entry.ignore_identical_ids}
     if "field_b" in method and method["field_b"].keys() == method["fields"].keys():
         params["b"] = params["b"][:1]  # no field reads it, k1 alone is chosen

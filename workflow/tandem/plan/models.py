@@ -16,7 +16,16 @@ from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teachers, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
-from tandem.plan.datasets import cutoff, dataset, make_dataset, may_have_split, notes_of, require_split, run_depth
+from tandem.plan.datasets import (
+    cutoff,
+    dataset,
+    make_dataset,
+    may_have_split,
+    notes_of,
+    require_split,
+    require_told,
+    run_depth,
+)
 from tandem.plan.encoders import encoder, tokens_to_read
 from tandem.plan.graph import Stage
 from tandem.plan.runs import run, score
@@ -201,6 +210,7 @@ def _check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
             f"validation.measure: {validation.measure} looks deeper than runs on {VALIDATED} go ({deepest}); "
             f"raise depth.{VALIDATED}"
         )
+    require_told(ctx, "validation.measure", validation.measure, data)
     if validation.method == "average_rank" and ctx.dataset_entry(data).relevance == "answers":
         raise UserError(f"validation.method is average_rank, which needs qrels; dataset {data} has answers")
 

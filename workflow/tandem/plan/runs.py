@@ -262,8 +262,9 @@ def score(
     """
     entry, split = ctx.dataset_entry(data), split or reported_split(ctx, data)
     if isinstance(entry, Group):
-        members = {f"member.{i}": score(ctx, system, where, name) for i, name in enumerate(entry.of)}
-        params: Json = {"measures": measures(ctx, data), "split": split, "members": list(entry.of)}
+        by = measures(ctx, data)
+        members = {f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(entry.of)}
+        params: Json = {"measures": by, "split": split, "members": list(entry.of)}
         return ctx.stage("score", data, f"{system}.{split}", params, members)
     params = {"measures": by or measures(ctx, data), "split": split, "ignore_identical_ids": entry.ignore_identical_ids}
     collection, ranking = dataset(ctx, data), run(ctx, system, split, where, data)
