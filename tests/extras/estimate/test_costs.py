@@ -13,7 +13,7 @@ from pytest import approx
 
 from tandem.config.merging import merged
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import binding, new_setting, stage_cost, total
+from tandem.extras.estimate.estimate import binding, is_unknown, new_setting, stage_cost, total
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
@@ -258,6 +258,13 @@ def test_a_missing_figure_is_named(tmp_path):
 def test_every_entry_is_whole(path):
     hardware = Hardware.load(path.parent, path.stem)
     assert 0 < min(hardware.mfu.values()) <= max(hardware.mfu.values()) < 1
+
+
+def test_a_language_models_cost_is_not_known(machine):
+    model = {"llm_rerankers": {"judge": {"method": "yes_no", "model": "org/judge"}}}
+    plan = FullPlan(MINE | model, ROOT)
+    assert is_unknown(plan.planner.run("bm25+judge", "dev", "test"))
+    assert not is_unknown(plan.planner.run("bm25", "dev", "test"))
 
 
 def test_the_command_prints_a_table_and_imports_no_torch():
