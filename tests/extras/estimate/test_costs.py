@@ -247,10 +247,21 @@ def test_unknown_hardware_is_one_line():
         Hardware.load(ROOT / "config/hardware", "h2000")
 
 
-def test_a_missing_figure_is_named(tmp_path):
-    text = (ROOT / "config/hardware/cpu.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(re.sub("start_seconds: .*", "start_seconds: 8", text))
-    with pytest.raises(UserError, match=r"mine\.yaml: start_seconds\.data is missing"):
+@pytest.mark.parametrize(
+    ("figure", "text", "message"),
+    [
+        ("start_seconds: .*", "start_seconds: 8", "start_seconds.data is missing"),
+        ("peak_tflops: .*", "", "peak_tflops is missing"),
+        ("peak_tflops: .*", "peak_tflops: 0", "peak_tflops is 0; allowed: a number above 0"),
+        ("tokens: 770000", "tokens: -1", "rates.tokens is -1; allowed: a number above 0"),
+        ("joint: 0.50", "joint: fast", "mfu.joint is 'fast'; allowed: a number above 0"),
+        ("held_mib: .*", "held_mib: .nan", "held_mib is nan; allowed: a number above 0"),
+    ],
+)
+def test_a_figure_that_is_missing_or_not_above_0_is_named(tmp_path, figure, text, message):
+    entry = (ROOT / "config/hardware/cpu.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(re.sub(figure, text, entry))
+    with pytest.raises(UserError, match=f"mine.yaml: {re.escape(message)}"):
         Hardware.load(tmp_path, "mine")
 
 
