@@ -13,7 +13,7 @@ from pytest import approx
 
 from tandem.config.merging import merged
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import binding, new_setting, stage_cost, total
+from tandem.extras.estimate.estimate import binding, is_unknown, new_setting, stage_cost, total
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
@@ -247,10 +247,21 @@ def test_unknown_hardware_is_one_line():
         Hardware.load(ROOT / "config/hardware", "h2000")
 
 
-def test_a_missing_figure_is_named(tmp_path):
-    text = (ROOT / "config/hardware/cpu.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(re.sub("start_seconds: .*", "start_seconds: 8", text))
-    with pytest.raises(UserError, match=r"mine\.yaml: start_seconds\.data is missing"):
+@pytest.mark.parametrize(
+    ("figure", "text", "message"),
+    [
+        ("start_seconds: .*", "start_seconds: 8", "start_seconds.data is missing"),
+        ("peak_tflops: .*", "", "peak_tflops is missing"),
+        ("peak_tflops: .*", "peak_tflops: 0", "peak_tflops is 0; allowed: a number above 0"),
+        ("tokens: 770000", "tokens: -1", "rates.tokens is -1; allowed: a number above 0"),
+        ("joint: 0.50", "joint: fast", "mfu.joint is 'fast'; allowed: a number above 0"),
+        ("held_mib: .*", "held_mib: .nan", "held_mib is nan; allowed: a number above 0"),
+    ],
+)
+def test_a_figure_that_is_missing_or_not_above_0_is_named(tmp_path, figure, text, message):
+    entry = (ROOT / "config/hardware/cpu.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(re.sub(figure, text, entry))
+    with pytest.raises(UserError, match=f"mine.yaml: {re.escape(message)}"):
         Hardware.load(tmp_path, "mine")
 
 
@@ -258,6 +269,13 @@ def test_a_missing_figure_is_named(tmp_path):
 def test_every_entry_is_whole(path):
     hardware = Hardware.load(path.parent, path.stem)
     assert 0 < min(hardware.mfu.values()) <= max(hardware.mfu.values()) < 1
+
+
+def test_a_language_models_cost_is_not_known(machine):
+    model = {"llm_rerankers": {"judge": {"method": "yes_no", "model": "org/judge"}}}
+    plan = FullPlan(MINE | model, ROOT)
+    assert is_unknown(plan.planner.run("bm25+judge", "dev", "test"))
+    assert not is_unknown(plan.planner.run("bm25", "dev", "test"))
 
 
 def test_the_command_prints_a_table_and_imports_no_torch():

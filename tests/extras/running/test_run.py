@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tandem import ROOT
 from tandem.cli import run as command
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration
@@ -23,6 +24,7 @@ from tandem.extras.running.progress import (
 )
 from tandem.plan.graph import Stage, Stages
 from tandem.report.results import Best, Cell, FilledColumn, Row, Table
+from tandem.stages.retrieval import RerankLlmParams
 
 MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
 
@@ -125,6 +127,18 @@ def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
     run.take(Event.model_validate(begins(2, "train", "model", "b-0", "b.txt") | {"output": ["b-0/stage.json"]}))
     done = 50 + 2 * 50 + PRIOR  # b keeps no progress: its seconds so far
     assert forecast(run)[0] == pytest.approx(done / whole, abs=1e-3)  # of the same whole: the share never shrinks
+
+
+def test_a_language_model_gives_no_time_until_it_has_answered(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    plan = Configuration([ROOT / "config/msmarco.yaml"]).plan()
+    model = RerankLlmParams(method="yes_no", model="org/name")
+    asked = Stage("rerank_llm", "msmarco", "bm25.judge.dev", model)
+    other = Stage("score", "msmarco", "bm25.dev", {"measures": ["RR@10"], "split": "dev"})
+    begun = begins(1, "rerank_llm", asked.kind, asked.key)
+    forecast = Forecast(plan, [asked, other])
+    assert forecast(reported(STATS, begun)) is None
+    assert forecast(reported(STATS, begun, {"event": "job_finished", "job_id": 1})) is not None
 
 
 def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):

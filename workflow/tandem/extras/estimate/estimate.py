@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tandem import ROOT
 from tandem.cluster.progress import duration
+from tandem.config.language_models import LanguageModel
 from tandem.config.merging import gathered
 from tandem.config.settings import Settings
 from tandem.data.fetch import readable
@@ -137,8 +138,8 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
 
 
 def is_unknown(stage: Stage) -> bool:
-    """Whether a stage is of a plugin's kind without a cost function; Tandem's own without one take a moment."""
-    return stage.kind not in cost and bool(plugins_behind([stage.kind]))
+    """Whether a stage without a cost function is a language model's or of a plugin's kind; others take a moment."""
+    return stage.kind not in cost and (isinstance(stage.params, LanguageModel) or bool(plugins_behind([stage.kind])))
 
 
 def processes(stage: Stage, setting: Setting) -> int:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from math import exp
+from math import exp, inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -68,21 +68,26 @@ class Hardware:
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
-        """Read an entry; a `UserError` where there is none of this name or a figure is missing."""
+        """Read an entry; a `UserError` where there is none of this name, or a figure is missing or not above 0."""
         path = folder / f"{name}.yaml"
         if not path.is_file():
             known = [entry.stem for entry in folder.glob("*.yaml")]
             raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
         entry = read_yaml(path)
-        for section, keys in (("mfu", WORK), ("rates", RATES), ("start_seconds", STARTS)):
-            figures = entry.get(section)
+        single = ("peak_tflops", "activation_bytes", "held_mib")
+        for section, keys in (("", single), ("mfu", WORK), ("rates", RATES), ("start_seconds", STARTS)):
+            figures = entry.get(section) if section and isinstance(entry, dict) else entry
             for key in keys:
+                where = f"{path}: {section}{section and '.'}{key}"
                 if not isinstance(figures, dict) or key not in figures:
-                    raise UserError(f"{path}: {section}.{key} is missing")
+                    raise UserError(f"{where} is missing")
+                figure = figures[key]
+                if not isinstance(figure, int | float) or not (0 < figure < inf or (key, figure) == ("held_mib", 0)):
+                    raise UserError(f"{where} is {figure!r}; allowed: a number above 0")
         rates = {key: rate * (1e12 if key in OPERATIONS else 1) for key, rate in entry["rates"].items()}
-        memory = (entry["activation_bytes"], entry["held_mib"] << 20)
+        memory = (int(entry["activation_bytes"]), int(entry["held_mib"]) << 20)
         peak = float(entry["peak_tflops"])
-        return cls(name, peak, entry["mfu"], rates, entry["start_seconds"], *memory, entry["origin"])
+        return cls(name, peak, entry["mfu"], rates, entry["start_seconds"], *memory, entry.get("origin") or {})
 
     def seconds(self, kind: str, operations: float) -> float:
         """How long so many model operations of a kind of work take on one device."""

@@ -15,7 +15,7 @@ from tandem import ROOT
 from tandem.cluster.progress import ProgressRecord, duration, progress_path, say
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
-from tandem.extras.estimate.estimate import new_setting, stage_cost
+from tandem.extras.estimate.estimate import is_unknown, new_setting, stage_cost
 from tandem.extras.operations.targets import stages_of_all
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, Stages, upstream_first
@@ -152,15 +152,16 @@ class Forecast:
         self.stages = [stage for stage in stages if not resources.finished(stage.folder)]
         self.seconds: dict[tuple[str, str], float] = {}  # (kind, key) → of each stage
         self.known = False  # whether all stages could be estimated
+        self.unknown = {(stage.kind, stage.key) for stage in self.stages if is_unknown(stage)}
         self._counted = -1
 
     def __call__(self, run: Run) -> tuple[float, float] | None:
-        """(share of the work that is done, seconds for the rest); None while the collection's size is not known."""
+        """(share of the work that is done, seconds for the rest); None while a size or a cost is not known."""
         counted = sum(job.stage[0] in COUNTED for job in run.finished.values())
         if counted != self._counted:
             self._counted = counted
             self._estimate()
-        if not self.known or not run.total:
+        if not self.known or not run.total or self.unknown - {job.stage for job in run.finished.values()}:
             return None
         now = time.monotonic()
         finished = sum(map(self._expected, run.finished.values()))
