@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -306,3 +307,15 @@ def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
     assert len(results[0][1]) == len(results[1][1]) == 2 * 3 * 7
     for mine, expected in zip(results[0][1], results[1][1], strict=True):
         assert torch.allclose(mine, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("weights", [{"linear.weight": torch.zeros(4, 32)}, {"weight": torch.zeros(8, 31)}, None])
+def test_a_layer_whose_weights_do_not_fit_is_one_line(weights, publish):
+    folder = publish("bert", "mean", Dense(32, 8))
+    path = folder / "2_Dense/model.safetensors"
+    if weights is None:
+        path.write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    else:
+        save_file(weights, path)
+    with pytest.raises(UserError, match="2_Dense: its weights"):
+        DualEncoder.start(folder, True, "mean", False, 1.0, dense=["2_Dense"])

@@ -42,6 +42,14 @@ def test_a_server_is_asked_for_the_likeliest_words(server, rerank, questions, mo
     assert not any(SECRET.encode() in path.read_bytes() for path in files)
 
 
+def test_passages_about_which_nothing_is_said_keep_their_order_and_a_warning_tells_of_them(server, rerank, questions):
+    server.respond = lambda *_: (200, completion("<think>", {"<think>": -0.1, "Okay": -3.0}))
+    artifact, runs = rerank({**YES_NO, "url": server.url}, {"url": server.url})
+    assert all(ranking == questions[1] for ranking, _ in runs.values())
+    [warning] = artifact.manifest.facts["warnings"]
+    assert "12 of 12 answers" in warning
+
+
 def test_a_server_orders_windows_and_is_repaired_and_counted(server, rerank, questions):
     server.respond = lambda body, number: (200, completion("[6] > [5] > [4] > [3] > [2] > [1]"))
     artifact, runs = rerank({**LISTWISE, "url": server.url}, {"url": server.url})

@@ -1,5 +1,8 @@
 """Language models in this process against transformers itself."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -79,6 +82,15 @@ def test_what_is_answered_is_not_asked_again(language_model, rerank):
     assert {query: list(scores) for query, (_, scores) in first.items()} == {
         query: list(scores) for query, (_, scores) in second.items()
     }
+
+
+def test_an_answer_is_the_likeliest_whatever_a_folder_says_of_generation(language_model, tmp_path):
+    folder = shutil.copytree(language_model("qwen3"), tmp_path / "qwen3")
+    plain = LocalModel(str(folder), None, "fp32", chat=True).complete("a b", 12)
+    path = folder / "generation_config.json"
+    config = json.loads(path.read_text()) | {"do_sample": True, "temperature": 0.6, "top_k": 20, "num_beams": 2}
+    path.write_text(json.dumps(config | {"repetition_penalty": 5.0, "no_repeat_ngram_size": 1}))
+    assert LocalModel(str(folder), None, "fp32", chat=True).complete("a b", 12) == plain
 
 
 def test_thoughts_that_the_template_begins_say_nothing_when_they_are_cut_off(language_model):

@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -157,8 +158,12 @@ class Dense(nn.Module):
             of = "a text's vector" if reads == INPUT else "tokens' vectors"
             raise UserError(f"{folder}: is not a linear layer of {of} with an activation of PyTorch")
         linear = nn.Linear(config["in_features"], config["out_features"], config.get("bias", True))
-        weights = load_file(folder / WEIGHTS)
-        linear.load_state_dict({name.removeprefix("linear."): value.float() for name, value in weights.items()})
+        try:
+            weights = load_file(folder / WEIGHTS)
+            linear.load_state_dict({name.removeprefix("linear."): value.float() for name, value in weights.items()})
+        except (SafetensorError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise UserError(f"{folder}: its weights do not fit ({reason}); fetch the layer's files again") from None
         return cls(linear, activation(), reads)
 
     @classmethod

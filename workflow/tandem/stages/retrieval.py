@@ -251,7 +251,7 @@ KINDS = (
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
         retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking"),
-    Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=2, env="models", threads="all",
+    Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=3, env="models", threads="all",
         gpu=("run",), box="Re-ranking"),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
     Kind("fuse", "retrieval.fuse:run", FuseParams, version=2, box="Fusion"),

@@ -204,6 +204,8 @@ def open_answers(job: Job[Any], chat: bool) -> Answers:
         return LocalModel(params.model, params.revision, params.precision, chat)
 
     identity = params.model_dump(mode="json", include={"model", "revision", "fingerprint", "url", "precision"})
+    if endpoint is None:
+        identity["generation"] = "likeliest"  # earlier files have answers as models' own files said
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
     return Answers(job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model)
 

@@ -22,6 +22,7 @@ class LocalModel:
 
     def __init__(self, name: str, revision: str | None, precision: str, chat: bool) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+        from transformers.generation import GenerationConfig
 
         if not Path(name).is_dir() and not COMMIT.fullmatch(revision or ""):
             say(f"warning: {name} is what {revision or 'main'} is today; pin it by tandem prefetch, or by revision")
@@ -33,6 +34,9 @@ class LocalModel:
             self.tokenizer = AutoTokenizer.from_pretrained(name, **pinned)
             self.model: Any = kind.from_pretrained(name, dtype=dtype, use_safetensors=True, **pinned)
         self.model.eval().to(device())
+        own = self.model.generation_config
+        ends = {"eos_token_id": own.eos_token_id, "decoder_start_token_id": own.decoder_start_token_id}
+        self.model.generation_config = GenerationConfig(**ends)  # no penalties, beams and what else a folder sets
         self.name, self.seq2seq = name, bool(config.is_encoder_decoder)
         self.longest = None if self.seq2seq else getattr(config, "max_position_embeddings", None)
         self.chat = chat and bool(self.tokenizer.chat_template)

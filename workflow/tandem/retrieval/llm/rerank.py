@@ -13,7 +13,7 @@ from itertools import combinations, islice
 import numpy as np
 from scipy.special import expit
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, contents
 from tandem.data.columns import Floats
 from tandem.data.runs import falling, followed, iter_run, write_run
@@ -24,6 +24,7 @@ from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries whose passages are read together
 TIE = 0.5
+MANY = 0.01  # a larger share of answers that are repaired is worth a warning
 
 Prefer = Callable[[int, int], float]  # how far the first of two passages is preferred: 1, 0, or 1/2 for a tie
 Scored = tuple[Floats, Counter[str]]  # scores of one query's passages, best highest, and what is counted of its answers
@@ -102,11 +103,12 @@ def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
 
 
 def yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
-    """By the log-odds that a passage is relevant; those about which the model says neither word come last."""
+    """By the log-odds that a passage is relevant; those with neither word come last, in the order of the run."""
     questions = (prompts.yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
     odds = [answers.compare(prompt, prompts.WORDS[params.form]).score for prompt in questions]
     lowest = min((score for score in odds if score is not None), default=0.0)
-    scores = np.array([lowest - 1 if score is None else score for score in odds], np.float32)
+    filled = [lowest - 1 - place if score is None else score for place, score in enumerate(odds)]
+    scores = np.array(filled, np.float32)
     return scores, Counter(repaired=odds.count(None))
 
 
@@ -161,5 +163,8 @@ def run(job: Job[RerankLlmParams]) -> None:
         with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "passages") as progress:
             lines = write_run(job, draft, rescored(job, answers, counts, progress))
             draft.facts |= {"lines": lines, **answers.counts, **counts}
+            total = answers.counts["asked"] + answers.counts["known"]
+            if counts["repaired"] > MANY * total:
+                warn(job, draft, f"{counts['repaired']:,} of {total:,} answers did not say what was asked for")
     finally:
         answers.close()
