@@ -13,6 +13,7 @@ import yaml
 
 from tandem.config.loading import load_settings
 from tandem.config.merging import catalogue
+from tandem.data import catalogue as command
 from tandem.data.catalogue import Presence, format_catalogue, presences, read_entries
 from tandem.data.sources import dataset_format
 from tandem.data.sources.irds import needs
@@ -247,3 +248,17 @@ def test_the_command_reads_a_file_of_entries(tmp_path):
         assert done.returncode == 1
         assert done.stderr.startswith(f"tandem datasets: {message}")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", r"d\.json: cannot be read \(a JSON list\)"),
+        ('{"mine": []}', "datasets.mine: no entry with a source; allowed are beir"),
+        ('{"mine": {"source": "tracks"}}', "datasets.mine: no entry with a source; allowed are beir"),
+    ],
+)
+def test_what_is_no_entry_is_named(text, message, tmp_path):
+    (tmp_path / "d.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        command.catalogue(datasets=tmp_path / "d.json")

@@ -58,6 +58,8 @@ def catalogue(*, datasets: Path | None = None) -> None:
         return
     try:
         entries = json.loads(datasets.read_text(encoding="utf-8"))
+        if not isinstance(entries, dict):
+            raise ValueError(f"a JSON {type(entries).__name__}")
     except (OSError, ValueError) as error:
         where = f"{datasets}: cannot be read ({error})"
         raise UserError(f"{where}; --datasets takes a JSON file of entries by name") from None
@@ -65,8 +67,11 @@ def catalogue(*, datasets: Path | None = None) -> None:
 
 
 def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
-    """Entries as JSON, by name, as models of their sources."""
+    """Entries as JSON, by name, as models of their sources; a `UserError` for one of no known source."""
     models = sources()
+    for name, entry in entries.items():
+        if not isinstance(entry, dict) or entry.get("source") not in models:
+            raise UserError(f"datasets.{name}: no entry with a source; allowed are {', '.join(sorted(models))}")
     return {name: read(models[entry["source"]], entry, f"datasets.{name}") for name, entry in entries.items()}
 
 
