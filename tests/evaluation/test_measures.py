@@ -61,6 +61,11 @@ def test_missing_queries_count_as_zero_and_unanswerable_ones_not_at_all():
     assert (result.missing, result.values.mean()) == (1, 0.5)
 
 
+def test_relevant_passages_are_counted_where_a_query_has_no_result():
+    values, _ = scored(["NumRel"], {"a": {"x": 1, "y": 2, "z": 0}, "b": {"x": 1}}, [("a", ["x"], [1])])
+    assert values == {"a": {"NumRel": 2}, "b": {"NumRel": 1}}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_equal_to_trec_eval_given_our_order(seed):
     qrels, run = random_case(seed)

@@ -61,9 +61,16 @@ def test_negatives_of_three_models_judged_by_one(default, plan):
     for i, name in enumerate(names):
         assert stage.upstream[f"candidates.{i}"] is models[name].upstream["candidates"]
     assert stage.upstream["judge.0"] is models["ce_deneg"]
-    bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg", "gone"], "judges": []}}}).analyses.stage("negatives")
+    bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg"], "judges": []}}}).analyses.stage("negatives")
     assert bare.params == HardnessParams(models=("ce_bm25neg",), drawn_from=("bm25",), queries=50, threshold=0.5)
     assert list(bare.upstream) == ["dataset", "candidates.0"]
+
+
+def test_the_defaults_of_other_recipes_are_left_out(configured):
+    config = configured("recipes", ["dureader_retrieval"]) | {"tables": ["baseline"]}
+    del config["models"]["rocketqav2"]
+    fewer = FullPlan(config, ROOT).analyses.stage("negatives")
+    assert fewer.values["models"] == ["ce_bm25neg", "ce_deneg"]
 
 
 def test_analyses_are_planned_only_when_they_are_asked_for(configured):
@@ -95,7 +102,10 @@ def test_a_job_s_own_process_knows_them_by_their_key(configured):
         ),
         ("error_analysis", {"errors": {"system": "bm26"}}, r"analysis\.errors\.system: bm26 is no model; "),
         ("distillation_dynamics", {"dynamics": {"model": "ce_deneg"}}, r"ce_deneg is a cross model, needed is joint"),
-        ("negatives", {"negatives": {"of": ["ce"]}}, r"analysis\.negatives\.of: no model has one of these names; "),
+        ("negatives", {"negatives": {"of": ["ce"]}}, r"analysis\.negatives\.of: ce is unknown; "),
+        ("negatives", {"negatives": {"of": ["ce_deneg", "ce_bm25"]}}, r"of: ce_bm25 is unknown; did you mean ce_bm"),
+        ("negatives", {"negatives": {"of": ["ce_deneg", "ce_deneg"]}}, r"of names a value twice; list each once"),
+        ("negatives", {"negatives": {"judges": ["ce_deng"]}}, r"judges: ce_deng is unknown; did you mean ce_deneg"),
     ],
 )
 def test_mistakes(plan, notebook, keys, message):

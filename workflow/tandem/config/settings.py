@@ -99,7 +99,7 @@ class DynamicsAnalysis(Section):
 class NegativesAnalysis(Section):
     """Negatives of training lists."""
 
-    of: Items[str] = Field(("ce_bm25neg", "ce_deneg", "rocketqav2"), min_length=1, description="models to compare")
+    of: Distinct[str] = Field(("ce_bm25neg", "ce_deneg", "rocketqav2"), description="models to compare")
     judges: Items[str] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
     threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
     queries: int = Field(50, ge=1, description="this many lists of each model, by their queries' hash")

@@ -144,11 +144,14 @@ def load_layout(path: Path) -> Layout:
     """Read and resolve a layout.
 
     A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`. A `UserError`
-    for a missing file, a key or type that is not allowed, two rows of one system and first stage, a value printed for a
-    measure without a column, or a baseline or an order's row that is not a row.
+    for a missing file, a key or type that is not allowed, a column or a system and first stage that is there twice, a
+    row's column, a printed value's measure, a baseline or an order's row that the layout lacks.
     """
     source = read_layout(path)
     columns = tuple(Column(**{**dict(column), "name": column.name or column.measure}) for column in source.columns)
+    for at, column in enumerate(columns):
+        if column.id in [other.id for other in columns[:at]]:
+            raise UserError(f"{path}: columns.{at}: {column.id} is there twice")
     printed = None
     if source.printed_from is not None:
         if (file := beside(path, "printed.csv")) is None:
@@ -189,6 +192,10 @@ def _resolve_rows(
             raise UserError(f"{where}: {system_name(own)} is there twice; each system and first stage once")
         if (row.run is not None) == row.quoted:
             raise UserError(f"{where}: {system_name(own)} needs a run, or quoted: true and none")
+        datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
+        if unknown := [dataset for dataset in row.columns if dataset not in datasets]:
+            known = ", ".join(datasets) or "none"
+            raise UserError(f"{where}.columns: no column is of {unknown[0]}; they are of {known}")
         printed, wrong = _printed_values(f"{where}.printed", row, columns, table)
         baseline = None if row.quoted else _baseline(where, layout, row, ids)
         if baseline in quoted:

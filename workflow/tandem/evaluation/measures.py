@@ -242,6 +242,9 @@ def evaluate(
         except ZeroDivisionError:
             names = ", ".join(map(str, measures))
             raise UserError(f"measures: one of {names} divides by 0 for these qrels; name others") from None
+    for measure in measures:
+        if measure.NAME == "NumRel":  # of judgements, whatever the run lists
+            values[:, columns[measure]] = [sum(grade > 0 for grade in qrels[query].values()) for query in queries]
     return Evaluation(queries, values, len(queries) - seen)
 
 

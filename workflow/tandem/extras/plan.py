@@ -212,15 +212,18 @@ class Analyses:
         """The negatives of some models' training lists, and what judges say of them."""
         at, entry, models = "analysis.negatives", self.settings.negatives, self.planner.settings.models
         names = [name for name in entry.of if self.ctx.model_name(name) in models]
-        if not names:
-            raise UserError(f"{at}.of: no model has one of these names{nearest(entry.of[0], list(models))}")
+        judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.has_model(name)]
+        for key, chosen in (("of", names), ("judges", judge_names)):
+            for name in self.ctx.members(list(getattr(entry, key))):
+                # the defaults' may be absent, as the recipe that has them
+                if name not in chosen and (key in entry.model_fields_set or not names):
+                    raise UserError(f"{at}.{key}: {name} is unknown{nearest(name, list(models))}")
         lists = [self._lists(name, f"{at}.of") for name in names]
         data = lists[0].dataset
         if other := next((stage.dataset for stage in lists if stage.dataset != data), None):
             raise UserError(f"{at}.of: {names[0]} is trained on {data}, another on {other}; compare one dataset's")
         upstream = {"dataset": lists[0].upstream["dataset"]}
         upstream |= {f"candidates.{i}": stage for i, stage in enumerate(lists)}
-        judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.has_model(name)]
         self.planner.plan_models(judge_names)
         judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
         entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]
