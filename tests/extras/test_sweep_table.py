@@ -160,6 +160,18 @@ def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(plan):
     assert rows[1]["x"] == "many"
 
 
+def test_a_logarithmic_axis_shows_0(plan):
+    from tandem.extras.sweep_page import chart, svg
+
+    for row in plan["rows"]:
+        row["point"][PATH] -= 8  # 0 and 24
+    plan["printed"], plan["baseline"] = [], {PATH: 0}
+    specification = chart(computed(plan), "RR@10").to_dict()
+    scales = [layer["encoding"]["x"]["scale"] for layer in specification["layer"]]
+    assert all(scale == {"type": "symlog", "constant": 24, "nice": False} for scale in scales)
+    assert ">0</text>" in svg(computed(plan))
+
+
 def test_two_paths_give_a_line_for_each_value_of_the_second(plan):
     for row in plan["rows"]:
         row["point"] = {**row["point"], TAU: 1.0}

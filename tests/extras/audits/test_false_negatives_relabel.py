@@ -110,6 +110,23 @@ def test_a_remark_beside_the_last_column_is_not_who_filled_it_in(make_job, input
     assert (changes["verdict"], "machine_made" in changes, changes["new_positives"]) == ("annotators", False, 2)
 
 
+def test_ids_are_no_formulas_and_are_read_back(make_job, make_collection, make_run, tmp_path):
+    ids = ["=1+2", "'=1+2", "'p", "p"]
+    passages = [("known", "", "one"), *((doc, "", doc) for doc in ids)]
+    data = make_collection(
+        tmp_path / "d" / "mini-0123456789", passages, [("@q", "first", "test")], [("@q", "known", 1, "test")]
+    )
+    run = make_run(tmp_path / "r" / "bm25.test-0123456789", data, "test", {"@q": ids})
+    out, params = tmp_path / "pool" / "p-0123456789", {"split": "test", "depth": 50, "top": 5, "threshold": 0.5}
+    pool_stage(make_job("false_negatives", out, params, {"dataset": data, "run.0": run}))
+    inputs = {"dataset": data, "pool": open_artifact(out)}
+    head, *rows = inputs["pool"].path("sheet.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert [row.split(",")[:2] for row in rows] == [["'@q", doc] for doc in ("'=1+2", "''=1+2", "''p", "p")]
+    for name, text in (("a", "\n".join([head, *(f"{row}1" for row in rows)])), ("b", f"{head}\n@q,=1+2,,,,1,1,1")):
+        _, qrels, _ = relabel(make_job, tmp_path / f"{name}-0123456789", inputs, tmp_path / "s.csv", text)
+        assert [doc for _, doc, _, _ in qrels[1:]] == (ids if name == "a" else ["=1+2"])
+
+
 @pytest.mark.parametrize("how", ["as written", "windows", "semicolons", "tabs", "columns moved", "empty rows"])
 def test_whatever_spreadsheet_saved_it(make_job, inputs, tmp_path, how):
     text = {

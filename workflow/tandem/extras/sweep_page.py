@@ -173,9 +173,13 @@ def chart(result: Result, measure: str) -> Any:
     names = [str(name) for name in dict.fromkeys(row["series"] for row in data)]
     title = short_path(result.x)
     if numbers:
-        from_zero = {} if result.scale == "log" else {"zero": False}  # which a logarithmic axis does not accept
-        x = altair.X("x:Q", title=title, scale=altair.Scale(type=result.scale, nice=False, **from_zero))
         ticks = sorted({line.point[result.x] for line in lines}, key=lambda value: float(str(value)))
+        scale: dict[str, Any] = {"type": result.scale}
+        if result.scale == "linear":
+            scale["zero"] = False
+        elif ticks[0] <= 0:  # which has no logarithm: the axis is linear below the smallest of the others
+            scale = {"type": "symlog", "constant": min((abs(tick) for tick in ticks if tick), default=1)}
+        x = altair.X("x:Q", title=title, scale=altair.Scale(nice=False, **scale))
         x = x.axis(values=ticks) if len(ticks) <= 12 else x
     else:
         x = altair.X("x:N", title=title, sort=None)

@@ -29,7 +29,8 @@ CHARACTERS = 4000  # of a passage; a spreadsheet's cell ends at 32,767
 FORMULA = ("=", "+", "-", "@")  # a cell that begins so is computed by spreadsheets
 DELIMITERS = ",;\t"  # as spreadsheets of different countries save CSV
 PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
-FILLED = ("query_id", "doc_id", "verdict")
+IDS = ("query_id", "doc_id")
+FILLED = (*IDS, "verdict")
 FILLED_BY = "filled_by"  # the column of a sheet that names the model behind a verdict; empty where a person decided
 VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
 Answers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
@@ -45,13 +46,28 @@ def safe(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
+def safe_id(name: str) -> str:
+    """The same for an id; one more apostrophe before those that it begins with, so that it can be read back."""
+    return f"'{name}" if name.startswith(("'", *FORMULA)) else name
+
+
+def plain_id(cell: str) -> str:
+    """The id of a cell that `safe_id` wrote, or a spreadsheet that dropped the apostrophe."""
+    return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *FORMULA))) else cell
+
+
 def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding."""
-    path.write_text(csv_text(head, rows), encoding="utf-8-sig", newline="")
+    """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding.
+
+    The columns of `IDS` are written so that no spreadsheet computes them; `safe` does the same for texts.
+    """
+    named = [name in IDS for name in head]
+    cells = ([safe_id(str(cell)) if own else cell for cell, own in zip(row, named, strict=True)] for row in rows)
+    path.write_text(csv_text(head, cells), encoding="utf-8-sig", newline="")
 
 
 def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of some columns of each row of a filled sheet, stripped; empty rows are left out.
+    """Number and cells of some columns of each row of a filled sheet, stripped, ids as they were; no empty rows.
 
     Cells of `optional` columns follow, empty where the sheet lacks the column. A `UserError` for what is no CSV file in
     UTF-8, a missing column, or a row with too few.
@@ -71,7 +87,8 @@ def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()
             if any(stripped) and len(cells) <= needed:
                 raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
             if any(stripped):
-                yield number, [stripped[at] if at is not None and at < len(cells) else "" for at in places]
+                own = [stripped[at] if at is not None and at < len(cells) else "" for at in places]
+                yield number, [plain_id(c) if n in IDS else c for c, n in zip(own, (*columns, *optional), strict=True)]
     except csv.Error as error:
         raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None
 

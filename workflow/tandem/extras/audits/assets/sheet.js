@@ -45,12 +45,13 @@
 
   // ---- CSV ----------------------------------------------------------------------------------------------------
   const safe = (text) => (text && all.dataset.formula.includes(text[0]) ? `'${text}` : text);
+  const safeId = (text) => (text.startsWith("'") ? `'${text}` : safe(text));
   const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const cells = (article) => {
     const section = article.parentElement;
     return {
-      query_id: section.dataset.query,
-      doc_id: article.dataset.doc,
+      query_id: safeId(section.dataset.query),
+      doc_id: safeId(article.dataset.doc),
       query: safe(section.querySelector("h2").textContent),
       title: safe(article.querySelector("h3").textContent),
       passage: safe(article.querySelector(".text").textContent),
