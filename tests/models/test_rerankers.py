@@ -261,3 +261,11 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
     ((_, order, scores),) = iter_trec(job.out / "run.trec")
     assert order == [docs[i] for i in np.argsort(-expected)]
     assert np.allclose(scores, np.sort(expected)[::-1], atol=1e-4)
+
+
+def test_a_head_of_another_shape_than_its_configuration_is_refused(published, reranker):
+    folder = published("bert", labels=2, id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"id2label": {"0": "yes"}, "label2id": {"yes": 0}}))
+    with pytest.raises(UserError, match="hold classifier.bias of another shape and 1 more, by config.json"):
+        reranker(folder)

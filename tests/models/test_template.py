@@ -6,7 +6,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
+from tokenizers import Tokenizer, models
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
+from tandem.errors import UserError
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
@@ -17,8 +21,6 @@ TEXTS = ["the otter", "", "what does the badger eat in autumn, when winter is cl
 @pytest.fixture(scope="module", params=["bert", "roberta-like", "without segments"])
 def tokenizer(request, encoder_folder):
     """The tiny BERT tokenizer, and variants whose special tokens stand as in other families."""
-    from tokenizers.processors import TemplateProcessing
-
     variant = load_tokenizer(encoder_folder)
     cls, sep = variant.cls_token_id, variant.sep_token_id
     if request.param == "roberta-like":
@@ -85,3 +87,11 @@ def test_padding_to_a_multiple(encoder_folder):
     assert padded["input_ids"].shape[1] == (width // 8 + 1) * 8
     assert padded["input_ids"][:, :width].tolist() == exact["input_ids"].tolist()
     assert padded["attention_mask"].sum() == exact["attention_mask"].sum()
+
+
+def test_a_tokenizer_that_makes_nothing_of_letters_is_refused():
+    words = Tokenizer(models.BPE({"[CLS]": 0, "[SEP]": 1, "水": 2}, []))  # without a token for what it does not know
+    special = [("[CLS]", 0), ("[SEP]", 1)]
+    words.post_processor = TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", special)
+    with pytest.raises(UserError, match="makes no token of 'a'"):
+        Template.of(PreTrainedTokenizerFast(tokenizer_object=words))

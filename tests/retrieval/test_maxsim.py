@@ -7,14 +7,16 @@ import pytest
 from trec import iter_trec
 
 from tandem.data.collection import Collection
+from tandem.data.rows import PassageOrder
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
-from tandem.retrieval import maxsim
+from tandem.retrieval import ann, maxsim
 from tandem.retrieval.ann import run_tradeoffs
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as run_encode
 from tandem.retrieval.encode import run_shard
+from tandem.retrieval.faiss_search import alone
 from tandem.retrieval.index import run as run_index
 from tandem.store.artifact import open_artifact
 
@@ -210,9 +212,13 @@ def test_a_query_without_any_token_scores_0(tokens):
     assert scores.tolist() == [[5.0 * count] * 2 for count in tokens]
 
 
-def test_an_index_finds_nothing_for_a_query_without_any_token():
-    nothing = maxsim.promising(np.empty((0, 3)), np.empty((0, 3), np.int64), np.array([0, 2, 5]), 2)
-    assert nothing.tolist() == []
+def test_an_index_finds_nothing_for_a_query_without_any_token(sides, index, dataset):
+    passages = maxsim.Texts(sides["passages"], "passages")
+    query = maxsim.OneQuery(np.empty((0, passages.dimension)))
+    with alone(1) as threads:
+        search = maxsim.Search(passages, query, PassageOrder(dataset))
+        searcher = maxsim.TokenSearcher(search, ann.Index(index("nothing", type="hnsw", m=8), threads), 2, None)
+        assert searcher.best(np.array([0]), 5).ranked(0)[0].tolist() == []
 
 
 def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):

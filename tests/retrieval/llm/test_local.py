@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
@@ -91,6 +92,17 @@ def test_an_answer_is_the_likeliest_whatever_a_folder_says_of_generation(languag
     config = json.loads(path.read_text()) | {"do_sample": True, "temperature": 0.6, "top_k": 20, "num_beams": 2}
     path.write_text(json.dumps(config | {"repetition_penalty": 5.0, "no_repeat_ngram_size": 1}))
     assert LocalModel(str(folder), None, "fp32", chat=True).complete("a b", 12) == plain
+
+
+@pytest.mark.parametrize(("rows", "problem"), [(0, "lack lm_head"), (9, "another shape")])
+def test_a_folder_whose_head_is_missing_or_does_not_fit_is_refused(rows, problem, language_model, tmp_path):
+    folder = shutil.copytree(language_model("llama"), tmp_path / "llama")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]  # without it transformers draws one at random
+    own = {"lm_head.weight": torch.zeros(rows, 32)} if rows else {}
+    save_file(tensors | own, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=f"its weights .*{problem}"):
+        LocalModel(str(folder), None, "fp32", chat=False)
 
 
 def test_thoughts_that_the_template_begins_say_nothing_when_they_are_cut_off(language_model):

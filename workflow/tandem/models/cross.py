@@ -19,7 +19,15 @@ from torch import Tensor, nn
 from tandem.errors import UserError
 from tandem.models.encoding import equal_batches, pooled
 from tandem.models.heads import FAMILIES, check_reranker, relevant_label
-from tandem.models.hub import WEIGHTS, check_length, from_folder, load_encoder, load_tokenizer, save_encoder
+from tandem.models.hub import (
+    WEIGHTS,
+    check_length,
+    check_weights,
+    from_folder,
+    load_encoder,
+    load_tokenizer,
+    save_encoder,
+)
 from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
@@ -207,13 +215,15 @@ class Classifier(nn.Module):
         """
         from transformers import AutoModelForSequenceClassification
 
-        options: dict[str, Any] = {"num_labels": 1, "ignore_mismatched_sizes": True} if new else {}
+        options: dict[str, Any] = {"num_labels": 1} if new else {}
         whole, report = from_folder(AutoModelForSequenceClassification, folder, **options)
         family = whole.config.model_type
         if family not in FAMILIES:
             raise UserError(f"{folder}: {family} has no head that is known here; allowed: {', '.join(FAMILIES)}")
         if report["missing_keys"] and not new:
             raise UserError(f"{folder}: holds no {min(report['missing_keys'])}: a re-ranker needs its whole head")
+        if not new:
+            check_weights(folder, report)
         head, encoder = cls(whole, folder / "config.json"), whole.base_model
         if FAMILIES[family].dense.startswith(f"{whole.base_model_prefix}.pooler"):
             encoder.pooler = None  # the head's own layer now

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -178,14 +178,25 @@ def tokenizer_digest(text: str) -> str:
 
 
 def from_folder(auto: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
-    """A folder's model by a class of transformers, in float32, and the report on which weights it lacks."""
+    """A folder's model by a class of transformers, in float32, and the report on its weights; see `check_weights`."""
     import torch
 
     check_folder(folder)
     options |= {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+    options["ignore_mismatched_sizes"] = True
     with loading(folder):
         model, report = auto.from_pretrained(folder, output_loading_info=True, **options)
     return model, report
+
+
+def check_weights(folder: Path, report: Any, missing: Sequence[str] = ()) -> None:
+    """Refuse weights of another shape than `config.json` says, and missing ones: transformers draws them at random."""
+    wrong = sorted(str(key[0]) for key in report["mismatched_keys"])
+    if missing or wrong:
+        problem = f"lack {missing[0]}" if missing else f"hold {wrong[0]} of another shape"
+        count = len(missing) + len(wrong) - 1
+        more = f" and {count} more" if count else ""
+        raise UserError(f"{folder}: its weights {problem}{more}, by config.json; copy the files that belong together")
 
 
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
@@ -199,20 +210,14 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
     # of T5 and its relatives the encoder alone
     texts, whole = (names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
-    options: dict[str, Any] = {"ignore_mismatched_sizes": True}
+    options: dict[str, Any] = {}
     if layers is not None:
         options["config"] = _first_layers(config, folder, layers)
     try:
         model, report = from_folder(auto, folder, add_pooling_layer=False, **options)
     except TypeError:  # families without a pooling layer do not take the option
         model, report = from_folder(auto, folder, **options)
-    # what transformers would draw at random
-    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
-    wrong = sorted(str(key[0]) for key in report["mismatched_keys"])
-    if missing or wrong:
-        problem = f"lack {missing[0]}" if missing else f"hold {wrong[0]} of another shape"
-        more = f" and {len(missing + wrong) - 1} more" if len(missing + wrong) > 1 else ""
-        raise UserError(f"{folder}: its weights {problem}{more}, by config.json; copy the files that belong together")
+    check_weights(folder, report, sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")))
     return model
 
 

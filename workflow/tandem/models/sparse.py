@@ -15,7 +15,7 @@ from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.encoding import check_range
-from tandem.models.hub import from_folder
+from tandem.models.hub import check_weights, from_folder
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import CONFIG, TRANSFORMER, DualShape, StaticQueries, describe_router, model_config, modules
 from tandem.models.tokens import Template, Texts
@@ -39,6 +39,7 @@ def load_masked_lm(folder: Path) -> Any:
     if report["missing_keys"]:
         hint = "pre-train one: an entry of encoders with source: pretrain, objective: mlm and this encoder as start"
         raise UserError(f"{folder}: has no language-modelling head, which representation: sparse needs; {hint}")
+    check_weights(folder, report)
     return model
 
 

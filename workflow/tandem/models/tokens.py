@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import TypeAdapter
 
+from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, ends, longest_first, ranges
 from tandem.store.artifact import Artifact
 
@@ -90,8 +91,14 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Self:
-        """Encode two probe texts and read off what the tokenizer put around them."""
+        """Encode two probe texts, `a` and `b`, and read off what the tokenizer put around them.
+
+        A `UserError` where they have no tokens, or others in a pair than alone.
+        """
         a, b = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "b"))
+        if not a or not b:
+            problem = f"its tokenizer makes no token of {'b' if a else 'a'!r}, nor one for what it does not know"
+            raise UserError(f"{tokenizer.name_or_path}: {problem}; add an unk_token")
         single, both = tokenizer("a")["input_ids"], tokenizer("a", "b")
         ids, at = both["input_ids"], _find(single, a)
         first = _find(ids, a)
@@ -163,7 +170,7 @@ def _find(ids: list[int], part: list[int], start: int = 0) -> int:
     for i in range(start, len(ids) - len(part) + 1):
         if ids[i : i + len(part)] == part:
             return i
-    raise ValueError(f"{part} does not occur in {ids}")
+    raise UserError(f"encoder: its tokenizer makes {part} of a text alone, but {ids} of it among other tokens")
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,9 @@ class TokenEncoder(Encoder):
         flat: Vectors = vectors[vectors.any(axis=2)]
         if isinstance(texts, Piece) and len(flat) != texts.tokens:
             raise UserError(f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged")
-        progress.add(len(flat) - len(vectors))  # which counts tokens
-        return flat[texts.rows] if isinstance(texts, Piece) else flat
+        flat = flat[texts.rows] if isinstance(texts, Piece) else flat
+        progress.add(len(flat) - len(vectors))  # which counts tokens, not texts
+        return flat
 
 
 class TermEncoder(Encoder):

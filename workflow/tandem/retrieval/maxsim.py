@@ -161,6 +161,8 @@ class TokenSearcher:
         near = min(best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST)
         for number, query in enumerate(queries):
             tokens = self.search.queries.rows_of(np.array([query])).astype(np.float32)
+            if not len(tokens):
+                continue
             scores, rows = self.index.search(tokens, near)
             some = promising(scores, rows, passages.offsets, best.depth * self.factor)
             self.search.score(best, slice(number, number + 1), np.array([query]), some)

@@ -9,7 +9,7 @@ from torch import Tensor
 from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.models.device import device, place, resolve_precision
-from tandem.models.hub import COMMIT, loading
+from tandem.models.hub import COMMIT, check_weights, loading
 from tandem.retrieval.llm import Answer
 
 
@@ -17,8 +17,10 @@ class LocalModel:
     """A model of a folder or of the hub, which computes one prompt at a time.
 
     `chat` puts prompts into the tokenizer's chat template, if it has one. A `UserError` where the model cannot be
-    loaded, and of a prompt longer than it takes.
+    loaded, or has no head that predicts tokens, and of a prompt longer than it takes.
     """
+
+    model: Any
 
     def __init__(self, name: str, revision: str | None, precision: str, chat: bool) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -32,7 +34,9 @@ class LocalModel:
             config = AutoConfig.from_pretrained(name, **pinned)
             kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
             self.tokenizer = AutoTokenizer.from_pretrained(name, **pinned)
-            self.model: Any = kind.from_pretrained(name, dtype=dtype, use_safetensors=True, **pinned)
+            pinned |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+            self.model, report = kind.from_pretrained(name, dtype=dtype, use_safetensors=True, **pinned)
+        check_weights(Path(name), report, sorted(report["missing_keys"]))
         self.model.eval().to(device())
         own = self.model.generation_config
         ends = {"eos_token_id": own.eos_token_id, "decoder_start_token_id": own.decoder_start_token_id}
