@@ -282,6 +282,8 @@ BESIDE = {
 }
 WRONG = {
     "no corpus": ({"corpus": None}, "corpus: None; the file with the passages is needed"),
+    "a pattern over folders": ({"corpus": "parts**"}, "corpus is parts**; of a pattern each `*` is"),
+    "a pattern from the root": ({"corpus": "/data/*.tsv"}, "corpus is /data/*.tsv; of a pattern each `*` is"),
     "no queries": (
         {"queries": {}},
         "queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}",

@@ -73,6 +73,9 @@ def test_a_file_of_queries(base, derive, tmp_path):
     (folder / "unlabelled.query.txt").write_text("7\twho knows\n8\twhat is 1\n")
     dataset = derive("file", {"of": base}, path=str(folder))
     assert Collection(dataset).queries("unlabelled") == {"unlabelled-7": "who knows"}
+    (folder / "unlabelled.query.txt").write_text("7\twho knows\n7\twho asks\n")
+    with pytest.raises(UserError, match=r"queries\.parquet then .*unlabelled\.query\.txt:11: query id 'unlabelled-7'"):
+        derive("twice", {"of": base}, path=str(folder))
 
 
 def test_queries_come_from_one_place(base, derive):

@@ -287,6 +287,17 @@ def test_corrected_labels_reuse_the_runs(folder, plan):
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 
 
+def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(folder, plan, tmp_path):
+    datasets = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
+    sheet, keys = tmp_path / "sheet.csv", set()
+    for verdict in (0, 1):
+        others = "q1,d1,0\n" * 20_000
+        sheet.write_text(f"query_id,doc_id,verdict\n{others}q1,d1,{verdict}\n{others}")
+        planned = plan(datasets, "d", audits={"false_negatives": {"sheet": str(sheet)}})
+        keys.add(planned.planner.audit("relabel", "d").key)
+    assert len(keys) == 2
+
+
 def test_where_answers_decide_no_labels_are_corrected(folder, plan):
     entry = {"source": "beir", "path": folder("qa", ["train", "test"]), "relevance": "answers"}
     scores = [part for part in plan({"qa": entry}, "qa").audits() if Path(part).parts[2] == "score"]

@@ -16,7 +16,7 @@ from tandem.evaluation.scores import run as score
 from tandem.extras.audits.false_negatives import run as pool_stage
 from tandem.extras.audits.sheets import run as relabel_stage
 from tandem.store.artifact import open_artifact
-from tandem.store.files import fingerprint
+from tandem.store.files import sha256
 
 CHROMIUM = shutil.which("chromium")
 NASTY = '</script><script>alert("x")</script>, <b>bold</b>'
@@ -71,7 +71,7 @@ def test_annotators_add_positives(make_job, inputs, tmp_path):
     text = filled(inputs, {("q1", "p2"): "1", ("q1", "p3"): " YES ", ("q2", "p2"): "0"})
     sheet.write_text(text)
     artifact, qrels, changes = relabel(
-        make_job, tmp_path / "a-0123456789", inputs, sheet, split="test", fingerprint=fingerprint(sheet)
+        make_job, tmp_path / "a-0123456789", inputs, sheet, split="test", fingerprint=sha256(sheet)
     )
     assert qrels == [*QRELS, ("q1", "p2", 1, "test"), ("q1", "p3", 1, "test")]
     assert changes == {

@@ -124,12 +124,20 @@ class IrDatasets(Dataset):
     splits: dict[str, Names] | None = Field(None, description="split → ids; absent: what the package suggests")
 
 
+def _pattern(corpus: str | None) -> str | None:
+    if corpus and "*" in corpus and (corpus.startswith("/") or "**" in corpus):
+        raise problem(f" is {corpus}; of a pattern each `*` is a part of one name, in a folder below `path`")
+    return corpus
+
+
 class Files(Dataset):
     """Files of common formats."""
 
     file_keys, shared_from = ("corpus", "queries", "qrels", "answers"), 0
     source: Literal["files"]
-    corpus: str | None = Field(None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]")
+    corpus: Annotated[str | None, AfterValidator(_pattern)] = Field(
+        None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]"
+    )
     queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
     qrels: dict[str, str] | None = Field(None, description="split → TREC file, or tab-separated qid, docid[, rel]")
     answers: str | None = Field(None, description=".jsonl (_id, answers) or .tsv (id, answer, …)")

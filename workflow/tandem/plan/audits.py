@@ -11,7 +11,7 @@ from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
 from tandem.plan.runs import llm_stage, run
 from tandem.plan.searches import encoded
-from tandem.store.files import fingerprint
+from tandem.store.files import sha256_once
 
 JUDGES = ("models", "rerankers", "ensembles")  # blocks of the configuration whose entries judge
 
@@ -124,7 +124,8 @@ def relabel(ctx: Context, data: str) -> Stage:
     if entry.sheet is not None:
         if not Path(entry.sheet).is_file():
             raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; no such file")
-        params["fingerprint"], execution["path"] = fingerprint(Path(entry.sheet)), entry.sheet
+        # Whole: whoever corrects a verdict changes a sheet in its middle, and not its size.
+        params["fingerprint"], execution["path"] = sha256_once(Path(entry.sheet)), entry.sheet
     return ctx.stage("relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution)
 
 

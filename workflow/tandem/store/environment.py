@@ -25,7 +25,8 @@ QUERY = re.compile(
     r"([?&;][^=&#\s\"']*(?:token|key|secret|sig|signature|passw|credential|auth)[^=&#\s\"']*=)[^&#\s\"']+",
     re.IGNORECASE,
 )
-TOKEN = re.compile(r"\b(?:hf_|gh[opsur]_|github_pat_|glpat-)[A-Za-z0-9_-]{16,}")  # of the hubs that data comes from
+# Of the hubs that data comes from. A model may be called hf_…, too: a token is longer and one word.
+TOKEN = re.compile(r"\b(?:(?:hf_|gh[opsur]_)[A-Za-z0-9]{24,}|(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,})")
 
 
 def provenance() -> tuple[dict[str, str], str | None, bool | None]:

@@ -219,6 +219,8 @@ class Unlabelled(Derived):
         if [self._other, self._file, self._share].count(None) != 2:
             choices = f"queries_of, path (with {UNLABELLED_FILE}) and share"
             raise UserError(f"dataset {job.key}: queries come from one of {choices}")
+        if others := self._other.places["queries"] if self._other else self._file:
+            self.places["queries"] += f" then {others}"
 
     def queries(self) -> Iterator[Query]:
         """The dataset's queries, some of them `unlabelled` now, and then the others."""

@@ -21,7 +21,7 @@ from tandem.report.page import FOLDERS, clipped, render
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
-from tandem.store.files import csv_text, fingerprint, write_json, write_text
+from tandem.store.files import csv_text, sha256, write_json, write_text
 from tandem.store.job import Draft, Job, writing
 
 FOLDERS.append(Path(__file__).parent / "assets")
@@ -196,7 +196,7 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled sheet")
-    if expected and fingerprint(path) != expected:
+    if expected and sha256(path) != expected:
         raise UserError(f"{path}: has changed since this stage was planned; run the command again")
     pooled: dict[str, dict[str, int | None]] = {}  # query → document → its relevance, None where it is not labelled
     for query, doc, relevance in tables.stream(pool.path("pool.parquet"), "query_id", "doc_id", "relevance"):
