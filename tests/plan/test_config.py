@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -99,3 +100,9 @@ def test_a_measure_of_a_layout_of_ones_own_is_looked_at_before_anything_runs(con
     layout = tmp_path / "mine.yaml"
     layout.write_text("{title: Mine, columns: [{measure: MRR@10}], rows: [{system: BM25, run: bm25}]}")
     assert mistakes(configured("tables", [str(layout)])) == [f"{layout}: columns: MRR@10 is written RR@10 here"]
+
+
+def test_a_mistake_in_a_row_of_a_layout_names_the_layout(configured, tmp_path):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text("{title: Mine, rows: [{system: BM25, run: bm25, with: {sed: 1}}]}")
+    assert mistakes(configured("tables", [str(layout)])) == [f"{layout}: BM25: {unknown_key('sed', 'seed')}"]

@@ -207,7 +207,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             changes["recipes"] = [*recipes, *lacking]
         if seed != settings.seed:
             changes["seed"] = seed
-        planner = audited = self.planners.of(changes)
+        try:
+            planner = audited = self.planners.of(changes)
+        except UserError as error:
+            lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
+            raise type(error)("\n".join(lines)) from None
         if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
