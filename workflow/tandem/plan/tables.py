@@ -45,6 +45,13 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         self.missing: dict[str, str] = {}
         self.absent: dict[str, list[PlannedRow]] = {}
         self._read: dict[str, Layout] = {}
+        stand_in, known = self.settings.stand_in or {}, list(self.settings.datasets)
+        where = (
+            {"stand_in": stand_in} if isinstance(stand_in, str) else {f"stand_in.{k}": v for k, v in stand_in.items()}
+        )
+        for at, name in where.items():
+            if name not in known:
+                raise UserError(f"{at}: {name} is no dataset{nearest(name, known)}")
         for table, file in self.layouts.items():
             try:
                 layout = layouts.load_layout(file)
@@ -55,6 +62,10 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 if table in self.requested() and not isinstance(error, Unavailable):
                     raise
                 self.missing[table] = str(error)
+        named = {*known, *(name for layout in self._read.values() for name in layout.datasets)}
+        for name in stand_in if isinstance(stand_in, dict) else ():
+            if name not in named:
+                raise UserError(f"stand_in: no table is of {name}{nearest(name, named)}")
 
     @property
     def targets(self) -> dict[str, str]:
