@@ -46,6 +46,12 @@ def test_at_most_so_many_are_carved_out_and_the_others_stay_in_train():
     assert move_share(splits, 0.1, "train", "dev", 500) == move_share(splits, 0.1, "train", "dev")
 
 
+def test_a_share_that_holds_no_query_is_refused():
+    with pytest.raises(UserError, match=r"dev_from_train is 0.1, which none of 2 train queries falls into; raise it"):
+        move_share({"a": "train", "b": "train", "t": "test"}, 0.1, "train", "dev")
+    assert move_share({"t": "test"}, 0.1, "train", "dev") == {"t": "test"}
+
+
 def test_dev_is_not_carved_where_there_is_one():
     with pytest.raises(UserError, match=r"dev_from_train: the source has a dev split"):
         move_share({"a": "dev"}, 0.1, "train", "dev")

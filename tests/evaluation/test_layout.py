@@ -8,7 +8,7 @@ import pytest
 from messages import unknown_key
 
 from tandem.errors import UserError
-from tandem.evaluation.layouts import load_layout, read_printed
+from tandem.evaluation.layouts import load_layout, read_printed, with_systems
 
 SCORES = {"MRR@10", "R@5", "R@20", "R@50", "R@100", "R@1000", "Recall@1", "Recall@50"}
 PAPERS = Path(__file__).parents[2] / "config/papers"
@@ -94,6 +94,11 @@ def test_each_mistake_is_one_line(tmp_path, text, problems):
     with pytest.raises(UserError) as error:
         load(tmp_path, text)
     assert str(error.value).splitlines() == [f"{tmp_path / 'layout.yaml'}{problem}" for problem in problems]
+
+
+def test_a_system_that_is_named_twice_has_one_row(tmp_path):
+    layout = with_systems(load(tmp_path, BASE), ["de", "bm25", "de"])
+    assert [row.id for row in layout.rows] == [("A", ""), ("de", "")]
 
 
 def test_a_missing_layout(tmp_path):

@@ -1,11 +1,15 @@
 """Every mistake that only a plan can see is one line with its dotted path: names, depths, cycles, options of losses."""
 
+import re
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.tables import RULE_NAMES
+from tandem.stages import KINDS, RULES
 
 ROOT = Path(__file__).parents[2]
 CE = "models.ce_bm25neg"
@@ -99,3 +103,31 @@ def test_a_measure_of_a_layout_of_ones_own_is_looked_at_before_anything_runs(con
     layout = tmp_path / "mine.yaml"
     layout.write_text("{title: Mine, columns: [{measure: MRR@10}], rows: [{system: BM25, run: bm25}]}")
     assert mistakes(configured("tables", [str(layout)])) == [f"{layout}: columns: MRR@10 is written RR@10 here"]
+
+
+def test_a_mistake_in_a_row_of_a_layout_names_the_layout(configured, tmp_path):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text("{title: Mine, rows: [{system: BM25, run: bm25, with: {sed: 1}}]}")
+    assert mistakes(configured("tables", [str(layout)])) == [f"{layout}: BM25: {unknown_key('sed', 'seed')}"]
+
+
+def test_no_two_tables_have_one_name_or_target(configured, tmp_path):
+    def layout(name):
+        (file := tmp_path / name).parent.mkdir(exist_ok=True)
+        file.write_text("{title: Mine, rows: [{system: BM25, run: bm25}]}")
+        return str(file)
+
+    assert mistakes(configured("tables", ["summary", "summary"])) == ["tables: summary is there twice"]
+    same = [layout("a/mine.yaml"), layout("b/mine.yaml")]
+    assert mistakes(configured("tables", same)) == [f"tables: {same[1]} has the name of {same[0]}; name it otherwise"]
+    for name in ("all", "rocketqav2", "bm25", "own_data"):
+        file = layout(f"{name}.yaml")
+        tables = [layout("own-data.yaml"), file]
+        line = f"tables: {file}: {name} is the name of another target; name the file otherwise"
+        assert mistakes(configured("tables", tables)) == [line]
+
+
+def test_rules_are_no_names_of_tables():
+    files = [ROOT / "Snakefile", *(ROOT / "workflow/rules").glob("*.smk")]
+    rules = re.findall(r"^(?:use rule stage as|rule) (\w+)", "\n".join(map(Path.read_text, files)), re.MULTILINE)
+    assert {*rules} <= {*RULE_NAMES, *KINDS, *RULES.values()}

@@ -148,6 +148,20 @@ def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):
         plan(entries, "a")
 
 
+@pytest.mark.parametrize("members", [["a"], ["b", "a"]])
+def test_a_group_that_holds_itself_is_a_cycle(folder, plan, members):
+    b = {"source": "beir", "path": folder("b", ["test"])}
+    groups = {"a": {"source": "group", "of": ["c"]}, "c": {"source": "group", "of": members}}
+    with pytest.raises(UserError, match="datasets form a cycle: a -> c -> a"):
+        plan(groups | {"b": b}, "a", tables=["baseline"])
+
+
+def test_a_member_counts_once(folder, plan):
+    member = {"source": "beir", "path": folder("a", ["test"])}
+    with pytest.raises(UserError, match="datasets.g.of names a value twice"):
+        plan({"a": member, "g": {"source": "group", "of": ["a", "a"]}}, "g", tables=["baseline"])
+
+
 def test_answers_are_matched_before_they_are_scored(folder, plan):
     entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers", "match": "regex"}
     scored = score(plan({"qa": entry}, "qa"))

@@ -48,6 +48,20 @@ def trained_on(stage):
 
 
 @pytest.mark.parametrize(
+    ("stand_in", "line"),
+    [
+        ("pydoc", "stand_in: pydoc is no dataset; did you mean pydocs?"),
+        ({"msmarco": "pydoc"}, "stand_in.msmarco: pydoc is no dataset; did you mean pydocs?"),
+        ({"msmarko": "pydocs"}, "stand_in: no table is of msmarko; did you mean msmarco?"),
+    ],
+)
+def test_a_stand_in_that_is_misspelt_is_named(plan, stand_in, line):
+    with pytest.raises(UserError) as error:
+        plan(stand_in=stand_in)
+    assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize(
     ("stand_in", "configured", "expected"),
     [
         ("squad", "msmarco", "squad"),

@@ -206,6 +206,10 @@ def test_where_no_dev_split_is_wanted_training_queries_are_set_apart(plan, tmp_p
         ),
         ({"validation/measure": "nDCG@10"}, ["validation.measure has no effect: no model has train.checkpoints"]),
         ({"validation/measure": "nDCG@10", f"{DE}/checkpoints": 4}, []),
+        (
+            {f"{DE}/checkpoints": 4, f"{DE}/patience": 2, f"{DE}/choose": "dev"},
+            ["models.de_bm25neg.train.patience has no effect: models.de_bm25neg.train.checkpoints is 4"],
+        ),
         ({"models/de_bm25neg/validation/from": "bm25"}, []),  # a training validates on its top, too
     ],
 )

@@ -287,7 +287,7 @@ class Group(Derived):
     """Several datasets whose scores are averaged with equal weight; it has no passages."""
 
     source: Literal["group"]
-    of: Items[str] = Field(min_length=1, description="the datasets")
+    of: Distinct[str] = Field(description="the datasets")
 
 
 _SOURCES: dict[str, type[Dataset]] = by_value(

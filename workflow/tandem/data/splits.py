@@ -116,15 +116,18 @@ def move_share(
 ) -> dict[str, str]:
     """Move the queries of split `source` whose id hashes below `share` into `target`, which must not exist yet.
 
+    A `UserError` where it does, or where no query moves.
     Collections in several languages that share ids (XQuAD) are cut alike.
 
     Args:
         most: how many are moved at most: those with the lowest sha1; None: all.
     """
+    key, queries = f"{target}_from_{source}", [query for query, split in splits.items() if split == source]
     if target in splits.values():
-        key = f"{target}_from_{source}"
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
-    selected = set(_lowest([q for q, split in splits.items() if split == source and position(q) < share], most))
+    selected = set(_lowest([query for query in queries if position(query) < share], most))
+    if queries and not selected:
+        raise UserError(f"{key} is {share:g}, which none of {len(queries)} {source} queries falls into; raise it")
     return {q: target if q in selected else split for q, split in splits.items()}
 
 

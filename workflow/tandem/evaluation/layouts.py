@@ -172,7 +172,7 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
     """A layout with a row for each run that it does not show yet, tested against what it re-ranks, else BM25."""
     rows, names = list(layout.rows), {row.run: row.system for row in layout.rows if not row.first_stage}
     known = {row.run for row in rows}
-    for run in (run for run in systems if run not in known):
+    for run in (run for run in dict.fromkeys(systems) if run not in known):
         first, _, system = run.rpartition("+")
         baseline = (names[first or "bm25"], "") if (first or "bm25") in names else None
         rows.append(LayoutRow(system=system, first_stage=names.get(first, first), run=run, baseline=baseline))

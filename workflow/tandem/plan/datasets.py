@@ -116,9 +116,19 @@ def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     return sorted({path for pattern in patterns for path in [folder / pattern, *folder.glob(pattern.lstrip("/"))]})
 
 
+def check_group(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> None:
+    """Refuse a group that holds itself, directly or within another."""
+    if name in opened:
+        raise UserError(f"datasets form a cycle: {' -> '.join([*opened[opened.index(name) :], name])}")
+    entry = ctx.dataset_entry(name)
+    for of in entry.of if isinstance(entry, Group) else ():
+        check_group(ctx, of, (*opened, name))
+
+
 def splits(ctx: Context, name: str) -> set[str] | None:
     """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""
     if name not in ctx.splits:
+        ctx.splits[name] = None  # of a dataset that is made of itself, which is refused where it is planned
         ctx.splits[name] = _splits(ctx, name)
     return ctx.splits[name]
 

@@ -248,15 +248,22 @@ def is_validated(ctx: Context, name: str) -> bool:
 
 
 def unused_keys(settings: Settings) -> list[str]:
-    """A line for each key of `validation` that nothing reads, since only checkpoints are validated as it says."""
+    """A line for each key of `validation` that nothing reads, since only checkpoints are validated as it says.
+
+    And for each `patience` beside `checkpoints`, all of which are trained.
+    """
     own: dict[str, tuple[Validation, str]] = {}
+    unread: list[str] = []
     for name, model in settings.models.items():
-        if not model.train.checkpoints:
+        at, train = f"models.{name}.train", model.train
+        if train.checkpoints and train.patience and "patience" in train.model_fields_set:
+            unread.append(f"{at}.patience has no effect: {at}.checkpoints is {train.checkpoints}")
+        if not train.checkpoints:
             own[f"models.{name}.validation"] = model.validation, f"models.{name}.train.checkpoints is null"
     if len(own) == len(settings.models):
         own["validation"] = settings.validation, "no model has train.checkpoints"
     keys = ((at, key, why) for at, (block, why) in own.items() for key in block.model_fields_set - {"from_"})
-    return [f"{at}.{key} has no effect: {why}" for at, key, why in sorted(keys)]
+    return unread + [f"{at}.{key} has no effect: {why}" for at, key, why in sorted(keys)]
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:

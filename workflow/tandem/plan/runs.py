@@ -17,7 +17,7 @@ from tandem.data.reading import check_run
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, RUNS, Context, Upstream, json_of, require_depth, search
-from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth, searched
+from tandem.plan.datasets import check_group, dataset, measures, reported_split, require_split, run_depth, searched
 from tandem.plan.encoders import dual_encoder, judge_with_tokens, judges
 from tandem.plan.graph import Stage
 from tandem.plan.towers import HUB, pinned
@@ -262,6 +262,7 @@ def score(
     """
     entry, split = ctx.dataset_entry(data), split or reported_split(ctx, data)
     if isinstance(entry, Group):
+        check_group(ctx, data)
         by = measures(ctx, data)
         members = {f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(entry.of)}
         params: Json = {"measures": by, "split": split, "members": list(entry.of)}

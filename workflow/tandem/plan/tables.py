@@ -14,9 +14,15 @@ from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, 
 from tandem.plan.datasets import StandIns, is_measurable, measures
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
+from tandem.stages import KINDS, RULES
 from tandem.stages.base import Json
 
 Row = dict[str, str]
+# Targets of the command line and rules, beside those of kinds of stages.
+RULE_NAMES = (
+    *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits", "statistics"),
+    *("statistics_table", "sweep", "sweeps", "notebook", "notebooks", "error_table"),
+)
 NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
 
 
@@ -39,6 +45,13 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         self.missing: dict[str, str] = {}
         self.absent: dict[str, list[PlannedRow]] = {}
         self._read: dict[str, Layout] = {}
+        stand_in, known = self.settings.stand_in or {}, list(self.settings.datasets)
+        where = (
+            {"stand_in": stand_in} if isinstance(stand_in, str) else {f"stand_in.{k}": v for k, v in stand_in.items()}
+        )
+        for at, name in where.items():
+            if name not in known:
+                raise UserError(f"{at}: {name} is no dataset{nearest(name, known)}")
         for table, file in self.layouts.items():
             try:
                 layout = layouts.load_layout(file)
@@ -49,11 +62,15 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 if table in self.requested() and not isinstance(error, Unavailable):
                     raise
                 self.missing[table] = str(error)
+        named = {*known, *(name for layout in self._read.values() for name in layout.datasets)}
+        for name in stand_in if isinstance(stand_in, dict) else ():
+            if name not in named:
+                raise UserError(f"stand_in: no table is of {name}{nearest(name, named)}")
 
     @property
     def targets(self) -> dict[str, str]:
         """Target of the command line → table: `rocketqav2_table4` → `rocketqav2/table4`."""
-        return {table.replace("/", "_").replace("-", "_"): table for table in self.layouts}
+        return {_target(table): table for table in self.layouts}
 
     @property
     def papers(self) -> dict[str, list[str]]:
@@ -207,7 +224,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             changes["recipes"] = [*recipes, *lacking]
         if seed != settings.seed:
             changes["seed"] = seed
-        planner = audited = self.planners.of(changes)
+        try:
+            planner = audited = self.planners.of(changes)
+        except UserError as error:
+            lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
+            raise type(error)("\n".join(lines)) from None
         if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
@@ -271,17 +292,28 @@ def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
     """Table name → layout file: those of config/papers/ and the user's own."""
     files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
     files.pop("bands", None)
+    targets = {*RULE_NAMES, *KINDS, *RULES.values(), *(table.split("/")[0] for table in files if "/" in table)}
+    named: dict[str, str] = {}
     for table in settings.tables:
+        if (other := named.setdefault(name := _table_name(table), table)) != table or settings.tables.count(table) > 1:
+            same = "is there twice" if other == table else f"has the name of {other}; name it otherwise"
+            raise UserError(f"tables: {table} {same}")
         if table.endswith(".yaml"):
             if not Path(table).is_file():
                 raise UserError(f"tables: {table} is no file")
-            if not NAME.fullmatch(_table_name(table)):
+            if not NAME.fullmatch(name):
                 allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
                 raise UserError(f"tables: {printable(table)}: {allowed}")
-            files[_table_name(table)] = Path(table)
+            if _target(name) in targets | {_target(other) for other in files if other != name}:
+                raise UserError(f"tables: {table}: {name} is the name of another target; name the file otherwise")
+            files[name] = Path(table)
         elif table not in files:
             raise UserError(f"tables: {table} is unknown{nearest(table, sorted(files))}")
     return files
+
+
+def _target(table: str) -> str:
+    return table.replace("/", "_").replace("-", "_")
 
 
 def _table_name(table: str) -> str:
