@@ -13,7 +13,7 @@ from pytest import approx
 
 from tandem.config.merging import merged
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import binding, is_unknown, new_setting, stage_cost, total
+from tandem.extras.estimate.estimate import binding, estimate, is_unknown, new_setting, stage_cost, total
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
@@ -332,3 +332,10 @@ def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):
 
     # 21 pairs of each of 500 training queries, and of 10 dev queries
     assert drawing(calibrate="dev") / drawing() == approx(510 / 500)
+
+
+@pytest.mark.parametrize("text", ["dataset: mine\n", "[1]", ""])
+def test_a_configuration_that_is_no_json_is_one_line(tmp_path, text):
+    (tmp_path / "mine.json").write_text(text)
+    with pytest.raises(UserError, match=r"mine\.json: holds no mapping in JSON; it is a whole configuration"):
+        estimate(config=tmp_path / "mine.json")
