@@ -53,6 +53,19 @@ def test_every_checkpoint_is_looked_at(plan):
     assert stage.upstream["candidates"] is stage.upstream["point.0"].upstream["candidates"]
 
 
+def test_lists_are_drawn_as_the_training_draws_them(plan):
+    sizes = {"budget_minutes": 5, "sizes": "data", "steps": None, "list_size": 8}
+    assert analysed(plan({"models/rocketqav2/train": sizes})).values["list_size"] is None
+    assert "set_apart" not in analysed(plan({"models/rocketqav2/train/choose": "dev"})).values  # there is dev
+    entry = {"source": "ir_datasets", "id": "mine", "counts": {"train": 90, "test": 9}, "dev_from_train": None}
+    without_dev = {"dataset": "mine", "datasets/mine": entry, "models/rocketqav2/train/choose": "dev"}
+    assert analysed(plan(without_dev)).values["set_apart"] == 100
+
+
+def analysed(plan):
+    return plan.analyses.stage("distillation_dynamics")
+
+
 def test_negatives_of_three_models_judged_by_one(default, plan):
     stage, models = default.analyses.stage("negatives"), default.planner.ctx.models
     names = ["ce_bm25neg", "ce_deneg", "rocketqav2"]

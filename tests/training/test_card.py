@@ -57,6 +57,16 @@ def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
     assert manifest.finished[:10] not in body
 
 
+def test_a_card_has_the_sizes_that_followed_from_the_data(quick_job, card):
+    job = quick_job("dual", train={"sizes": "data", "budget_minutes": 1e-6, "steps": None})
+    run(job)
+    sizes = open_artifact(job.out).manifest.facts["sizes"]
+    assert (sizes["queries_per_batch"], job.params.train.queries_per_batch) == (32, 4)
+    _, body, _ = card(job.out / "dual/shared")
+    for name, value in sizes.items():
+        assert f"| train.{name} | {value} |" in body
+
+
 def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card, encoder, dataset, monkeypatch):
     monkeypatch.setitem(encoder.manifest.execution, "licence", "Apache-2.0")
     hub = {"source": "hub", "name": "org/some-encoder", "revision": "0" * 40}

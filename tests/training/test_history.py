@@ -70,6 +70,10 @@ def test_in_batch_lists_are_as_long_as_their_batch():
     assert list_sizes(CrossTrain(list_size=4), LISTS) == [4] * 4
     assert list_sizes(CrossTrain(list_size=4, in_batch=True, queries_per_batch=3), LISTS) == [6] * 4
     assert list_sizes(DualTrain(list_size=4, in_batch=True, queries_per_batch=3), LISTS) == [12] * 4
+    wide = DualTrain(list_size=4, in_batch=True, queries_per_batch=8, steps=5)  # each list twice in a batch
+    assert list_sizes(wide, LISTS) == [4 + 7 * 4] * 4
+    assert list_sizes(wide.model_copy(update={"steps": None, "epochs": 1.0}), LISTS) == [4 + 3 * 4] * 4
+    assert list_sizes(CrossTrain(list_size=4, in_batch=True, queries_per_batch=8, steps=5), LISTS) == [7] * 4
     assert list_sizes(CrossTrain(list_size=20), LISTS) == [9] * 4
 
 

@@ -12,6 +12,9 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import Artifact, open_artifact
+from tandem.training.instances import draw
+from tandem.training.lists import read_lists
+from tandem.training.validation import queries_apart
 
 SCORING = {"precision": "fp32", "batch_tokens": 2048}
 
@@ -34,9 +37,10 @@ def inputs(dataset, tokens, drawn, joint_model, make_model, results, dual_model,
 def job(make_job, inputs, tmp_path):
     """`job(**more)`: the stage's job with these inputs instead; None leaves one out."""
 
-    def make(queries=4, positives=1, **more):
+    def make(queries=4, positives=1, list_size=4, set_apart=None, **more):
         sources = {role: artifact for role, artifact in {**inputs, **more}.items() if artifact is not None}
-        params = {"queries": queries, "list_size": 4, "positives": positives, "seed": 5, **SCORING, "encode": SCORING}
+        params = {"queries": queries, "list_size": list_size, "positives": positives, "seed": 5}
+        params |= {"set_apart": set_apart, **SCORING, "encode": SCORING}
         return make_job("dynamics", tmp_path / "joint-00000000d2", params, sources, {"workers": 1})
 
     return make
@@ -90,6 +94,27 @@ def test_lists_have_the_trainings_positives(job, drawn):
         own = [row for row in table if row["query_id"] == query and row["list"] == "undenoised"]
         positives = {row["passage_row"] for row in own if row["label"]}
         assert len(positives & set(passages.tolist())) == min(2, len(positives))
+
+
+def test_queries_that_the_training_sets_apart_are_no_sample(job, drawn):
+    lists = read_lists(drawn.path("candidates.parquet"))
+    apart = queries_apart(lists, 3, seed=5)  # as `job` has it
+    assert len(apart)
+    every, trained = sample(job(queries=1000)), sample(job(queries=1000, set_apart=3))
+    assert {*apart} < {*every.queries}
+    assert {*trained.queries} == {*every.queries} - {*apart}
+    # a list is drawn by its number among those that are trained on
+    left = lists.taken(np.flatnonzero(~np.isin(lists.queries, apart)))
+    last = draw(left, len(left) - 2, 4, 5, 0)  # the first of the last query's two
+    assert set(left.passages[last]) == set(trained.passages[trained.queries == left.queries[-1]])
+
+
+def test_lists_are_as_long_as_the_data_have_decided(job, inputs):
+    model = inputs["point.0"]
+    facts = {**model.manifest.facts, "sizes": {"list_size": 3, "positives": 1}}
+    sized = Artifact(model.folder, model.manifest.model_copy(update={"facts": facts}))
+    sampled = sample(job(list_size=None, **{"point.0": sized}))
+    assert np.diff(sampled.ends, prepend=0).tolist() == [3] * 4
 
 
 def test_a_start_that_was_not_trained_is_left_out(job, encoder):

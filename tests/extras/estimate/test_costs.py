@@ -13,7 +13,7 @@ from pytest import approx
 
 from tandem.config.merging import merged
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import binding, is_unknown, new_setting, stage_cost, total
+from tandem.extras.estimate.estimate import binding, estimate, is_unknown, new_setting, stage_cost, total
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
@@ -332,3 +332,29 @@ def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):
 
     # 21 pairs of each of 500 training queries, and of 10 dev queries
     assert drawing(calibrate="dev") / drawing() == approx(510 / 500)
+
+
+@pytest.mark.parametrize("text", ["dataset: mine\n", "[1]", ""])
+def test_a_configuration_that_is_no_json_is_one_line(tmp_path, text):
+    (tmp_path / "mine.json").write_text(text)
+    with pytest.raises(UserError, match=r"mine\.json: holds no mapping in JSON; it is a whole configuration"):
+        estimate(config=tmp_path / "mine.json")
+
+
+@pytest.mark.parametrize("counts", [{"passages": 1000}, {"passages": 0, "train": 5, "dev": 3}])
+def test_a_collection_whose_queries_nobody_counted_costs_no_search(machine, counts):
+    entry = MINE["datasets"]["big"] | {"counts": counts}
+    late = {"models": {"de": {"representation": {"type": "multi"}}}}
+    plan = FullPlan(merged(MINE | {"datasets": {"big": entry}}, late), ROOT)
+    about = new_setting(plan.settings, machine)
+    for stage in upstream_first([plan.planner.run("de", "dev", "test"), plan.planner.run("de@hnsw", "dev", "test")]):
+        stage_cost(stage, about, machine)
+
+
+def test_a_training_that_is_validated_on_a_reranked_run_has_a_cost(machine):
+    models = {"ce": {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}}
+    models["de"] = {"validation": {"from": "bm25+ce"}, "train": {"choose": "dev"}}
+    plan = FullPlan(merged(MINE, {"models": models}), ROOT)
+    model = plan.planner.model("de", "test")
+    assert model.upstream["validation"].kind == "rerank"
+    assert stage_cost(model, new_setting(plan.settings, machine), machine).operations > 0

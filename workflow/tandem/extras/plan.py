@@ -203,8 +203,12 @@ class Analyses:
         roles = ("dataset", "candidates", "tokens", "cross_tokens", "retriever", "reranker")
         upstream = {role: points[0].upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}
-        train, encode = model.values["train"], json_of(self.planner.settings.encode, "precision", "batch_tokens")
+        train, encode = points[0].values["train"], json_of(self.planner.settings.encode, "precision", "batch_tokens")
         lists = {name: train[name] for name in ("list_size", "positives", "seed") if name in train}
+        if train.get("sizes") == "data":
+            lists["list_size"] = None
+        if train["choose"] == "dev" and "validation" not in points[0].upstream:
+            lists["set_apart"] = train["validation_queries"]
         params: Json = {"queries": entry.queries, **lists, **self.ctx.scoring, "encode": encode}
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 

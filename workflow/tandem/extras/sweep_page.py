@@ -173,7 +173,7 @@ def chart(result: Result, measure: str) -> Any:
     names = [str(name) for name in dict.fromkeys(row["series"] for row in data)]
     title = short_path(result.x)
     if numbers:
-        ticks = sorted({line.point[result.x] for line in lines}, key=lambda value: float(str(value)))
+        ticks: list[Any] = sorted({line.point[result.x] for line in lines}, key=lambda value: float(str(value)))
         scale: dict[str, Any] = {"type": result.scale}
         if result.scale == "linear":
             scale["zero"] = False

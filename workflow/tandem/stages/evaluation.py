@@ -97,8 +97,9 @@ class DynamicsParams(Inference, Params):
     """A joint model's score distributions over training steps."""
 
     queries: int = Field(ge=1, description="training lists, by their queries' hash")
-    list_size: int = Field(ge=1, description="passages of a list, as in the training")
+    list_size: int | None = Field(ge=1, description="passages of a list, as in the training; null: as its data decide")
     positives: int = Field(1, ge=1, exclude_if=is_one, description="positives of a list, as in the training")
+    set_apart: int | None = Field(None, exclude_if=not_, description="at most so many queries are validated on instead")
     seed: int = Field(description="of the training's lists")
     encode: Inference = Field(description="how the dual encoder encodes")
 

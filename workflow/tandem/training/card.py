@@ -31,8 +31,8 @@ from tandem.training.objectives.terms import TermRecall
 NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
 
-def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int) -> None:
-    """Write the card into every loadable folder of a saved part."""
+def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int, sizes: Json) -> None:
+    """Write the card into every loadable folder of a saved part; `sizes` are those that followed from the data."""
     part = folder.name
     encoder = origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
@@ -46,11 +46,13 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     else:
         usage = cross_usage(read_pooling(folder), lengths, saved_score(folder))
     licence = encoder.manifest.execution.get("licence")
+    recipe = plain(job.params)
+    recipe["train"] |= sizes
     sections = [
         f"{front_matter(part, base, licence)}\n# {job.key}: {NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
         f"## How to load\n\n{usage}",
-        f"## Recipe\n\n{_losses(job)}\n\n{_table('parameter', 'value', _sorted(plain(job.params)))}",
+        f"## Recipe\n\n{_losses(job)}\n\n{_table('parameter', 'value', _sorted(recipe))}",
         f"## Data\n\n{_data(job, tokens, lists)}",
         f"## Numbers\n\n{_numbers(job, state)}",
         f"## Lineage\n\n{_lineage(job, encoder)}",

@@ -239,12 +239,13 @@ def sizes(training: Training) -> dict[str, float]:
 def write(job: ModelJob, training: Training, state: State, effect: Json, warnings: Sequence[str]) -> None:
     """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; `effect`, `warnings`: `outcome`'s."""
     params, objective, lists = job.params, training.objective, training.lists
+    from_data = sizes(training) if params.train.sizes == "data" else {}
     with writing(job) as draft:
         for part, model in objective.models.items():
             tokens = tokens_of(job.inputs, part)
             encoder = open_artifact(Path(tokens.upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
-            write_card(draft.folder / part, job, tokens, state, len(lists))
+            write_card(draft.folder / part, job, tokens, state, len(lists), from_data)
         chosen = chosen_of(params.train, points(state.log))
         best = [chosen.mean, chosen.step] if chosen else None
         description = {"objective": params.objective, "parts": sorted(objective.models), "steps": state.step}
@@ -253,8 +254,7 @@ def write(job: ModelJob, training: Training, state: State, effect: Json, warning
         precision = resolve_precision(params.train.precision)
         draft.facts |= {"lists": len(lists), "steps": state.step, "precision": precision, "device": device().type}
         draft.facts |= {"planned_steps": training.steps} | effect
-        if params.train.sizes == "data":
-            draft.facts["sizes"] = sizes(training)
+        draft.facts |= {"sizes": from_data} if from_data else {}
         if params.until is not None:
             draft.facts[STATE] = state_files(job.out / STATE)
         for line in warnings:

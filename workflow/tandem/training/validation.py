@@ -127,21 +127,26 @@ def set_apart(
     Returns:
         The lists that are trained on and the validation; None where there are fewer than two queries.
     """
-    known = np.unique(lists.queries)
-    count = min(most, max(1, len(known) // SHARE))
-    if len(known) < 2:
+    apart = queries_apart(lists, most, seed)
+    if not len(apart):
         return lists, None
-    apart = np.sort(np.random.default_rng([seed, 2]).permutation(known)[:count])
-    _, first = np.unique(lists.queries, return_index=True)
+    known, first = np.unique(lists.queries, return_index=True)
     held = lists.taken(first[np.searchsorted(known, apart)])
     qrels, tops, grades_of = data.collection.qrels("train"), [], []
     owner, relevant = positives.of(apart)
     for i, query in enumerate(data.queries.ids(apart)):
         tops.append(held.passages[held.offsets[i] : held.offsets[i + 1]].astype(np.int64))
         grades_of.append(dict.fromkeys(relevant[owner == i].tolist(), 1) | data.graded(qrels.get(query, {})))
-    origin = f"{count:,} of {len(known):,} training queries, which are set apart"
+    origin = f"{len(apart):,} of {len(known):,} training queries, which are set apart"
     validation = ValidationSet(Batch(apart, padded(tops)), grades_of, origin, ordered=False, own=data.own[apart])
     return lists.taken(np.flatnonzero(~np.isin(lists.queries, apart))), validation
+
+
+def queries_apart(lists: Lists, most: int, seed: int) -> Ids:
+    """Rows of a tenth of the lists' queries, at least one and at most `most`, drawn by `seed`; none of a single one."""
+    known = np.unique(lists.queries)
+    count = min(most, max(1, len(known) // SHARE)) if len(known) > 1 else 0
+    return np.sort(np.random.default_rng([seed, 2]).permutation(known)[:count])
 
 
 def padded(lists: Sequence[Ids]) -> Ids:

@@ -30,6 +30,7 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.training.instances import draw
 from tandem.training.lists import read_lists, with_ids
+from tandem.training.validation import queries_apart
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 DYNAMICS = "dynamics.parquet"
@@ -112,12 +113,18 @@ def points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
 def sample(job: Job[DynamicsParams]) -> Sample:
     """The first list of each sampled query, as the training draws it when it visits it first."""
     params, lists = job.params, read_lists(job.inputs["candidates"].path("candidates.parquet"))
+    if params.set_apart:
+        apart = queries_apart(lists, params.set_apart, params.seed)
+        lists = lists.taken(np.flatnonzero(~np.isin(lists.queries, apart)))
+    size, positives = params.list_size, params.positives
+    if size is None:
+        size, positives = (int(job.many("point")[0].manifest.facts["sizes"][key]) for key in ("list_size", "positives"))
     names = query_rows(Collection(job.inputs["dataset"])).ids(lists.queries)
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         first.setdefault(name, index)
     ids = list(subset(dict.fromkeys(first, "train"), {"train": params.queries}))
-    places = [draw(lists, first[name], params.list_size, params.seed, 0, params.positives) for name in ids]
+    places = [draw(lists, first[name], size, params.seed, 0, positives) for name in ids]
     drawn = [lists.passages[at[at >= 0]].astype(np.int64) for at in places]
     lengths = [len(passages) for passages in drawn]
     queries = np.repeat(lists.queries[[first[name] for name in ids]], lengths)

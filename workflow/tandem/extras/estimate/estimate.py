@@ -10,7 +10,7 @@ from pathlib import Path
 from tandem import ROOT
 from tandem.cluster.progress import duration
 from tandem.config.language_models import LanguageModel
-from tandem.config.merging import gathered
+from tandem.config.merging import Raw, gathered
 from tandem.config.settings import Settings
 from tandem.data.fetch import readable
 from tandem.errors import UserError
@@ -64,12 +64,22 @@ def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> No
     Raises:
         UserError: `--config` names no file of JSON.
     """
-    if config and not config.is_file():
-        hint = "it is a whole configuration as JSON; single keys stand in YAML files"
-        raise UserError(f"--config {config}: no such file; {hint}")
-    plan = FullPlan(json.loads(config.read_text()) if config else gathered(files, ROOT), ROOT)
+    plan = FullPlan(_whole(config) if config else gathered(files, ROOT), ROOT)
     machine = Hardware.load(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
     print(render(plan, machine), end="")
+
+
+def _whole(path: Path) -> Raw:
+    hint = "it is a whole configuration as JSON; single keys stand in YAML files"
+    try:
+        config = json.loads(path.read_bytes())
+    except OSError:
+        raise UserError(f"--config {path}: no such file; {hint}") from None
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise UserError(f"--config {path}: holds no mapping in JSON; {hint}")
+    return config
 
 
 def new_setting(settings: Settings, hardware: Hardware) -> Setting:

@@ -47,7 +47,7 @@ def token_vectors(stage: Stage, setting: Setting) -> Work:
     """Encoding passages or a split's queries into a vector a token, of two bytes a number."""
     shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
     rows, memory = token_rows(stage, setting), PROCESS + 4 * shape.parameters + 8 * texts
-    operations = shape.forward(texts, max(tokens, rows / texts))
+    operations = shape.forward(texts, max(tokens, rows / max(1, texts)))
     return Work("encode", operations, memory=memory, disk=2 * rows * setting.dimension(stage))
 
 
@@ -119,7 +119,7 @@ def validated(stage: Stage, setting: Setting) -> tuple[int, int]:
     """How many queries a training validates on, and passages of each: of dev, else training queries set apart."""
     train = params_of(stage).train
     if run := stage.upstream.get("validation"):
-        return min(train.validation_queries, setting.queries(run) or EVERY), train.validation_depth
+        return min(train.validation_queries, setting.queries(run, "dev") or EVERY), train.validation_depth
     drawn = stage.upstream["candidates"]
     params = params_of(drawn)
     known = min(setting.queries(drawn), params.queries or EVERY)

@@ -167,7 +167,7 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
         index = IndexSize(stage.upstream["index"], setting)
         searches["hops"] = query_tokens * index.hops(index.compared_nodes(params.ef_search))
         searches[together(setting)] = query_tokens * index.searched(params.nprobe, params.ef_search)
-        tokens *= min(count, params.depth * params.rescore_factor) / count
+        tokens *= min(1.0, params.depth * params.rescore_factor / max(1, count))
         memory += index.rows * (index.each + (0 if params.rescore else 8))
     products = 2.0 * query_tokens * tokens * setting.dimension(passages)
     rows = (*searches.items(), ("flat_search", products))
@@ -187,7 +187,7 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     all_at_once, one_by_one, hops, rescored = 0.0, 0.0, 0.0, 0.0
     asked_by, products = stage.upstream["queries"], 0.0
     is_late = asked_by.kind == "token_vectors"
-    tokens = token_rows(asked_by, setting) / setting.queries(stage) if is_late else 1.0
+    tokens = token_rows(asked_by, setting) / max(1, setting.queries(stage)) if is_late else 1.0
     indexes = [IndexSize(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:
         settings: list[tuple[int | None, int | None]] = [(None, None)]
@@ -203,7 +203,7 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
         proposed = min(passages, max(params.k) * sweep.rescore_factor)
         if is_late:
             searches = len(settings) * len(sweep.rescore) * (single + batched)
-            products += searches * proposed * tokens * index.rows / passages * 2.0 * index.dimension
+            products += searches * proposed * tokens * index.rows / max(1, passages) * 2.0 * index.dimension
         else:
             read = single * min(proposed, files) + batched * proposed / RESCORED
             rescored += len(settings) * sum(sweep.rescore) * read

@@ -188,7 +188,7 @@ def rerank(stage: Stage, setting: Setting) -> Work:
 def rerank_windows(stage: Stage, setting: Setting) -> Work:
     """Scoring the windows of the documents at the top of every query's list."""
     params, windows = params_of(stage), setting.sizes(stage.upstream["windows"]).passages
-    each = 1.0 if params.method == "first" else windows / setting.passages(stage)
+    each = 1.0 if params.method == "first" else windows / max(1, setting.passages(stage))
     pairs, read = setting.queries(stage) * params.depth * each, stage.upstream["judge_tokens.0"]
     return score_pairs(setting, read, pairs, number_of(stage, "judge"), run=setting.run(stage, depth_of(stage)))
 

@@ -95,8 +95,11 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
     """The dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
 
     Raises:
-        UserError: no format fits, or the folder holds the working folder, whose results would change it.
+        UserError: nothing is named, no format fits, or the folder holds the working folder, whose results would
+            change it.
     """
+    if not data:
+        raise UserError(f"--data names nothing; allowed: a folder, files, or {IRDS}ID")
     if data[0].startswith(IRDS):
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
     listing = Listing.of([Path(name) for name in data])

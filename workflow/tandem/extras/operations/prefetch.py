@@ -62,7 +62,7 @@ def prefetch(
     """
     names, paths = split_files(files)
     if names:
-        raise UserError(f"prefetch: {names[0]} is not a YAML file; name configurations by FILE.yaml")
+        raise UserError(f"{names[0]} is not a YAML file; name configurations by FILE.yaml")
     items: dict[tuple[str, str], Item] = {}
     for configuration in configurations:
         configuration.files += paths
