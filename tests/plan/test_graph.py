@@ -180,6 +180,9 @@ def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(configured, tm
     assert first.folder == same.folder
     assert first.execution != same.execution
     assert first.folder != other.folder
+    # a word that is corrected in the middle of a long file, whose size stays
+    long = (dataset(tmp_path / word, f"{'x' * 200_000}{word}{'x' * 200_000}") for word in ("cat", "dog"))
+    assert len({stage.folder for stage in long}) == 2
 
 
 def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):

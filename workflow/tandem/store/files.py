@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from tandem.errors import UserError
 
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
+WHOLE = 1 << 26  # bytes of a file that it reads whole: judgements and queries are corrected in their middle
 
 
 def partial_path(path: Path) -> Path:
@@ -118,7 +119,10 @@ def _sha256_of(path: Path, size: int, changed: int) -> str:
 
 
 def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
-    """10 hex digits over names, sizes, first and last 64 KiB of a file, or of a folder's `files` (None: all)."""
+    """10 hex digits of a file, or of a folder's `files` (None: all): names and contents.
+
+    Of a file above 64 MiB, such as a corpus, its size and its first and last 64 KiB.
+    """
     candidates = [path] if path.is_file() else path.rglob("*") if files is None else files
     digest = hashlib.sha256()
     for file_path in sorted(file for file in candidates if file.is_file()):
@@ -128,6 +132,8 @@ def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
             digest.update(file.read(EDGE))
             file.seek(max(0, size - EDGE))
             digest.update(file.read())
+        if 2 * EDGE < size <= WHOLE:
+            digest.update(sha256_once(file_path).encode())
     return digest.hexdigest()[:10]
 
 
