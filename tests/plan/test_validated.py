@@ -120,6 +120,13 @@ def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
     assert not [stage for stage in of_kind(planned, "retrieve") if stage.dataset == value.dataset]
 
 
+def test_the_average_rank_ignores_identical_ids_where_the_dataset_says_so(plan):
+    keys = {f"{DE}/checkpoints": 2, f"{DE}/choose": "dev", "validation": {"method": "average_rank"}}
+    planned = plan(keys | {"datasets": {"pydocs": {"ignore_identical_ids": True}}})
+    value = planned.planner.ctx.models["de_bm25neg"].upstream["validation.2"]
+    assert value.values == {"split": "dev", "ignore_identical_ids": True}
+
+
 def test_a_checkpoint_is_a_system_and_a_start(plan):
     keys = {f"{DE}/checkpoints": 3, "models/ce_bm25neg/init": "de_bm25neg.2"}
     planned = plan(keys | {"models/ce_deneg/candidates": {"from": "de_bm25neg.1", "depth": 50}})

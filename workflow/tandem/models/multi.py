@@ -85,8 +85,7 @@ class TokenVectors(DualEncoder):
         if side == "query" and self.options.query_tokens:
             counts = np.full(len(texts), self.options.query_tokens)
         elif side == "passage":
-            skipped = np.concatenate([[0], np.isin(texts.ids, self.skipped.cpu().numpy()).cumsum()])
-            remaining = counts - np.diff(skipped[texts.offsets])
+            remaining = counts - texts.among(self.skipped.cpu().numpy())
             counts = np.where(remaining > 0, remaining, counts)
         least: Ids = np.minimum(counts, self.options.first(side) or counts)
         return least
@@ -209,8 +208,7 @@ class Coil(OwnTokens):
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
         """How many rows each text has, without computing them, shape (texts,)."""
-        special = np.concatenate([[0], np.isin(texts.ids, template.separators(side)).cumsum()])
-        own = np.diff(texts.offsets) - np.diff(special[texts.offsets])
+        own = np.diff(texts.offsets) - texts.among(template.separators(side))
         counts: Ids = np.maximum(own + self.options.pieces, 1)
         return counts
 

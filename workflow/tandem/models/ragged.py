@@ -70,6 +70,11 @@ class Ragged:
         """Token counts of some rows, of the rows' shape."""
         return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
+    def among(self, ids: Ids | Sequence[int]) -> Ids:
+        """How many tokens of each row are among some ids, shape (rows,)."""
+        found = np.concatenate([[0], np.isin(self.ids, ids).cumsum()])
+        return np.diff(found[self.offsets])
+
     def take(self, rows: Ids) -> "Ragged":
         """Some rows, in their order and as often as named, in memory."""
         lengths = self.lengths(rows)
