@@ -40,6 +40,8 @@ def mistakes(config):
         (f"{CE}.candidates.from", "ce_deneg", f"{CE}.candidates.from: ce_deneg is a cross model, needed is dual"),
         ("dataset", "pydoc", "dataset: pydoc is unknown; did you mean pydocs?"),
         ("encoder", "minilmm", "encoder: minilmm is unknown"),
+        ("encoder", "", "encoder:  is unknown"),
+        ("systems", ["bm25+"], "systems:  is no model; allowed: "),
         ("tables", ["rocketqav2/table5"], "tables: rocketqav2/table5 is unknown; did you mean rocketqav2/table4?"),
         ("rerank.depth", 5000, "rerank.depth is 5000, but runs on test are 1000 deep; raise depth.test"),
         (

@@ -95,6 +95,15 @@ def test_the_seed_may_be_on_the_grid(planned):
     assert len(sweep.scores) == 3
 
 
+def test_a_value_may_be_a_whole_section(planned):
+    grid = {"models.de_bm25neg.representation": ["single", {"type": "multi", "dim": 32}]}
+    sweep = planned(grid=grid, systems=["de_bm25neg"]).sweeps["mine"]
+    assert [score.stage.upstream["run"].kind for score in sweep.scored] == ["retrieve", "maxsim"]
+    assert [row["point"] for row in json.loads(sweep.to_json())["rows"]] == [
+        {path: value} for path, values in grid.items() for value in values
+    ]
+
+
 def test_it_may_search_elsewhere(planned):
     sweep = json.loads(planned(dataset="squad", split="dev").sweeps["mine"].to_json())
     assert (sweep["dataset"], sweep["split"], sweep["stands_in_for"]) == ("squad", "dev", "")

@@ -167,7 +167,7 @@ class Context:
         known |= {model: entry.objective for model, entry in self.settings.models.items()}
         if name not in known:
             fit = [model for model, objective in known.items() if not objectives or objective in objectives]
-            folder = f"; the folder of that name is ./{name}" if Path(name).is_dir() else ""
+            folder = f"; the folder of that name is ./{name}" if name and Path(name).is_dir() else ""
             raise UserError(f"{where}: {name} is no model{folder or nearest(name, [*fit, *also], more)}")
         if objectives and known[name] not in objectives:
             raise UserError(f"{where}: {name} is a {known[name]} model, needed is {' or '.join(objectives)}")

@@ -129,10 +129,15 @@ class PlannedSweep:
             raise UserError("\n".join(f"{self.where}.{key}: {line}" for line in lines)) from None
 
     def _typed(self, path: str, value: object, key: str) -> Any:
-        """A value as the configuration has it at a path."""
+        """A value as the configuration has it at a path; a section is as it is written."""
         overrides = {**self.fixed, path: value}
         self._try(key, overrides)
-        return self.planners.variants.value(overrides, path)
+        typed = self.planners.variants.value(overrides, path)
+        try:
+            json.dumps(typed)
+        except TypeError:
+            return value
+        return typed
 
     def _seeds(self) -> list[int]:
         """The seeds; a `UserError` if the grid has them too."""

@@ -131,7 +131,7 @@ def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder
     """The entry of a published encoder, also of one that is named by its folder or by the hub's name."""
     if isinstance(entry := known.get(name), PublishedEncoder):
         return at_commit(entry)
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return PublishedEncoder(source="folder", path=name)
     if HUB.fullmatch(name):
         return at_commit(PublishedEncoder(source="hub", name=name, revision="main"))
