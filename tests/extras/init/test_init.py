@@ -226,6 +226,11 @@ def test_large_collections_are_cut_to_what_two_cores_can_do(here, documents):
     entry = yaml.safe_load(Path("mine.yaml").read_text())["datasets"]["mine"]
     assert (entry["train_queries"], entry["counts"]["train"]) == (5000, 6020)
     assert "test_queries" not in entry
+    Path("data/qrels/test.tsv").unlink()  # train alone: a tenth of 6,020 would be scored
+    run(["init", "mine", "--data", "data", "--force"])
+    entry = yaml.safe_load(Path("mine.yaml").read_text())["datasets"]["mine"]
+    assert (entry["dev_from_train"], entry["dev_from_train_most"]) == (0.1, 500)
+    assert planned(Path("mine.yaml")).planner.dataset("mine").values["dev_from_train_most"] == 500
 
 
 def test_a_gpu_is_asked_of_the_driver(gpu):

@@ -258,6 +258,9 @@ def _dataset_lines(choices: Choices) -> list[str]:
     lines.append(f"counts: {flow(counts)}  # others are a warning")
     lines.append(f"tokens: {flow(tokens)}  # mean of a text, for estimates")
     lines += [f"{key}: {flow(value)}" for key, value in choices.experiment.keys.items()]
+    drawn = choices.experiment.keys.get("dev_from_train", 0) * collection.queries.get("train", 0)
+    if drawn > (most := choices.fitting.queries["dev"]):
+        lines.append(f"dev_from_train_most: {most}  # without this line about {drawn:,.0f}")
     lines += ["unknown_documents: drop  # most qrels of a split name no passage"] if collection.drop_unknown else []
     for split, most in choices.fitting.queries.items():
         if collection.queries.get(split, 0) > most and (choices.experiment.trains or split != "train"):
