@@ -65,6 +65,23 @@ def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, message
         described_towers(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("config_sentence_transformers.json", "prompts", ["query: "]),
+        ("config_sentence_transformers.json", "truncate_dim", "64"),
+        ("sentence_bert_config.json", "modality_config", "text"),
+    ],
+)
+def test_a_value_of_another_type_is_a_line_with_file_and_key(tmp_path, file, key, value):
+    describe(tmp_path, MEAN)
+    (tmp_path / file).write_text(json.dumps({key: value}))
+    with pytest.raises(UserError, match=f"{file}: {key} is "):
+        described_towers(tmp_path)
+    (tmp_path / file).write_text(json.dumps({key: None}))
+    assert described_towers(tmp_path)["pooling"] == "mean"
+
+
 @pytest.fixture
 def mine(encoder_folder, tmp_path):
     """A folder of one's own that pools by the mean and normalises."""

@@ -33,6 +33,13 @@ MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_pr
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
 ROUTER = "router_config.json"
 HIDDEN = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
+KINDS = {dict: "object", list: "list", int: "whole number"}  # of JSON, in words
+VALUES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
+    **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
+    **dict.fromkeys(("architectures", "skiplist_words"), list),
+    **dict.fromkeys(("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int),
+    **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
+}
 
 
 class StaticQueriesFiles(NamedTuple):
@@ -275,7 +282,7 @@ def _check_inputs(folder: Path) -> None:
     config = read_optional(path)
     if config.get("do_lower_case"):
         raise _unknown(path, "do_lower_case")
-    if "message" in config.get("modality_config", {}):
+    if "message" in (config.get("modality_config") or {}):
         raise _unknown(path, "texts in a chat's template")
 
 
@@ -286,7 +293,11 @@ def read_json(path: Path, kind: type = dict) -> Any:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
     if not isinstance(value, kind):
-        raise UserError(f"{path}: is no JSON {'list' if kind is list else 'object'}; mend it")
+        raise UserError(f"{path}: is no JSON {KINDS[kind]}; mend it")
+    values: Json = value if isinstance(value, dict) else {}
+    for key, needed in VALUES.items():
+        if not isinstance(values.get(key), (needed, type(None))):
+            raise UserError(f"{path}: {key} is {json.dumps(values[key])[:80]}; a JSON {KINDS[needed]} is needed")
     return value
 
 
