@@ -8,7 +8,7 @@ from tandem.config.datasets import Windows
 from tandem.config.encoders import CropEncoder
 from tandem.config.indexes import FactoryIndex
 from tandem.config.loading import load_settings
-from tandem.config.merging import catalogue, gathered, merged
+from tandem.config.merging import assembled, catalogue, gathered, merged
 from tandem.config.models import JointModel, Validation, ValidationSettings
 from tandem.errors import UserError
 
@@ -117,6 +117,7 @@ def test_files_are_merged_in_order(tmp_path):
     [
         ({"a": "{b: {}}"}, "a.yaml: b; a file holds the entry it is named after and a-… ones"),
         ({"a": "{a: {}, a-b-c: {}}", "a-b": "{a-b-c: {}}"}, "a-b-c stands in another file of"),
+        ({"a": "- b"}, "a.yaml: holds list and no mapping of keys to values"),
     ],
 )
 def test_a_catalogues_file_holds_the_entries_of_its_name(tmp_path, files, line):
@@ -125,6 +126,13 @@ def test_a_catalogues_file_holds_the_entries_of_its_name(tmp_path, files, line):
     with pytest.raises(UserError) as error:
         catalogue(tmp_path)
     assert line in str(error.value)
+
+
+def test_a_recipe_that_holds_no_keys_is_named(tmp_path):
+    (recipe := tmp_path / "config/recipes/mine.yaml").parent.mkdir(parents=True)
+    recipe.write_text("just words")
+    with pytest.raises(UserError, match=f"{recipe}: holds str and no mapping"):
+        assembled({"recipes": ["mine"]}, tmp_path)
 
 
 def test_a_null_within_a_value_of_the_command_line_is_null(configured):

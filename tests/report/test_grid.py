@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.report.page import Grid, environment, prose
+from tandem.report.page import Grid, environment, markdown, prose
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,8 @@ def test_texts_are_escaped_and_rows_named():
 
 def test_code_in_notes_is_marked_and_nothing_else_is_markup():
     assert prose("the top `<b>.depth`, not <b>") == "the top <code>&lt;b&gt;.depth</code>, not &lt;b&gt;"
+
+
+def test_a_text_of_several_lines_stays_in_its_cell_in_markdown():
+    lines = markdown(Grid("t", ["a", "b"], [["two\nlines", "1"]])).splitlines()
+    assert [line for line in lines if line.startswith("|")][2:] == ["| two lines | 1 |"]

@@ -131,6 +131,9 @@ def test_show_finds_a_table_by_its_name(four_queries, monkeypatch, capsys):
     assert capsys.readouterr().out == by_path
     with pytest.raises(UserError, match=r"mine/table8: is not a table; did you mean mine/table9\?"):
         show(Path("mine/table8"))
+    shutil.copy(path.with_suffix(".json"), folder / "table9.v2.json")
+    show(Path("mine/table9.v2"))
+    assert capsys.readouterr().out == by_path
 
 
 def test_show_takes_the_names_that_lineage_takes(four_queries, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
-from tandem.config.merging import CATALOGUES, INHERITED, INHERITING, Raw, merged, read_own, read_yaml
+from tandem.config.merging import CATALOGUES, INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
 from tandem.config.settings import Settings, Sweep
 from tandem.config.tables import Band, TableLayout
@@ -90,7 +90,8 @@ def _meant(block: str, name: str, entries: Raw) -> str:
     if "mean" in hint:
         return hint
     recipes = sorted((ROOT / "config/recipes").glob("*.yaml"))
-    own = {path.stem: read_own(path).get(block, {}).get(name) or {} for path in recipes}
+    blocks = {path.stem: mapping(path, read_own(path)).get(block) for path in recipes}
+    own = {recipe: entries.get(name) or {} for recipe, entries in blocks.items() if isinstance(entries, dict)}
     having = [recipe for recipe, entry in own.items() if {key, "like"} & {*entry}]
     return f"; recipe {' or '.join(having)} has the rest of it: add it to recipes" if having else ""
 

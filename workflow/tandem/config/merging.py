@@ -87,12 +87,18 @@ def read_own(path: Path) -> Any:
     return _read_cached(path, state and (state.st_mtime_ns, state.st_size))
 
 
+def mapping(path: Path, content: Any) -> Raw:
+    """What a file holds, keys with values; a `UserError` for anything else."""
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds {type(content).__name__} and no mapping of keys to values")
+    return content
+
+
 def gathered(files: Iterable[Path], root: Path) -> Raw:
     """Merge YAML files over the checkout's config/config.yaml, as Snakemake does with `--configfile`."""
     config: Raw = read_yaml(root / "config/config.yaml")
     for file in files:
-        if not isinstance(over := read_yaml(file, filled=True), dict):
-            raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
+        over = mapping(file, read_yaml(file, filled=True))
         refuse_too_large(over)
         config = merged(config, over)
     return config
@@ -132,7 +138,7 @@ def catalogue(folder: Path) -> Raw:
     """
     result: Raw = {}
     for path in sorted(folder.glob("*.yaml")):
-        for name, entry in read_own(path).items():
+        for name, entry in mapping(path, read_own(path)).items():
             if name != path.stem and not str(name).startswith(f"{path.stem}-"):
                 raise UserError(f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones")
             if name in result:
@@ -145,7 +151,8 @@ def _read_recipe(folder: Path, name: str) -> Raw:
     known = [path.stem for path in folder.glob("*.yaml")]
     if name not in known:
         raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
-    return dict(read_own(folder / f"{name}.yaml"))
+    path = folder / f"{name}.yaml"
+    return dict(mapping(path, read_own(path)))
 
 
 def merged(under: Any, *over: Any) -> Any:

@@ -117,11 +117,12 @@ def show(table: Path, /) -> None:
             mine.yaml `mine/summary`.
     """
     own = table.with_suffix(".json")
-    path = own if table.suffix or own.is_file() else view_path(str(table))
+    named = table.suffix != ".csv" and not own.is_file()  # a name may hold dots
+    path = view_path(str(table)) if named else own
     if path.is_file() and is_sweep(path):
         page, text = path.with_suffix(".html"), path.with_suffix(".md")
         raise UserError(f"{table}: is a sweep, not a table; open its page {page}, or {text}")
-    if not table.suffix and not path.is_file() and (finished := table_names()):
+    if named and not path.is_file() and (finished := table_names()):
         raise UserError(f"{table}: is not a table{nearest(str(table), finished)}")
     filled = read_table(path)
     print(aligned(formats.table_grid(filled, terminal=True)))

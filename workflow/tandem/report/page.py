@@ -166,8 +166,8 @@ def _is_number(cell: str) -> bool:
 
 
 def escape_markdown(text: str) -> str:
-    """Text in which Markdown and HTML see no markup."""
-    return re.sub(r"[\\`*_\[\]<>|]", r"\\\g<0>", text)
+    """Text in which Markdown and HTML see no markup, in one line."""
+    return re.sub(r"[\\`*_\[\]<>|]", r"\\\g<0>", text.replace("\n", " "))
 
 
 def escape_latex(text: str) -> str:
