@@ -39,6 +39,7 @@ def printed(value, note=""):
         ("2.57", 222395 / 86395, "equal"),  # 2.5742
         ("2.57", 2.58, "differs by +0.01 (+0.4 %)"),
         ("1430.93", 1430.93, "equal"),
+        ("0", 3, "differs by +3"),  # no share of nothing
         ("", 7, "not printed"),
         ("7", None, "not counted: the dataset has no such split or text"),
     ],

@@ -72,7 +72,7 @@ def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -
     if abs(difference) <= unit / 2 * (1 + 1e-9):  # rounded as the printed number is
         return "equal"
     sign, size = "+" if difference > 0 else "-", number_text(round(abs(difference), 2))
-    differs = f"differs by {sign}{size} ({100 * difference / value:+.1f} %)"
+    differs = f"differs by {sign}{size}" + (f" ({100 * difference / value:+.1f} %)" if value else "")
     return wrong or (f"{differs}; {printed.note}" if printed.note else differs)
 
 

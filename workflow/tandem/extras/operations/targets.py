@@ -1,6 +1,7 @@
 """What a command line names: configurations with their plans, and artifacts as they lie below a folder."""
 
 import glob
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from cyclopts import Parameter
 from tandem import ROOT
 from tandem.cluster.progress import FILE as PROGRESS
 from tandem.config.merging import LOADER, Raw, gathered, merged
-from tandem.errors import UserError
+from tandem.errors import NAME, UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import views_folder
@@ -114,6 +115,12 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
             rest.append(word)
             target = ""
     return configurations or [Configuration()], rest
+
+
+def override(key: str, text: str) -> str:
+    """`key=text` in which YAML, too, reads a text: a dataset may be called 2024 or no."""
+    plain = NAME.fullmatch(text) and yaml.load(text, LOADER) == text
+    return f"{key}={text if plain else json.dumps(text, ensure_ascii=False)}"
 
 
 def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
