@@ -148,7 +148,7 @@ def edited(folder, **keys):
         ),
         ({"model_type": "gpt2"}, "config.json: model_type is gpt2; allowed: albert, bert, camembert"),
         ({"model_type": "jina", "auto_map": {}}, "model_type is jina; it needs code of its own, which is never run"),
-        ({"id2label": ["yes", "no"]}, "config.json: id2label is .*; a JSON object is needed"),
+        ({"id2label": ["yes", "no"]}, 'config.json: id2label is ["yes", "no"]; a JSON object is needed'),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "config.json: has 3 labels; allowed: 1, or 2"),
         ({"id2label": {"0": "cat", "1": "dog"}}, "id2label names cat and dog; one must be: label_1, relevant"),
         (

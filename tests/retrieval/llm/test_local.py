@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.retrieval.llm.local import LocalModel
-from tandem.retrieval.llm.prompts import YES_NO, listwise_prompt, permutation, said, yes_no_prompt
+from tandem.retrieval.llm.prompts import YES_NO, listwise_prompt, permutation, verdict_text, yes_no_prompt
 
 ASK = "Given a web search query, retrieve relevant passages that answer the query"
 
@@ -110,7 +110,7 @@ def test_thoughts_that_the_template_begins_say_nothing_when_they_are_cut_off(lan
     plain = model.complete("a b", 4).text
     model.tokenizer.chat_template += "<think>\n"
     assert plain
-    assert said(model.complete("a b", 4).text) == ""
+    assert verdict_text(model.complete("a b", 4).text) == ""
 
 
 def test_a_prompt_longer_than_the_model_and_a_word_of_two_tokens_are_one_line(language_model, tmp_path):

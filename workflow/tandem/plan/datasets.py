@@ -237,40 +237,40 @@ def cutoff(measure: str) -> int:
     return int(rank) if rank.isdigit() else 0
 
 
-def is_told(ctx: Context, measure: str, name: str) -> bool:
+def suits(ctx: Context, measure: str, name: str) -> bool:
     """Whether a dataset's labels are of the right sort for a measure: answers are looked for in the top k alone."""
     by_answers = measure.split("@")[0] in OF_THE_TOP and cutoff(measure) > 0
     return by_answers or ctx.dataset_entry(name).relevance == "qrels"
 
 
-def require_told(ctx: Context, where: str, measure: str, name: str) -> None:
+def require_suitable(ctx: Context, where: str, measure: str, name: str) -> None:
     """Refuse a measure for which a dataset's labels are of the wrong sort."""
-    if not is_told(ctx, measure, name):
+    if not suits(ctx, measure, name):
         allowed = ", ".join(f"{base}@k" for base in OF_THE_TOP)
         raise UserError(f"{where}: {measure} needs qrels, but dataset {name} has answers; allowed: {allowed}")
 
 
 def is_measurable(ctx: Context, measure: str, name: str) -> bool:
     """Whether runs on a dataset are deep enough for a measure, and its labels are of the right sort."""
-    return cutoff(measure) <= run_depth(ctx, reported_split(ctx, name), name) and is_told(ctx, measure, name)
+    return cutoff(measure) <= run_depth(ctx, reported_split(ctx, name), name) and suits(ctx, measure, name)
 
 
 def measures(ctx: Context, name: str) -> list[str]:
     """What is measured: `score.measures`, else the dataset's own, else the usual that its runs and labels allow.
 
     Raises:
-        UserError: a measure that looks deeper than the runs go, or that answers do not tell; of the usual ones all.
+        UserError: a measure that looks deeper than the runs go, or needs other labels; of the usual ones all.
     """
     score, depth = ctx.settings.score, run_depth(ctx, reported_split(ctx, name), name)
     own = score.measures or ctx.dataset_entry(name).measures
     where = "score.measures" if score.measures else f"datasets.{name}.measures" if own else "score.usual"
-    told = [measure for measure in own or score.usual if own or is_told(ctx, measure, name)]
-    for measure in told or score.usual:
-        require_told(ctx, where, measure, name)
-    deep = [measure for measure in told if cutoff(measure) > depth]
-    if deep and (score.measures or deep == told):
+    suitable = [measure for measure in own or score.usual if own or suits(ctx, measure, name)]
+    for measure in suitable or score.usual:
+        require_suitable(ctx, where, measure, name)
+    deep = [measure for measure in suitable if cutoff(measure) > depth]
+    if deep and (score.measures or deep == suitable):
         raise UserError(f"{where}: {deep[0]} looks deeper than the runs go ({depth}); raise depth.test")
-    return [measure for measure in told if measure not in deep]
+    return [measure for measure in suitable if measure not in deep]
 
 
 def searched_for(

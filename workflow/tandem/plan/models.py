@@ -23,7 +23,7 @@ from tandem.plan.datasets import (
     may_have_split,
     notes_of,
     require_split,
-    require_told,
+    require_suitable,
     run_depth,
 )
 from tandem.plan.encoders import encoder, tokens_to_read
@@ -210,7 +210,7 @@ def _check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
             f"validation.measure: {validation.measure} looks deeper than runs on {VALIDATED} go ({deepest}); "
             f"raise depth.{VALIDATED}"
         )
-    require_told(ctx, "validation.measure", validation.measure, data)
+    require_suitable(ctx, "validation.measure", validation.measure, data)
     if validation.method == "average_rank" and ctx.dataset_entry(data).relevance == "answers":
         raise UserError(f"validation.method is average_rank, which needs qrels; dataset {data} has answers")
 

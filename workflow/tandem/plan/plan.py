@@ -94,8 +94,8 @@ class Plan:
         for part in (fusions, models) if checks else ():
             unused += part.unused_keys(self.settings)
         unused += self.keys_on_reported_queries(upstream_first(planned))
-        made = upstream_first([*planned, *self.sweeps.scores(target)])
-        return [*self.planners.notices(made), *unused, *self.tables.lacking(shown)]
+        needed = upstream_first([*planned, *self.sweeps.scores(target)])
+        return [*self.planners.notices(needed), *unused, *self.tables.lacking(shown)]
 
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""

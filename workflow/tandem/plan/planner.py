@@ -150,9 +150,9 @@ class Planners:
             self._planners[id(settings)] = Planner(settings, self.stages)
         return self._planners[id(settings)]
 
-    def notices(self, made: Iterable[Stage]) -> list[str]:
-        """What planning itself changed in the own datasets, and in those of variants that are `made`, a line each."""
-        drawn = {stage.dataset for stage in made if stage.kind == "dataset" and stage.values.get("dev_from_train")}
+    def notices(self, stages: Iterable[Stage]) -> list[str]:
+        """What planning itself changed in the own datasets, and in those of variants that are needed, a line each."""
+        drawn = {stage.dataset for stage in stages if stage.kind == "dataset" and stage.values.get("dev_from_train")}
         lines = [
             line
             for planner in self._planners.values()

@@ -69,7 +69,7 @@ def grade_prompt(query: str, passage: str) -> str:
     return GRADE.format(query=query, passage=passage)
 
 
-def said(answer: str) -> str:
+def verdict_text(answer: str) -> str:
     """What a model says after it has thought aloud, up to `</think>`; thoughts that are cut off say nothing."""
     return answer.rpartition("</think>")[2].partition("<think>")[0]
 
@@ -77,9 +77,9 @@ def said(answer: str) -> str:
 def grade_of(answer: str) -> tuple[int | None, bool]:
     """The grade that an answer names, and whether it had to be repaired; None where it names none or several.
 
-    A grade stands behind the word, else it is the only number. See `said`.
+    A grade stands behind the word, else it is the only number. See `verdict_text`.
     """
-    text = said(answer).strip()
+    text = verdict_text(answer).strip()
     values = set(NAMED.findall(text) or re.findall(VALUE, text))
     value = values.pop() if len(values) == 1 else ""
     grade = int(value) if value in GRADES else None
@@ -90,9 +90,9 @@ def permutation(answer: str, count: int) -> tuple[list[int], bool]:
     """The order, counted from 0, that an answer such as `[2] > [1]` names, and whether it had to be repaired.
 
     Numbers without brackets are left out where any has them. A number that is repeated or out of range is passed over,
-    and passages that are not named follow in their order. See `said`.
+    and passages that are not named follow in their order. See `verdict_text`.
     """
-    text = said(answer)
+    text = verdict_text(answer)
     named = [int(number) - 1 for number in BRACKETED.findall(text) or NUMBER.findall(text)]
     valid = list(dict.fromkeys(at for at in named if 0 <= at < count))
     order = valid + [at for at in range(count) if at not in valid]
