@@ -247,8 +247,9 @@ def small(tmp_path, documents):
     (questions / "answers.jsonl").write_text("\n".join(lines) + "\n")
     datasets = {
         "mine": {"source": "beir", "path": str(tmp_path / "beir")},
+        "again": {"source": "beir", "path": str(tmp_path / "beir")},
         "asked": {"source": "pair", "corpus_of": "mine", "path": str(questions), "relevance": "answers"},
-        "both": {"source": "group", "of": ["mine", "mine"]},
+        "both": {"source": "group", "of": ["mine", "again"]},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"datasets": datasets, "dataset": "mine"}))
     return project
