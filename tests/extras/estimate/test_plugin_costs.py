@@ -24,7 +24,7 @@ def estimate(tmp_path):
     """`estimate(source)`: what `tandem estimate` says of a plugin's stages `half` and `third`."""
 
     def run(source):
-        plugin, layout, config = (tmp_path / name for name in ("my.py", "table.yaml", "mine.yaml"))
+        plugin, layout, config = (tmp_path / name for name in ("my.py", "mine_table.yaml", "mine.yaml"))
         plugin.write_text(source)
         rows = [{"system": name, "first_stage": "BM25", "run": name} for name in ("half", "third")]
         layout.write_text(yaml.safe_dump({"title": "Mine", "columns": [{"measure": "RR@10"}], "rows": rows}))
