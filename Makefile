@@ -8,6 +8,8 @@
 # make pictures           the pictures in docs/images/, of results/report.html; needs chromium
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
 CORES ?= $(shell nproc)
+# Of tests: one more than there are cores, since tests wait for processes that they start, kill or watch.
+WORKERS = $(shell expr $(CORES) + 1)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # A checkout that was copied or moved runs its own code, not that of the one where .venv was made.
 export PYTHONPATH := $(CURDIR)/workflow
@@ -34,7 +36,7 @@ check:
 	@$(MAKE) -j --no-print-directory lint tests ONLY='-m "not slow"'
 
 tests: .venv/.installed
-	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ONLY)
+	@OMP_NUM_THREADS=1 python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ONLY)
 
 slurm: .venv/.installed
 	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0
