@@ -176,12 +176,12 @@ def _band_note(row: Row, cell: Cell, band: Band) -> str:
 
 
 def _earlier_note(row: Row, cell: Cell, band: Band) -> str:
-    """`As measured before: DE, RR@10 44.21, before 44.30; up to 1.68 apart is the same (3 sd of 3 seeds, docs/…).`"""
-    seeds = f"{DEVIATIONS:g} sd of {band.seeds} seeds, " if band.seeds else ""
+    """`As measured before: DE, RR@10 44.21, before 44.30; up to 1.68 apart is the same (3 sd of 3 measurements, …).`"""
+    deviations = f"{DEVIATIONS:g} sd of {band.seeds} measurements, " if band.seeds else ""
     numbers = (
         f"{cell.measure} {number(cell.value)}, before {number(band.value)}; up to {band.width:.2f} apart is the same"
     )
-    return f"{cell.before.capitalize()}: {system_name(row.id)}, {numbers} ({seeds}{band.source})."
+    return f"{cell.before.capitalize()}: {system_name(row.id)}, {numbers} ({deviations}{band.source})."
 
 
 def source_note(table: Table) -> list[str]:
