@@ -182,5 +182,5 @@ def test_what_was_measured_before_is_no_verdict_on_a_paper(four_queries):
     text = out.with_suffix(".md").read_text()
     assert "MRR@10 (RR@10) | printed | difference" in text
     assert "Not as measured before: Old, RR@10 50.00, before 49.00; up to 0.02 apart is the same (a page)." in text
-    assert "As measured before: New, RR@10 100.00, before 99.50; up to 0.60 apart is the same (3 sd of 3 measure" in text
+    assert "As measured before: New, RR@10 100.00, before 99.50; up to 0.60 apart is the same (3 sd of 3" in text
     assert [line.split(",")[-1] for line in out.read_text().splitlines()[1:]] == [before[0][0], "", before[1][0], ""]
