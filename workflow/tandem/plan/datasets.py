@@ -259,7 +259,8 @@ def measures(ctx: Context, name: str) -> list[str]:
     """What is measured: `score.measures`, else the dataset's own, else the usual that its runs and labels allow.
 
     Raises:
-        UserError: a measure that looks deeper than the runs go, or needs other labels; of the usual ones all.
+        UserError: a measure that looks deeper than the runs go, or needs labels of another sort; usual ones are left
+            out instead, unless none remains.
     """
     score, depth = ctx.settings.score, run_depth(ctx, reported_split(ctx, name), name)
     own = score.measures or ctx.dataset_entry(name).measures

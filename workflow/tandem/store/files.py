@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from filelock import FileLock, Timeout
 from tandem.errors import UserError
 
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
-WHOLE = 1 << 26  # bytes of a file that it reads whole: judgements and queries are corrected in their middle
+WHOLE = 1 << 26  # bytes of the smallest files that it reads whole: judgements and queries are corrected in their middle
 
 
 def partial_path(path: Path) -> Path:
@@ -121,18 +122,20 @@ def _sha256_of(path: Path, size: int, changed: int) -> str:
 def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
     """10 hex digits of a file, or of a folder's `files` (None: all): names and contents.
 
-    Of a file above 64 MiB, such as a corpus, its size and its first and last 64 KiB.
+    The smallest files, 64 MiB together, count whole; of the others, such as a corpus, size, first and last 64 KiB.
     """
     candidates = [path] if path.is_file() else path.rglob("*") if files is None else files
     digest = hashlib.sha256()
-    for file_path in sorted(file for file in candidates if file.is_file()):
-        size = file_path.stat().st_size
+    sizes = {file: file.stat().st_size for file in sorted(candidates) if file.is_file()}
+    smallest = sorted(sizes, key=sizes.__getitem__)
+    whole = {file for file, total in zip(smallest, accumulate(sorted(sizes.values())), strict=True) if total <= WHOLE}
+    for file_path, size in sizes.items():
         digest.update(f"{os.path.relpath(file_path, path) if path.is_dir() else ''}:{size}\n".encode())
         with open(file_path, "rb") as file:
             digest.update(file.read(EDGE))
             file.seek(max(0, size - EDGE))
             digest.update(file.read())
-        if 2 * EDGE < size <= WHOLE:
+        if file_path in whole and size > 2 * EDGE:
             digest.update(sha256_once(file_path).encode())
     return digest.hexdigest()[:10]
 
