@@ -11,6 +11,7 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
 from tandem.stages import Params
+from tandem.store import files
 
 ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).parent / "keys.yaml"
@@ -183,6 +184,17 @@ def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(configured, tm
     # a word that is corrected in the middle of a long file, whose size stays
     long = (dataset(tmp_path / word, f"{'x' * 200_000}{word}{'x' * 200_000}") for word in ("cat", "dog"))
     assert len({stage.folder for stage in long}) == 2
+
+
+def test_the_smallest_files_are_known_by_all_their_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "WHOLE", 500_000)
+    sizes, keys = {"qrels.tsv": 200_000, "queries.tsv": 250_000, "corpus.tsv": 400_000}, {}
+    for changed in (None, *sizes):
+        for name, size in sizes.items():
+            (tmp_path / name).write_bytes(b"x" * (size // 2) + (b"y" if name == changed else b"x") + b"x" * (size // 2))
+        keys[changed] = files.fingerprint(tmp_path)
+    assert keys["corpus.tsv"] == keys[None]
+    assert len({*keys.values()}) == 3
 
 
 def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):
