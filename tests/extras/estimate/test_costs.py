@@ -16,8 +16,8 @@ from tandem.errors import UserError
 from tandem.extras.estimate.estimate import binding, estimate, is_unknown, new_setting, stage_cost, total
 from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
-from tandem.plan.datasets import run_depth
 from tandem.plan.graph import upstream_first
+from tandem.plan.reported import run_depth
 from tandem.training.lists import RATE
 
 ROOT = Path(__file__).parents[3]

@@ -19,11 +19,12 @@ from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
 from tandem.plan.context import CROSS_PARTS, Upstream, json_of, search
-from tandem.plan.datasets import may_have_split, reported_split, require_split, run_depth
+from tandem.plan.datasets import may_have_split, require_split
 from tandem.plan.encoders import dual_encoder, judges
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
+from tandem.plan.reported import reported_split, run_depth
 from tandem.plan.searches import (
     any_index,
     both_sides,

@@ -6,9 +6,10 @@ from pathlib import Path
 from tandem.data.splits import order
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, SYSTEMS, Context, json_of
-from tandem.plan.datasets import dataset, make_dataset, may_have_split, reported_split, splits
+from tandem.plan.datasets import dataset, make_dataset, may_have_split, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
+from tandem.plan.reported import reported_split
 from tandem.plan.runs import llm_stage, run
 from tandem.plan.searches import encoded
 from tandem.store.files import sha256_once

@@ -1,4 +1,4 @@
-"""Datasets as stages: their splits, what is reported on them (split, depth, measures), and ours for a paper's."""
+"""Datasets as stages: their splits, and ours for a paper's."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -23,7 +23,6 @@ from tandem.evaluation.layouts import Layout, names_dataset
 from tandem.plan.context import Context, json_of, strings
 from tandem.plan.graph import Stage
 from tandem.stages.base import Json
-from tandem.stages.evaluation import OF_THE_TOP
 from tandem.store.files import fingerprint
 
 # What an entry says about a dataset, and what is done with its runs: no part of the collection.
@@ -206,72 +205,6 @@ def require_split(ctx: Context, name: str, split: str, what: str) -> None:
         have = ", ".join(sorted(splits(ctx, name) or ())) or "none"
         hint = "; name another dataset with train_on" if split == "train" else ""
         raise Unavailable(f"{what} on split {split}, but dataset {name} has {have}{hint}")
-
-
-def reported_split(ctx: Context, name: str) -> str:
-    """The split whose scores are reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
-    if own := ctx.settings.score.split or ctx.dataset_entry(name).score_split:
-        return own
-    known = splits(ctx, name)
-    own_dev = known is not None and "test" not in known and "dev" in known and name not in ctx.notices
-    return "dev" if own_dev else "test"
-
-
-def run_depth(ctx: Context, split: str, name: str) -> int:
-    """How deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
-    depth = ctx.settings.depth
-    split = "train" if split == UNLABELLED else split  # its queries are trained on
-    passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
-    entry = ctx.dataset_entry(name)
-    return passages * (entry.factor if isinstance(entry, Windows) else 1)  # several windows of a document may be found
-
-
-def searched(ctx: Context, split: str, name: str) -> Json:
-    """What all searches have: the split, and how deep runs on it go."""
-    return {"split": split, "depth": run_depth(ctx, split, name)}
-
-
-def cutoff(measure: str) -> int:
-    """The rank a measure looks down to: 10 of `nDCG@10`; 0 where it names none, as `IPrec@0.5`, whose @ is a recall."""
-    rank = measure.partition("@")[2]
-    return int(rank) if rank.isdigit() else 0
-
-
-def suits(ctx: Context, measure: str, name: str) -> bool:
-    """Whether a dataset's labels are of the right sort for a measure: answers are looked for in the top k alone."""
-    by_answers = measure.split("@")[0] in OF_THE_TOP and cutoff(measure) > 0
-    return by_answers or ctx.dataset_entry(name).relevance == "qrels"
-
-
-def require_suitable(ctx: Context, where: str, measure: str, name: str) -> None:
-    """Refuse a measure for which a dataset's labels are of the wrong sort."""
-    if not suits(ctx, measure, name):
-        allowed = ", ".join(f"{base}@k" for base in OF_THE_TOP)
-        raise UserError(f"{where}: {measure} needs qrels, but dataset {name} has answers; allowed: {allowed}")
-
-
-def is_measurable(ctx: Context, measure: str, name: str) -> bool:
-    """Whether runs on a dataset are deep enough for a measure, and its labels are of the right sort."""
-    return cutoff(measure) <= run_depth(ctx, reported_split(ctx, name), name) and suits(ctx, measure, name)
-
-
-def measures(ctx: Context, name: str) -> list[str]:
-    """What is measured: `score.measures`, else the dataset's own, else the usual that its runs and labels allow.
-
-    Raises:
-        UserError: a measure that looks deeper than the runs go, or needs labels of another sort; usual ones are left
-            out instead, unless none remains.
-    """
-    score, depth = ctx.settings.score, run_depth(ctx, reported_split(ctx, name), name)
-    own = score.measures or ctx.dataset_entry(name).measures
-    where = "score.measures" if score.measures else f"datasets.{name}.measures" if own else "score.usual"
-    suitable = [measure for measure in own or score.usual if own or suits(ctx, measure, name)]
-    for measure in suitable or score.usual:
-        require_suitable(ctx, where, measure, name)
-    deep = [measure for measure in suitable if cutoff(measure) > depth]
-    if deep and (score.measures or deep == suitable):
-        raise UserError(f"{where}: {deep[0]} looks deeper than the runs go ({depth}); raise depth.test")
-    return [measure for measure in suitable if measure not in deep]
 
 
 def searched_for(

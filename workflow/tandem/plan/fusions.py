@@ -7,7 +7,7 @@ from tandem.config.retrieval import METHODS, Fusion
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan.context import CROSS_PARTS, Context, json_of
-from tandem.plan.datasets import cutoff, measures, reported_split, run_depth
+from tandem.plan.reported import cutoff, measures, reported_split, run_depth
 from tandem.stages.base import Json
 
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1

@@ -7,8 +7,9 @@ expanded by RM3, searched over fields, scored by another formula or by another e
 from tandem.config.retrieval import Sparse
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, json_of
-from tandem.plan.datasets import cutoff, dataset, require_split, run_depth, searched
+from tandem.plan.datasets import dataset, require_split
 from tandem.plan.graph import Stage
+from tandem.plan.reported import cutoff, run_depth, searched
 from tandem.stages.base import Json
 from tandem.stages.data import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 

@@ -16,18 +16,10 @@ from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teachers, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
-from tandem.plan.datasets import (
-    cutoff,
-    dataset,
-    make_dataset,
-    may_have_split,
-    notes_of,
-    require_split,
-    require_suitable,
-    run_depth,
-)
+from tandem.plan.datasets import dataset, make_dataset, may_have_split, notes_of, require_split
 from tandem.plan.encoders import encoder, tokens_to_read
 from tandem.plan.graph import Stage
+from tandem.plan.reported import cutoff, require_suitable, run_depth
 from tandem.plan.runs import run, score
 from tandem.plan.searches import both_sides, encoded
 from tandem.plan.sizes import check_model

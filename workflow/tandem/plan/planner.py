@@ -14,7 +14,7 @@ from tandem.config.merging import Raw
 from tandem.config.models import JointModel
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.plan import audits, datasets, encoders, models, runs
+from tandem.plan import audits, datasets, encoders, models, reported, runs
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
@@ -67,7 +67,7 @@ class Planner:
 
     def split(self, dataset: str | None = None) -> str:
         """The split whose scores are reported."""
-        return datasets.reported_split(self.ctx, dataset or self.settings.dataset)
+        return reported.reported_split(self.ctx, dataset or self.settings.dataset)
 
     def audit(self, kind: str, dataset: str) -> Stage:
         """An audit of a dataset, or the labels that follow from one, by the kind of its stage; see `audits`."""

@@ -17,9 +17,10 @@ from tandem.data.reading import check_run
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, RUNS, Context, Upstream, json_of, require_depth, search
-from tandem.plan.datasets import check_group, dataset, measures, reported_split, require_split, run_depth, searched
+from tandem.plan.datasets import check_group, dataset, require_split
 from tandem.plan.encoders import dual_encoder, judge_with_tokens, judges
 from tandem.plan.graph import Stage
+from tandem.plan.reported import measures, reported_split, run_depth, searched
 from tandem.plan.towers import HUB, pinned
 from tandem.registry import options_of
 from tandem.stages import KINDS

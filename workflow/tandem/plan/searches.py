@@ -9,9 +9,10 @@ from tandem.config.indexes import Index, SeismicBuild, SeismicIndex, SeismicSear
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context, json_of, search
-from tandem.plan.datasets import dataset, searched
+from tandem.plan.datasets import dataset
 from tandem.plan.encoders import dual_encoder, tokens_to_read
 from tandem.plan.graph import Stage
+from tandem.plan.reported import searched
 from tandem.plan.sizes import dimension
 from tandem.retrieval.index_types import SEARCHED, check
 from tandem.stages.retrieval import AnnParams, IndexParams, MaxSimParams

@@ -11,9 +11,10 @@ from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, names_dataset, system_name
-from tandem.plan.datasets import StandIns, is_measurable, measures
+from tandem.plan.datasets import StandIns
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
+from tandem.plan.reported import is_measurable, measures
 from tandem.stages import KINDS, RULES
 from tandem.stages.base import Json
 

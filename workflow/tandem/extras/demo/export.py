@@ -28,8 +28,8 @@ from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.models.usage import POOL
 from tandem.plan.context import Context
-from tandem.plan.datasets import run_depth
 from tandem.plan.graph import Stage
+from tandem.plan.reported import run_depth
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.index_types import SIGNS
 from tandem.stages.base import Json
