@@ -162,6 +162,13 @@ def test_what_cannot_be_had_at_a_point_names_it(planned, options, line):
     assert str(error.value).startswith(f"sweeps.mine: {line}")
 
 
+def test_two_sweeps_with_one_target_are_refused(configured):
+    entry = {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}
+    with pytest.raises(UserError) as error:
+        FullPlan(configured("sweeps", {"depth-1": entry, "depth_1": entry}), ROOT)
+    assert str(error.value) == "sweeps.depth_1 has the target sweep_depth_1 of sweeps.depth-1; name it otherwise"
+
+
 def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
     plan = FullPlan(configured(), ROOT)
     assert plan.sweep_files() == []

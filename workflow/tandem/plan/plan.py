@@ -9,7 +9,7 @@ from tandem.config.indexes import Index
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
-from tandem.plan import audits, fusions, lexical, models, runs
+from tandem.plan import audits, fusions, lexical, runs, validation
 from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
@@ -91,7 +91,7 @@ class Plan:
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
         unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
-        for part in (fusions, models) if checks else ():
+        for part in (fusions, validation) if checks else ():
             unused += part.unused_keys(self.settings)
         unused += self.keys_on_reported_queries(upstream_first(planned))
         needed = upstream_first([*planned, *self.sweeps.scores(target)])

@@ -14,7 +14,7 @@ from tandem.config.merging import Raw
 from tandem.config.models import JointModel
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.plan import audits, datasets, encoders, models, reported, runs
+from tandem.plan import audits, datasets, encoders, models, reported, runs, validation
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
@@ -78,11 +78,11 @@ class Planner:
         return audits.AUDITS[kind](self.ctx, dataset)
 
     def full_value(self, validated: Validated) -> Stage:
-        """The stage that measures a checkpoint on the full corpus; see `models.full_value`."""
+        """The stage that measures a checkpoint on the full corpus; see `validation.full_value`."""
         data = self.ctx.trained_on(self.settings.models[validated.model])
-        self.prepare(run_needs(self.ctx, models.reference(self.ctx, validated.model), data))
-        self.prepare([("datasets", models.reduced_dataset(self.ctx, validated.model))])
-        return models.full_value(self.ctx, validated)
+        self.prepare(run_needs(self.ctx, validation.reference(self.ctx, validated.model), data))
+        self.prepare([("datasets", validation.reduced_dataset(self.ctx, validated.model))])
+        return validation.full_value(self.ctx, validated)
 
     def train_without_similar(self, dataset: str, name: str, similar: Stage) -> None:
         """Enter the variant of a dataset without similar queries, as another configuration's audit found them."""
@@ -126,7 +126,7 @@ class Planner:
             case Dissimilar():
                 self.ctx.derived[name] = audits.plan_dissimilar(self.ctx, name, spec.of)
             case Reduced():
-                self.ctx.derived[name] = models.plan_reduced(self.ctx, name, spec)
+                self.ctx.derived[name] = validation.plan_reduced(self.ctx, name, spec)
             case _:
                 datasets.dataset(self.ctx, name)
 
@@ -212,10 +212,10 @@ def model_needs(ctx: Context, name: str) -> Iterator[Name]:
             yield from run_needs(ctx, teacher, data)
     if topics := getattr(entry.train, "topics", None):
         yield from run_needs(ctx, topics.by, data)
-    if models.validates_in_process(ctx, name):
-        yield from run_needs(ctx, models.reference(ctx, name), data)
-    if models.is_validated(ctx, name):
-        yield "datasets", models.reduced_dataset(ctx, name)
+    if validation.validates_in_process(ctx, name):
+        yield from run_needs(ctx, validation.reference(ctx, name), data)
+    if validation.is_validated(ctx, name):
+        yield "datasets", validation.reduced_dataset(ctx, name)
 
 
 def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()) -> Iterator[Name]:

@@ -185,6 +185,10 @@ class PlannedSweep:
                 raise UserError(f"{self.where}.printed.{at}.system: {printed.system} is no system{hint}")
 
 
+def _target(name: str) -> str:
+    return f"sweep_{name}".replace("-", "_")
+
+
 def format_point(point: Point) -> str:
     """`models.rocketqav2.train.lr=2e-05, seed=1`."""
     return ", ".join(f"{path}={json.dumps(value, ensure_ascii=False, default=str)}" for path, value in point.items())
@@ -199,10 +203,12 @@ class Sweeps(dict[str, PlannedSweep]):
     def __init__(self, planners: Planners, folder: Path, views: str) -> None:
         super().__init__()
         self.views = views
-        own = planners.base.settings.sweeps
+        own, targets = planners.base.settings.sweeps, dict[str, str]()
         for name in own:
             if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]*", name):
                 raise UserError(f"sweeps.{name}: a name is letters, digits, '_' and '-'")
+            if (other := targets.setdefault(_target(name), name)) != name:
+                raise UserError(f"sweeps.{name} has the target {_target(name)} of sweeps.{other}; name it otherwise")
         self.requested, self.missing = list(own), dict[str, str]()
         for name, entry in own.items():
             self[name] = PlannedSweep(name, f"sweeps.{name}", entry, planners)
@@ -216,7 +222,7 @@ class Sweeps(dict[str, PlannedSweep]):
     @property
     def targets(self) -> dict[str, list[str]]:
         """Target of the command line → sweeps: `sweep_<name>` and `sweeps` for the configuration's, else by name."""
-        own = {f"sweep_{name}".replace("-", "_"): [name] for name in self.requested}
+        own = {_target(name): [name] for name in self.requested}
         others = {name.replace("-", "_"): [name] for name in (*self, *self.missing) if name not in self.requested}
         return {"sweeps": self.requested, **own, **others}
 

@@ -1,0 +1,145 @@
+"""How models are validated: on what, by which measure, and the stages that measure checkpoints.
+
+A training validates on lists of dev queries itself. Checkpoints are validated by other jobs, as systems on a reduced
+dataset.
+"""
+
+import re
+
+from tandem.config.datasets import Reduced
+from tandem.config.models import Validation
+from tandem.config.settings import Settings
+from tandem.data.splits import VALIDATED
+from tandem.errors import UserError
+from tandem.plan.candidates import is_source
+from tandem.plan.context import Context, Validated
+from tandem.plan.datasets import dataset, make_dataset, may_have_split, notes_of, require_split
+from tandem.plan.graph import Stage
+from tandem.plan.reported import cutoff, require_suitable, run_depth
+from tandem.plan.runs import run, score
+from tandem.plan.searches import both_sides
+
+# What an entry says about a whole dataset and is not true of a part.
+OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where", "mteb")
+
+
+def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
+    """Refuse checkpoints whose names are taken, more than there are steps, or that cannot be validated."""
+    validation, train = validation_of(ctx, name), ctx.settings.models[name].train
+    if train.choose == "dev":
+        what = f"models.{name}.train.choose is dev and checkpoints is {count}: they are validated"
+        require_split(ctx, data, VALIDATED, what)
+    for number in range(1, count + 1):
+        if f"{name}.{number}" in ctx.settings.models:
+            raise UserError(
+                f"models.{name}.{number} has the name of checkpoint {number} of models.{name}; name it otherwise"
+            )
+    if train.steps is not None and train.steps < count:
+        raise UserError(f"models.{name}.train.checkpoints is {count}, but there are only {train.steps} steps")
+    deepest = run_depth(ctx, VALIDATED, data)
+    if cutoff(validation.measure) > deepest:
+        raise UserError(
+            f"validation.measure: {validation.measure} looks deeper than runs on {VALIDATED} go ({deepest}); "
+            f"raise depth.{VALIDATED}"
+        )
+    require_suitable(ctx, "validation.measure", validation.measure, data)
+    if validation.method == "average_rank" and ctx.dataset_entry(data).relevance == "answers":
+        raise UserError(f"validation.method is average_rank, which needs qrels; dataset {data} has answers")
+
+
+def validation_of(ctx: Context, name: str) -> Validation:
+    """How a model's checkpoints are validated: the configuration's `validation`, with the model's own over it."""
+    return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
+
+
+def reference(ctx: Context, name: str) -> str:
+    """The run whose top a model is validated on: `validation.from`, else that of its negatives, if it exists on dev."""
+    if own := validation_of(ctx, name).from_:
+        return own
+    source = ctx.settings.models[name].candidates.from_
+    entry = ctx.settings.runs.get(source)
+    is_imported = entry is not None and not entry.stage and VALIDATED not in entry.paths
+    return "bm25" if is_source(source) or source == "given" or is_imported else source
+
+
+def validates_in_process(ctx: Context, name: str) -> bool:
+    """Whether a training validates on lists of dev queries itself; training queries are set apart where it cannot."""
+    entry = ctx.settings.models[name]
+    data, train = ctx.trained_on(entry), entry.train
+    if train.validate_every is None and (train.choose == "last" or train.checkpoints):
+        return False
+    return ctx.dataset_entry(data).relevance == "qrels" and may_have_split(ctx, data, VALIDATED)
+
+
+def is_validated(ctx: Context, name: str) -> bool:
+    """Whether a model's checkpoints are validated: where the best is taken, or where there are queries to do it on."""
+    entry = ctx.settings.models[name]
+    if not entry.train.checkpoints:
+        return False
+    return entry.train.choose == "dev" or may_have_split(ctx, ctx.trained_on(entry), VALIDATED)
+
+
+def unused_keys(settings: Settings) -> list[str]:
+    """A line for each key of `validation` that nothing reads, since only checkpoints are validated as it says.
+
+    And for each `patience` beside `checkpoints`, all of which are trained.
+    """
+    own: dict[str, tuple[Validation, str]] = {}
+    unread: list[str] = []
+    for name, model in settings.models.items():
+        at, train = f"models.{name}.train", model.train
+        if train.checkpoints and train.patience and "patience" in train.model_fields_set:
+            unread.append(f"{at}.patience has no effect: {at}.checkpoints is {train.checkpoints}")
+        if not train.checkpoints:
+            own[f"models.{name}.validation"] = model.validation, f"models.{name}.train.checkpoints is null"
+    if len(own) == len(settings.models):
+        own["validation"] = settings.validation, "no model has train.checkpoints"
+    keys = ((at, key, why) for at, (block, why) in own.items() for key in block.model_fields_set - {"from_"})
+    return unread + [f"{at}.{key} has no effect: {why}" for at, key, why in sorted(keys)]
+
+
+def reduced_dataset(ctx: Context, name: str) -> str:
+    """The reduced dataset that a model's checkpoints are validated on, which is entered if it is not there."""
+    validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
+    source, depth, others, queries = reference(ctx, name), validation.depth, validation.others, validation.queries
+    size = [f"{key}{value}" for key, value in (("others", others), ("queries", queries)) if value]
+    label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", source, str(depth), *size]))
+    notes = notes_of(ctx.dataset_entry(base), OF_THE_WHOLE)
+    entry = Reduced(source="reduced", of=base, from_=source, depth=depth, others=others, dev_queries=queries, **notes)
+    if ctx.datasets.setdefault(label, entry) != entry:
+        raise UserError(f"datasets.{label} has the name of a dataset made for validation; name it otherwise")
+    return label
+
+
+def reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
+    """The stage that validates a checkpoint on the reduced dataset."""
+    validation, data, where = validation_of(ctx, name), reduced_dataset(ctx, name), f"models.{name}.validation"
+    system = f"{name}.{number}"
+    if part == "dual" and validation.method == "average_rank":
+        upstream = both_sides(ctx, "embeddings", system, VALIDATED, where, data)
+        params = {"split": VALIDATED, "ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids}
+        return ctx.stage("average_rank", data, f"{system}.{VALIDATED}", params, upstream)
+    system = f"given+{system}" if part == "cross" else system
+    return score(ctx, system, where, data, [validation.measure], VALIDATED)
+
+
+def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
+    """The stage of a reduced dataset: the reference run decides which passages are kept."""
+    deepest = run_depth(ctx, VALIDATED, entry.of)
+    if entry.depth > deepest:
+        raise UserError(
+            f"datasets.{name}.depth (validation.depth) is {entry.depth}, but runs on {VALIDATED} are {deepest} deep; "
+            f"raise depth.{VALIDATED} or lower it"
+        )
+    reference = run(ctx, entry.from_, VALIDATED, f"datasets.{name}.from", entry.of)
+    return make_dataset(ctx, name, entry, {"of": dataset(ctx, entry.of), "run": reference})
+
+
+def full_value(ctx: Context, validated: Validated) -> Stage:
+    """The stage that measures the same checkpoint on the full corpus, on the same queries."""
+    name, system = validated.model, validated.checkpoint.name
+    validation, data = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
+    system = f"{reference(ctx, name)}+{system}" if validated.part == "cross" else system
+    subset = dataset(ctx, reduced_dataset(ctx, name)) if validation.queries else None
+    by, where = [validation.measure], f"models.{name}.validation"
+    return score(ctx, system, where, data, by, VALIDATED, {"subset": subset})
