@@ -208,6 +208,13 @@ def test_a_run_that_excluded_passages_leave_too_short_is_said(tmp_path, inputs, 
     assert read_scores(artifact, ["RR@10"])[1].ravel().tolist() == [1, 0.5, 1]
     (line,) = artifact.manifest.facts["warnings"]
     assert line == (
-        "1 of 3 queries keep fewer results than the measures look at, since judgements exclude the others; "
-        "raise depth.test"
+        "1 of 3 queries keep fewer results than the measures look at, since judgements exclude the others; raise depth"
     )
+
+
+def test_a_run_that_leaving_out_the_own_id_makes_too_short_is_said(tmp_path, inputs):
+    # q1 keeps a alone of its two; q3 has one result since no other was found
+    lists = [("q1", ["q1", "a"], [2, 1]), ("q2", ["d1", "a"], [2, 1]), ("q3", ["q3"], [1])]
+    run(job(tmp_path, inputs(lists), ignore_identical_ids=True))
+    (line,) = open_artifact(tmp_path / "score/a-0123456789").manifest.facts["warnings"][1:]
+    assert line.startswith("1 of 3 queries keep fewer results than the measures look at")

@@ -234,20 +234,39 @@ def test_joined_lists_stand_one_after_the_other(draw):
     assert joined(parts[:1]) is parts[0]
 
 
-def test_low_grades_are_neither_positives_nor_negatives(make_job, make_dataset, documents, tmp_path):
-    dataset = make_dataset(tmp_path / "graded" / "dataset" / "graded-0123456789", documents)
-    grades = {"owl-1": 1, "owl-2": 2, "owl-3": 3, "eel-1": 0}
-    rows = [("train-owl", doc, grade, "train") for doc, grade in grades.items()]
-    columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*rows, strict=True), strict=True))
-    pq.write_table(pa.table(columns), dataset.folder / "qrels.parquet")
-    docs = doc_rows(Collection(dataset))
+@pytest.fixture
+def labels_of(make_job, make_dataset, documents, tmp_path):
+    """`labels_of(grades, inputs)`: a function of labels' parameters: train-owl's positives and what is barred for it.
 
-    def labels(**params):
-        values = CandidatesParams(seed=3, **params)
-        source = Labels(
-            make_job("candidates", tmp_path / "candidates" / "c-0123456789", values, {"dataset": dataset}), docs
-        )
-        return [set(docs.ids(rows)) for rows in (source.positives("train-owl", []), source.barred("train-owl"))]
+    `grades` of passages are the only judgements.
+    """
 
+    def make(grades, inputs=None):
+        dataset = make_dataset(tmp_path / f"graded{bool(inputs)}" / "dataset" / "graded-0123456789", documents)
+        rows = [("train-owl", doc, grade, "train") for doc, grade in grades.items()]
+        columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*rows, strict=True), strict=True))
+        pq.write_table(pa.table(columns), dataset.folder / "qrels.parquet")
+        docs = doc_rows(Collection(dataset))
+
+        def labels(ids=(), **params):
+            out, values = tmp_path / "candidates" / "c-0123456789", CandidatesParams(seed=3, **params)
+            source = Labels(make_job("candidates", out, values, {"dataset": dataset, **(inputs or {})}), docs)
+            return [set(docs.ids(r)) for r in (source.positives("train-owl", [*ids]), source.barred("train-owl"))]
+
+        return labels
+
+    return make
+
+
+def test_low_grades_are_neither_positives_nor_negatives(labels_of):
+    labels = labels_of({"owl-1": 1, "owl-2": 2, "owl-3": 3, "eel-1": 0})
     assert labels() == [{"owl-1", "owl-2", "owl-3"}, set()]
     assert labels(least_grade=2) == [{"owl-2", "owl-3"}, {"owl-1"}]
+
+
+def test_an_excluded_passage_is_neither_whatever_labels(labels_of, train_run, matches):
+    grades = {"owl-2": -100, "owl-1": 1}
+    assert labels_of(grades)(labels="judge") == [set(), {"owl-2"}]
+    labels = labels_of(grades, {"run": train_run, "match": matches})
+    # the run's second passage holds an answer, and so does the third
+    assert labels(["owl-1", "owl-2", "owl-3"], labels="answers", depth=9)[0] == {"owl-3"}

@@ -80,6 +80,14 @@ class Collection:
             judged.setdefault(query, {})[doc] = relevance
         return judged
 
+    def excluded(self, split: str) -> dict[str, dict[str, int]]:
+        """The part of `qrels` that is graded `EXCLUDED`; empty if the split has no such grade, or no qrels."""
+        path, of_split = self.artifact.path(QRELS), [("split", "==", split), ("relevance", "==", EXCLUDED)]
+        judged: dict[str, dict[str, int]] = {}
+        for query, doc in rows(pq.read_table(path, columns=["query_id", "doc_id"], filters=of_split)):
+            judged.setdefault(query, {})[doc] = EXCLUDED
+        return judged
+
     def answers(self, split: str) -> dict[str, list[str]]:
         """Query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
         queries = self.queries(split)

@@ -139,7 +139,8 @@ def run(job: Job[ScoreParams]) -> None:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
         if short:
             left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"
-            warn(job, draft, f"{left}, since judgements exclude the others; raise depth.test")
+            by = "judgements or ignore_identical_ids" if job.params.ignore_identical_ids else "judgements"
+            warn(job, draft, f"{left}, since {by} exclude the others; raise depth")
 
 
 def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
@@ -152,15 +153,20 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
     result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
     if result.missing == len(result.queries):
         raise UserError(f"{ranking.folder}: holds no query of split {params.split}; give a run of {params.split}")
-    return result, judged.source, _short(ranking, dataset, judged, measures)
+    return result, judged.source, _short(ranking, dataset, judged, measures, params.ignore_identical_ids)
 
 
-def _short(run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure]) -> int:
-    """Queries whose whole list is too short for the measures, once excluded passages are left out of it."""
-    if not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
+def _short(
+    run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure], ignore: bool
+) -> int:
+    """Queries whose whole list is too short for the measures, once what does not count is left out of it.
+
+    `ignore` says whether passages with the query's own id count as left out.
+    """
+    if not ignore and not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
         return 0
     lengths = {query: len(docs) for query, docs, _ in iter_run(run, dataset)}
-    left = {query: len(docs) for query, docs, _ in without_excluded(iter_run(run, dataset), judged.qrels)}
+    left = {query: len(docs) for query, docs, _ in without_excluded(iter_run(run, dataset), judged.qrels, ignore)}
     cut = max(lengths.values())  # a shorter list has all that a first stage found
     least = min(cut, max(measure.params.get("cutoff", 1) for measure in measures))
     return sum(lengths.get(query) == cut and left.get(query, 0) < least for query in judged.queries)

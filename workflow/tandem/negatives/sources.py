@@ -26,7 +26,8 @@ class Labels:
 
     `labels` decides where positives come from: `qrels`; `answers`, the first passage of the window that holds an answer
     (RocketQA on Natural Questions); `judge`, from nowhere: the judge decides. With `bar_answers`, and always where
-    answers label, no passage that holds an answer is a negative. Memory: some 100 bytes a passage that holds one.
+    answers label, no passage that holds an answer is a negative. What qrels grade `EXCLUDED` is neither, whatever
+    labels. Memory: some 100 bytes a passage that holds an answer.
     """
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
@@ -35,16 +36,17 @@ class Labels:
         self.ignore_identical_ids = params.ignore_identical_ids
         self.name = "answer" if params.labels == "answers" else params.labels  # the origin of a positive
         self.window = slice(params.first_rank - 1, params.depth)
-        self.qrels = collection.qrels(params.split) if self.labels == "qrels" else {}
-        self.queries = list(self.qrels) if self.labels == "qrels" else list(collection.queries(params.split))
+        by_qrels = self.labels == "qrels"
+        self.qrels = collection.qrels(params.split) if by_qrels else collection.excluded(params.split)
+        self.queries = list(self.qrels if by_qrels else collection.queries(params.split))
         self.answers = passages_with_answers(job)
 
     def positives(self, query: str, ids: list[str]) -> Array:
         """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
-        relevant = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance >= self.least_grade]
+        judged, answering = self.qrels.get(query, {}), self.answers.get(query, ())
         if self.labels == "answers":
-            relevant = [doc for doc in ids[self.window] if doc in self.answers.get(query, ())][:1]
-        return self._rows(relevant)
+            return self._rows([doc for doc in ids[self.window] if doc in answering and doc not in judged][:1])
+        return self._rows([doc for doc, relevance in judged.items() if relevance >= self.least_grade])
 
     def barred(self, query: str) -> Array:
         """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""

@@ -162,7 +162,8 @@ def find(word: str) -> Artifact:
 def artifact_folders(root: Path) -> Iterator[Path]:
     """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed."""
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; give results/ or a folder below it")
+        configuration = f"; a configuration is checked by `tandem estimate {root}`" if root.suffix == ".yaml" else ""
+        raise UserError(f"{root}: no such folder; give results/ or a folder below it{configuration}")
     if KEY.fullmatch(root.absolute().name) and _is_kind(kind_of(root)):
         yield root
     else:
