@@ -1,5 +1,6 @@
 """`tandem search` on built artifacts: what it prints is what the stages' runs hold, and its mistakes are one line."""
 
+import io
 import json
 import os
 import pty
@@ -9,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -18,6 +21,8 @@ from trec import iter_trec
 
 from tandem.cli import run
 from tandem.errors import UserError
+from tandem.extras.demo import ranking
+from tandem.extras.demo.workers import Worker, serve
 
 QUERIES = [f"how does the {name} behave" for name in ("otter", "heron", "eel", "newt")]
 
@@ -28,12 +33,45 @@ def run_of(built, kind, name):
     return {query: (docs, scores) for query, docs, scores in iter_trec(path)}
 
 
+class ThreadWorker(Worker):
+    """A worker in a thread: importing torch in another process takes longer than any answer."""
+
+    def __init__(self, role, parts):
+        (read, asked), (answered, answer) = os.pipe(), os.pipe()
+        self._thread = Thread(target=serve, args=(role, os.fdopen(read), os.fdopen(answer, "w")))
+        self._questions, self._answers = os.fdopen(asked, "w"), os.fdopen(answered)
+        self._thread.start()
+        self._send({"parts": parts})
+
+    def __exit__(self, *_):
+        self._questions.close()
+        self._thread.join()
+        self._answers.close()
+
+
+def start_worker(role, parts):
+    """Java stays in a process for good: it gets one of its own."""
+    return (Worker if role == "bm25" else ThreadWorker)(role, parts)
+
+
+def search(built, *words):
+    """The answers of `tandem search` in this process, as JSON; without a query to `QUERIES` on standard input."""
+    questions = built.folder / "questions.txt"
+    questions.write_text("\n".join([*QUERIES, "", ""]))
+    with (
+        pytest.MonkeyPatch.context() as patched, questions.open() as lines, chdir(built.folder),
+        redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors,
+    ):  # fmt: skip
+        patched.setattr(sys, "stdin", lines)
+        patched.setattr(ranking, "Worker", start_worker)
+        assert run(["search", *words]) == 0
+    assert "loaded in" in errors.getvalue()
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
 def ask(built, system, *flags):
-    """The answers to `QUERIES`, one a line on standard input, as JSON."""
-    done = built.run(["-m", "tandem", "search", system, "config.yaml", "--json", *flags], "\n".join([*QUERIES, "", ""]))
-    assert done.returncode == 0, done.stderr
-    assert "loaded in" in done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """The answers to `QUERIES`."""
+    return search(built, system, "config.yaml", "--json", *flags)
 
 
 def check_list(answers, run):
@@ -68,8 +106,11 @@ def test_weights_of_terms_are_searched_by_bm25(built):
 
 
 def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
-    """BM25, a dual encoder, their weighted fusion and an ensemble of two cross-encoders in one."""
-    answers = ask(built, "both+pair", "--k", "8")
+    """BM25, a dual encoder, their weighted fusion and an ensemble of two cross-encoders in one, by processes."""
+    words = ["-m", "tandem", "search", "both+pair", "config.yaml", "--json", "--k", "8"]
+    done = built.run(words, "\n".join(QUERIES))
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["query"] for answer in answers] == QUERIES
     check_list(answers, run_of(built, "rerank", "both+pair"))
     bm25, dual = run_of(built, "bm25", "bm25"), run_of(built, "retrieve", "de_bm25neg")
@@ -151,9 +192,7 @@ def test_odd_queries_are_answered(built):
     """Some find nothing, end as a file does, begin as a flag does, or are no UTF-8."""
     flags = ["config.yaml", "--json", "--alone", "--k", "3"]
     for system, *query in (("bm25", "an otter of animals.yaml"), ("bm25", "--", "--otter"), ("both", "水獭 ∅")):
-        done = built.run(["-m", "tandem", "search", system, *flags, *query])
-        assert done.returncode == 0, done.stderr
-        (answer,) = map(json.loads, done.stdout.splitlines())
+        (answer,) = search(built, system, *flags, *query)
         assert answer["query"] == query[-1]
         assert len(answer["passages"]) == 3
     words = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--json", "--alone"]

@@ -8,10 +8,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Self, TextIO, TypedDict, TypeVar
 
 import tandem
 from tandem.cluster.progress import Progress
@@ -120,22 +121,27 @@ def main(words: list[str]) -> int:
     # What a library prints must not stand between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    serve(words[0], sys.stdin, answers)
+    return 0
+
+
+def serve(role: str, questions: Iterable[str], answers: TextIO) -> None:
+    """Write an answer for every line of questions, until these end."""
     opened: dict[str, Any] = {}
-    for line in sys.stdin:
+    for line in questions:
         message = json.loads(line)
         try:
             if "part" in message:
                 answer = {"done": opened[message["part"]].answer(message)}
             else:
                 for key, part in message["parts"].items():
-                    inputs = {role: open_artifact(Path(at), verify=False) for role, at in part["inputs"].items()}
+                    inputs = {name: open_artifact(Path(at), verify=False) for name, at in part["inputs"].items()}
                     served = Served(part["column"], part["params"], inputs, len(message["parts"]))
-                    opened[key] = load(ROLES[words[0]])(served)
+                    opened[key] = load(ROLES[role])(served)
                 answer = {"done": None}
         except UserError as error:
             answer = {"mistake": str(error)}
         print(json.dumps(answer), file=answers, flush=True)
-    return 0
 
 
 class Bm25:
