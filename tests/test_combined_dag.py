@@ -30,7 +30,7 @@ CONFIG = {
     },
     "indexes": {"ivf": {"type": "ivf_flat", "nlist": 4, "nprobe": 4, "part": 17}},
 }
-SHARED = ("rerank", "rerank_windows", "ann")
+SHARED = ("rerank_windows", "ann")
 TABLES = [f"results/combined/tables/{name}.csv" for name in ROWS]
 
 
@@ -82,7 +82,6 @@ def rows(project, name):
 
 
 def test_a_fusion_and_an_ensemble_are_rows_of_a_table(project, sharded):
-    assert sharded.count("rule rerank_shard") == 2
     (tuned,) = project.folder.glob("results/tiny/tune_fusion/both.train-*/chosen.json")
     (fused,) = project.folder.glob("results/tiny/fuse/both.test-*/stage.json")
     assert json.loads(fused.read_text())["facts"]["tuned"] == json.loads(tuned.read_text())

@@ -131,11 +131,13 @@ def test_two_shards_change_no_bit(project, copied):
     blocks = project.files("blocks/*.npy")
     table = (project.folder / "results/tables/tiny.csv").read_bytes()
     assert len(blocks) > 6
-    for kind in ("bm25", "embeddings", "retrieve", "rerank", "pairs", "score"):
+    for kind in ("bm25", "retrieve", "rerank", "pairs", "score"):
         shutil.rmtree(copied.folder / "results/tiny" / kind)
-    shutil.rmtree(copied.folder / "results/tables")
+    for folder in copied.folder.glob("results/tiny/embeddings/*.passages-*"):
+        shutil.rmtree(folder)
     # models and training lists stand, so the runs they were made from are not made again
-    code, output = copied.run("--config", "execution={shards: 2, search_memory: 16, engine: torch}")
+    (copied.folder / "results/tables/tiny.csv").unlink()
+    code, output = copied.run("tiny", "--config", "execution={shards: 2, search_memory: 16, engine: torch}")
     assert code == 0, output
     assert "rule encode_shard" in output
     assert output.count("rule retrieve_shard") == 2 * len(list(copied.folder.glob("results/tiny/retrieve/*")))
@@ -234,11 +236,15 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture
-def small(tmp_path, documents):
-    """A project whose configuration is three lines, as a newcomer writes it, and some more datasets to choose from."""
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, documents):
+    """A project whose configuration is three lines, as a newcomer writes it, and some more datasets to choose from.
+
+    Another passage has the text of the otter's first.
+    """
+    tmp_path = tmp_path_factory.mktemp("small")
     project = Project.at(tmp_path)
-    write_beir(tmp_path / "beir", documents)
+    write_beir(tmp_path / "beir", [*documents, ("copy", *documents[0][1:])])
     questions = tmp_path / "questions"
     questions.mkdir()
     lines = [json.dumps({"_id": name, "text": text}) for name, (text, _) in QUESTIONS.items()]
@@ -277,8 +283,6 @@ def test_the_baseline_of_ones_own_data_of_answers_and_of_a_group(small):
 
 
 def test_audits_without_models(small):
-    with (small.folder / "beir/corpus.jsonl").open("a") as file:
-        file.write(json.dumps({"_id": "copy", "title": "The otter", "text": "The otter is a river mammal."}) + "\n")
     override = "audits={judges: [], retriever: null, systems: [bm25]}"
     code, output = small.run("audits", "--config", override)
     assert code == 0, output

@@ -57,7 +57,7 @@ def project(tmp_path_factory, encoder_folder, documents):
     build_in(folder, "all", "config.yaml")
     for kind in ("shortest_first", "rerank", "score"):  # these Snakemake makes, each in a process of its own
         shutil.rmtree(folder / "results/mine" / kind)
-    code, output = run_command(snakemake(folder, []))
+    code, output = run_command(snakemake(folder, ["mine"]))
     assert code == 0, output
     assert "rule shortest_first:" in output
     assert output.count("rule shortest_first_shard:") == 2
@@ -106,7 +106,7 @@ def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["plugins"] = [str(folder / "my_ideas.py")]
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    code, output = run_command(snakemake(folder, ["-n"]))
+    code, output = run_command(snakemake(folder, ["-n", "mine"]))
     assert code == 0, output
     assert "Nothing to be done" in output
     with (folder / "my_ideas.py").open("a") as file:

@@ -229,15 +229,6 @@ def build(files, target):
     """
     from tandem.config.merging import gathered
     from tandem.extras.plan import FullPlan
-    from tandem.stages import KINDS
-    from tandem.store.job import load, read_job
-
-    def make(stage):
-        for parent in stage.upstream.values():
-            make(parent)
-        if not Path(stage.manifest).exists():
-            words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
-            load(KINDS[stage.kind].run)(read_job(stage.kind, words))
 
     plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
     names = plan.tables.requested() if target == "all" else [target]
@@ -248,7 +239,19 @@ def build(files, target):
     else:
         ends = [plan.planner.model(target, "test")]
     for stage in ends:
-        make(stage)
+        make_stage(stage)
+
+
+def make_stage(stage):
+    """Make a planned stage in the working folder, after what it reads."""
+    from tandem.stages import KINDS
+    from tandem.store.job import load, read_job
+
+    for parent in stage.upstream.values():
+        make_stage(parent)
+    if not Path(stage.manifest).exists():
+        words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
+        load(KINDS[stage.kind].run)(read_job(stage.kind, words))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from tiny_project import LAYOUT, tiny_config, write_beir
+from tiny_project import LAYOUT, make_stage, tiny_config, write_beir
 
 from tandem import ROOT
 from tandem.extras.operations.targets import Configuration
@@ -135,6 +135,8 @@ def test_a_locked_folder_says_how_to_unlock(place, finished):
 def test_ctrl_c_has_a_training_save_its_state_and_frees_the_folder(place, finished, monkeypatch):
     monkeypatch.chdir(place.folder)
     model = Configuration([Path("mine.yaml")]).plan().planner.model("de_bm25neg", "test")
+    for stage in model.upstream.values():
+        make_stage(stage)
     line = place.line("mine.yaml", model.manifest)
     running = subprocess.Popen(
         line,

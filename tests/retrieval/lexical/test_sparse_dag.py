@@ -2,10 +2,11 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 import yaml
-from tiny_project import jobs, write_beir
+from tiny_project import build_in, jobs, write_beir
 
 from tandem.store.artifact import open_artifact
 
@@ -17,7 +18,10 @@ SPARSE = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, documents, snakemake_in):
-    """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection."""
+    """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection.
+
+    One process, in which Java starts once, has made all stages but those of the variant without Java.
+    """
     folder = tmp_path_factory.mktemp("sparse")
     write_beir(folder / "beir", documents, ("dev", "test"))
     layout = {
@@ -35,7 +39,9 @@ def project(tmp_path_factory, documents, snakemake_in):
         "sparse": SPARSE,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-
+    build_in(folder, "all", "config.yaml")
+    for stage in folder.glob("results/tiny/*/plus*"):
+        shutil.rmtree(stage)
     return snakemake_in(folder)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 from markupsafe import Markup
-from scipy import stats
 
 from tandem.config.base import Model
 from tandem.report.charts import Series, line_chart, scatter
@@ -83,11 +82,15 @@ def _values(validations: Sequence[Artifact]) -> list[float]:
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Kendall's τ-b; None where x or y ties every pair."""
+    from scipy import stats  # a third of a second, which reports without checkpoints need not wait for
+
     return float(stats.kendalltau(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
 def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Pearson's r; None where x or y does not vary."""
+    from scipy import stats
+
     return float(stats.pearsonr(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
