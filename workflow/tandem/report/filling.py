@@ -80,8 +80,7 @@ def _columns(layout: Layout, blocks: Sequence[Block]) -> list[Column]:
     measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:
         return [Column(measure=measure, name=measure) for _, measure in measured]
-    printed = {column for row in layout.rows for column, value in row.printed.items() if value is not None}
-    columns = [c for c in layout.columns if (c.dataset, c.measure) in measured or c.id in printed]
+    columns = [c for c in layout.columns if (c.dataset, c.measure) in measured or c.id in layout.printed]
     if not any((c.dataset, c.measure) in measured for c in columns):
         computed = ", ".join(dict.fromkeys(measure for _, measure in measured))
         raise UserError(f"{layout.title}: none of its measures was computed, only {computed}")
