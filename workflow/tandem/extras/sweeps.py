@@ -9,7 +9,7 @@ import numpy as np
 from tandem.config.base import Model
 from tandem.config.settings import PrintedPoint
 from tandem.data.columns import Floats64
-from tandem.evaluation.scores import measures_of, read_aligned
+from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
 from tandem.report.results import Origin, percent, read_json, to_json
 from tandem.report.scored import open_scores, origin, run_folder
@@ -115,7 +115,7 @@ def read_result(path: Path) -> Result:
 def compute(plan: SweepPlan) -> Result:
     """The numbers of a planned sweep; a `UserError` for a measure that was not computed, or other queries' scores."""
     artifacts = {folder: open_scores(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
-    measures = plan.measures or measures_of(next(iter(artifacts.values())))
+    measures = plan.measures or shared_measures(list(artifacts.values()))
     queries, values = read_aligned(list(artifacts.values()), measures)
     at = {folder: place for place, folder in enumerate(artifacts)}
     # Of each point and system the different runs: where no seed touches a system, all seeds have one.
