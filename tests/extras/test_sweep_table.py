@@ -32,9 +32,14 @@ def folders(tmp_path_factory, make_job):
 
     root, paths = tmp_path_factory.mktemp("sweep"), {}
     for at, (name, values) in enumerate(VALUES.items()):
-        job = make_job("score", root / f"score/{name}-{at:010}", {"measures": ["RR@10"], "split": "test"})
+        measures = ["AP", "RR@10"] if name == "a1" else ["RR@10"]
+        job = make_job("score", root / f"score/{name}-{at:010}", {"measures": measures, "split": "test"})
         with writing(job) as draft:
-            columns = {"query_id": [f"q{n}" for n in range(4)], "measure": ["RR@10"] * 4, "value": values}
+            columns = {
+                "query_id": [f"q{n}" for n in range(4) for _ in measures],
+                "measure": measures * 4,
+                "value": [value for value in values for _ in measures],
+            }
             pq.write_table(pa.table(columns), draft.path(SCORES))
         paths[name] = str(job.out)
     return paths

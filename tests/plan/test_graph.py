@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
@@ -213,22 +212,6 @@ def test_the_default_systems_keep_their_keys(configured):
     plan = FullPlan(configured(), ROOT)
     rows = {f"{row.system} | {row.first_stage}": stage.key for row, stage in plan.tables["summary"]}
     assert rows == yaml.safe_load(PINNED.read_text())
-
-
-def test_a_row_is_made_from_the_row_that_it_calls_its_first_stage(configured, tmp_path):
-    """Else the table would test it against a list that it does not re-rank."""
-    rows = [
-        {"system": "BM25", "run": "bm25"},
-        {"system": "DE", "run": "de_bm25neg"},
-        {"system": "CE", "first_stage": "DE", "run": "bm25+ce_bm25neg"},
-    ]
-    table = tmp_path / "mine.yaml"
-    table.write_text(yaml.safe_dump({"title": "Mine", "columns": [{"measure": "RR@10"}], "rows": rows}))
-    with pytest.raises(UserError, match=r"mine.yaml: CE re-ranks bm25\.test, its first_stage is de_bm25neg\.test"):
-        FullPlan(configured("tables", [str(table)]), ROOT)
-    rows[2]["first_stage"] = "BM25"
-    table.write_text(yaml.safe_dump({"title": "Mine", "columns": [{"measure": "RR@10"}], "rows": rows}))
-    assert len(FullPlan(configured("tables", [str(table)]), ROOT).tables["mine"]) == 3
 
 
 def test_a_thousand_variants_share_every_stage_that_they_do_not_change(configured):

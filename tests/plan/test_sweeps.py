@@ -95,6 +95,20 @@ def test_the_seed_may_be_on_the_grid(planned):
     assert len(sweep.scores) == 3
 
 
+def test_a_seed_of_with_is_that_of_every_point_whatever_the_configurations_seeds(configured):
+    sweep = {"grid": {LIST_SIZE: [4, 8]}, "systems": ["de_bm25neg+ce_bm25neg", *RUNS], "with": {"seed": 7}}
+    plan = FullPlan(configured("sweeps", {"mine": sweep}) | {"seeds": [42, 1]}, ROOT)
+    models = {stage.values["train"]["seed"] for stage in plan.stages.values() if stage.key in keys(plan, "model")}
+    assert models == {7}
+
+
+def test_points_of_several_depths_show_the_measures_that_all_of_them_have(planned):
+    deep = {"grid": {"depth.test": [100, 20]}, "systems": ["bm25"]}
+    planned(**deep, measures=["RR@10"])
+    with pytest.raises(UserError, match=r"sweeps\.mine\.measures: R@100 is not scored"):
+        planned(**deep, measures=["R@100"])
+
+
 def test_a_value_may_be_a_whole_section(planned):
     grid = {"models.de_bm25neg.representation": ["single", {"type": "multi", "dim": 32}]}
     sweep = planned(grid=grid, systems=["de_bm25neg"]).sweeps["mine"]
@@ -131,7 +145,12 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
         ({"measures": ["nDCG@11"]}, "measures: nDCG@11 is not scored; did you mean nDCG@10?"),
         ({"baseline": {LIST_SIZE: 5}}, f"baseline: {LIST_SIZE}=5 is no point; the grid has {LIST_SIZE}=[4, 8]"),
         ({"baseline": {"seed": 5}}, "baseline: seed is not in the grid"),
-        ({"grid": {"seed": [1, 2]}, "seeds": [3]}, "seeds: the grid has seed too"),
+        ({"grid": {"seed": [1, 2]}, "seeds": [3]}, "seeds: grid has seed too"),
+        ({"with": {"seed": 1}, "seeds": [3]}, "seeds: with has seed too"),
+        (
+            {"grid": {"score.measures": [["RR@10"], ["AP"]]}, "systems": ["bm25"]},
+            "grid: the points have no measure in common",
+        ),
         ({"seeds_at": "models.rocketqav2.train.sed"}, unknown_key("seeds_at: models.rocketqav2.train.sed")),
         ({"with": {"depth.test": 0}}, "with: depth.test is 0; allowed: ≥ 1"),
         ({"dataset": "pydoc"}, "dataset: pydoc is unknown; did you mean pydocs?"),

@@ -29,7 +29,7 @@ def table():
     ]
     paper, on = Paper(citation=ODD, table="Table 1"), PrintedOn(dataset="a", name=ODD, split="test")
     columns = [
-        FilledColumn(measure, name, label, "", "", "", "a", "test", 4)
+        FilledColumn(measure, name, label, "", "", "", ["a test, 4 queries"])
         for measure, name, label in (("RR@10", "MRR@10", "MRR@10 (RR@10)"), ("Success@1", "R@1", "Success@1"))
     ]
     return Table(ODD, paper, on, 1, ODD, columns, rows, [1, 2])

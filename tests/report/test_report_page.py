@@ -19,6 +19,7 @@ from tandem.evaluation.scores import run as score
 from tandem.report.compare import compare
 from tandem.report.graph import group_by_box, stage_costs
 from tandem.report.page import embedded
+from tandem.report.results import read_table
 from tandem.report.sections import count_negatives, describe_dataset, example_lists
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
@@ -279,6 +280,7 @@ def test_a_group_of_datasets_has_tables_and_no_single_queries(world, artifact_of
     out = tmp_path / "report.html"
     assert run_command(["report", "--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]) == 0
     page = Page(out.read_text())
+    assert read_table(tmp_path / "both.json").caption == "ours: both test, 2 datasets"
     assert {"results", "lineage", "cost"} <= set(page.ids)
     assert not {"compare", "data"} & set(page.ids)
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)

@@ -368,6 +368,13 @@ rows:
     assert not filled.stands_in
 
 
+def test_the_caption_names_every_dataset_that_rows_of_a_column_are_searched_on(four_queries):
+    rows = json.loads(four_queries.select(("Old", ""), ("New", "")))
+    layout = "{title: Own, rows: [{system: Old, run: a}, {system: New, run: b, dataset: two}]}"
+    path = table(four_queries, rows=json.dumps([rows[0], {**rows[1], "dataset": "two"}]), layout=layout)
+    assert read_table(path.with_suffix(".json")).caption == "ours: toy test, 4 queries, two test, 4 queries"
+
+
 def row(system, value, change=None, p=None, first_stage="", against="BM25"):
     """A row of one measure."""
     cell = Cell("RR@10", None, value, value, value, change, p)
@@ -375,7 +382,7 @@ def row(system, value, change=None, p=None, first_stage="", against="BM25"):
 
 
 def answered(rows, best):
-    column = FilledColumn("RR@10", "RR@10", "RR@10", "", "", "", "toy", "test", 4)
+    column = FilledColumn("RR@10", "RR@10", "RR@10", "", "", "", ["toy test, 4 queries"])
     return answer(Table("T", None, None, 2, "", [column], rows, best=best))
 
 

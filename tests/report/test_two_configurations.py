@@ -36,6 +36,20 @@ def test_values_differences_and_p_by_hand(tables, capsys):
     assert "Only in mine.yaml: V." in lines
 
 
+def test_the_chance_of_seeds_counts_as_in_a_table(tables, four_queries, tmp_path, capsys):
+    # Of two seeds one gains 1/2 on every query and the other nothing: the mean square of seeds is 4 x 2 x (1/4)^2,
+    # 1/2, all others are 0; t = 1/4 / sqrt(1/2 / 8) = 1 with one degree of freedom: p = 1/2 (of queries alone 1/8).
+    scores = {row["system"]: row["scores"] for row in four_queries.rows}
+    for folder, systems in (("results", ("Old",)), ("results/mine", ("New", "Old"))):
+        rows = [{"system": "S", "scores": scores[name], "seed": seed} for seed, name in enumerate(systems)]
+        layout = {"title": "Two", "columns": [{"measure": "RR@10"}], "rows": [{"system": "S", "run": "bm25"}]}
+        Path("two.yaml").write_text(yaml.safe_dump(layout))
+        make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
+    assert run(["report", "--compare", "config", "mine"]) == 0
+    cells = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert cells["S"] == ["–", "50.00", "75.00", "+25.00", "0.500"]
+
+
 @pytest.mark.parametrize("name", ["mine+k1", "mine.yaml+k1.yaml", "k1.5", "k1.5.yaml"])
 def test_names_of_several_files_and_with_dots_are_folders(tables, name, capsys):
     Path("results/mine").rename(Path("results", name.replace(".yaml", "")))

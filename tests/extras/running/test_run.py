@@ -157,7 +157,7 @@ def table(best: Best | None, *changes: float | None) -> Table:
     """A table of BM25 and of systems with a change against it; p is 0.01 for each."""
     cells = [Cell("nDCG@10", None, 38.7), *(Cell("nDCG@10", None, 38.7 + c, change=c, p=0.01) for c in changes)]
     rows = [Row(f"S{at}" if at else "BM25", "", "BM25" if at else "", "", "", [c]) for at, c in enumerate(cells)]
-    column = FilledColumn("nDCG@10", "nDCG@10", "nDCG@10", "", "", "", "toy", "test", 20)
+    column = FilledColumn("nDCG@10", "nDCG@10", "nDCG@10", "", "", "", ["toy test, 20 queries"])
     return Table("Toy", None, None, 2, "", [column], rows, best=best)
 
 

@@ -99,6 +99,11 @@ class Layout(TableLayout):
         trained = [str(v) for row in self.rows for path, v in row.with_.items() if names_dataset(path) and v]
         return list(dict.fromkeys(name for name in [*named, *trained] if name))
 
+    @property
+    def printed(self) -> set[str]:
+        """The columns in which a paper prints any number."""
+        return {column for row in self.rows for column, value in row.printed.items() if value is not None}
+
 
 class PlannedRow(Model):
     """Scores of a row, or why they are absent: where it was searched, for which columns, with which seed."""
@@ -169,14 +174,20 @@ def load_layout(path: Path) -> Layout:
 
 
 def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
-    """A layout with a row for each run that it does not show yet, tested against what it re-ranks, else BM25."""
-    rows, names = list(layout.rows), {row.run: row.system for row in layout.rows if not row.first_stage}
-    known = {row.run for row in rows}
+    """A layout with a row for each run that it does not show yet, tested against what it re-ranks, else BM25.
+
+    A row that changes the configuration, the labels or the dataset shows something else than the run that it names.
+    """
+    rows, taken = list(layout.rows), {row.id for row in layout.rows}
+    plain = [row for row in rows if not (row.with_ or row.with_own or row.labels or row.variant or row.dataset)]
+    known, names = {row.run for row in plain}, {row.run: row.system for row in plain if not row.first_stage}
     for run in (run for run in dict.fromkeys(systems) if run not in known):
         first, _, system = run.rpartition("+")
         baseline = (names[first or "bm25"], "") if (first or "bm25") in names else None
-        rows.append(LayoutRow(system=system, first_stage=names.get(first, first), run=run, baseline=baseline))
-        names |= {run: run}
+        row = LayoutRow(system=system, first_stage=names.get(first, first), run=run, baseline=baseline)
+        if row.id not in taken:
+            rows.append(row)
+            names |= {run: run}
     return layout.model_copy(update={"rows": tuple(rows)})
 
 

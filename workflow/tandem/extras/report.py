@@ -10,7 +10,7 @@ from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, system_name
 from tandem.evaluation.scores import read_aligned
-from tandem.evaluation.significance import holm, randomisation_test
+from tandem.evaluation.significance import holm, seeded_test
 from tandem.extras.analysis.error_table import add_analyses
 from tandem.extras.audits.report import add_audits
 from tandem.extras.fidelity import ValidationRow, add_validations
@@ -24,7 +24,8 @@ from tandem.report.results import Cell, Row, Table, read_table
 
 LEGEND = (
     "Values in percent; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
-    "two-sided randomisation test, Holm-corrected over the rows per measure. No p: the same run, or other queries."
+    "two-sided test, over queries and, of several seeds, over seeds too; Holm-corrected over the rows per measure. "
+    "No p: the same run, or other queries."
 )
 
 
@@ -108,13 +109,16 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
 def _tests(pairs: Sequence[tuple[Row, Row]], cells: Sequence[tuple[Cell, Cell]]) -> list[float | None]:
     """p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
     differences = [_differences(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
-    raw = [randomisation_test(difference[:, None])[0] for difference in differences if difference is not None]
+    raw = [seeded_test(difference[..., None])[0] for difference in differences if difference is not None]
     corrected = iter(holm(np.array(raw)).tolist())
     return [None if difference is None else next(corrected) for difference in differences]
 
 
 def _differences(row: Row, other: Row, cell: Cell, theirs: Cell) -> Floats64 | None:
-    """Query by query, the second run minus the first, each the mean over its seeds; None where they do not compare."""
+    """The second run minus the first, shape (seeds, queries); None where they do not compare.
+
+    One seed of one run stands against every seed of the other; of unequal numbers of several both are means.
+    """
     if cell.stages == theirs.stages or (cell.dataset, cell.split) != (theirs.dataset, theirs.split):
         return None
     values = []
@@ -123,6 +127,10 @@ def _differences(row: Row, other: Row, cell: Cell, theirs: Cell) -> Floats64 | N
         if not scores:
             return None
         queries, by_seed = read_aligned(scores, [cell.measure])
-        values.append((queries, by_seed.mean(axis=0)[:, 0]))
+        values.append((queries, by_seed[:, :, 0]))
     (queries, before), (others, after) = values
-    return after - before if queries == others else None
+    if queries != others:
+        return None
+    if len(before) != len(after) and 1 not in (len(before), len(after)):
+        before, after = (side.mean(axis=0, keepdims=True) for side in (before, after))
+    return after - before

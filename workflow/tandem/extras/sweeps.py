@@ -9,10 +9,10 @@ import numpy as np
 from tandem.config.base import Model
 from tandem.config.settings import PrintedPoint
 from tandem.data.columns import Floats64
-from tandem.evaluation.scores import measures_of, read_aligned
+from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
 from tandem.report.results import Origin, percent, read_json, to_json
-from tandem.report.scored import open_scores, origin, run_folder
+from tandem.report.scored import averaged, open_scores, origin, run_folder
 
 Point = dict[str, object]  # dotted path → value
 PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
@@ -76,6 +76,7 @@ class Result(Sweep):
     measures: list[str]
     lines: list[Line]
     runs: dict[str, Origin]
+    unit: str = "queries"  # what values are means over; of a group: datasets
 
     @property
     def caption(self) -> str:
@@ -84,7 +85,7 @@ class Result(Sweep):
         runs = max(line.runs for line in self.lines)
         seeds = f"means over {runs} seeds" if runs > 1 else "one seed"
         against = label_point(self.baseline)
-        return f"{self.dataset} {self.split}, {self.queries:,} queries{stand_in}; {seeds}; p against {against}"
+        return f"{self.dataset} {self.split}, {self.queries:,} {self.unit}{stand_in}; {seeds}; p against {against}"
 
     def to_json(self) -> str:
         """For programs; `read_result` reads it back."""
@@ -115,7 +116,7 @@ def read_result(path: Path) -> Result:
 def compute(plan: SweepPlan) -> Result:
     """The numbers of a planned sweep; a `UserError` for a measure that was not computed, or other queries' scores."""
     artifacts = {folder: open_scores(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
-    measures = plan.measures or measures_of(next(iter(artifacts.values())))
+    measures = plan.measures or shared_measures(list(artifacts.values()))
     queries, values = read_aligned(list(artifacts.values()), measures)
     at = {folder: place for place, folder in enumerate(artifacts)}
     # Of each point and system the different runs: where no seed touches a system, all seeds have one.
@@ -157,7 +158,8 @@ def compute(plan: SweepPlan) -> Result:
             )
     fields = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
     origins = {keys[folder]: origin(artifact) for folder, artifact in artifacts.items()}
-    return Result(**fields, queries=len(queries), measures=measures, lines=lines, runs=origins)
+    unit = averaged(next(iter(artifacts.values())))
+    return Result(**fields, queries=len(queries), measures=measures, lines=lines, runs=origins, unit=unit)
 
 
 def _key(point: Point) -> str:

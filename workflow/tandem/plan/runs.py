@@ -264,7 +264,7 @@ def score(
     entry, split = ctx.dataset_entry(data), split or reported_split(ctx, data)
     if isinstance(entry, Group):
         check_group(ctx, data)
-        by = measures(ctx, data)
+        by = by or measures(ctx, data)
         members = {f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(entry.of)}
         params: Json = {"measures": by, "split": split, "members": list(entry.of)}
         return ctx.stage("score", data, f"{system}.{split}", params, members)

@@ -95,9 +95,9 @@ class PlannedSweep:
 
     def _changes(self, point: Point, seed: int) -> Point:
         """What a point overrides; a seed that is there already is no change."""
-        path = self.entry.seeds_at
-        same = path in point or (path == "seed" and seed == self.settings.seed)
-        return {**self.fixed, **point, **({} if same else {path: seed})}
+        path, changes = self.entry.seeds_at, {**self.fixed, **point}
+        same = path in changes or (path == "seed" and seed == self.settings.seed)
+        return changes if same else {**changes, path: seed}
 
     def _score(self, point: Point, seed: int, run: str) -> Stage:
         try:
@@ -140,12 +140,13 @@ class PlannedSweep:
         return typed
 
     def _seeds(self) -> list[int]:
-        """The seeds; a `UserError` if the grid has them too."""
+        """The seeds; a `UserError` if the grid or `with` has them too."""
         path, seeds = self.entry.seeds_at, self.entry.seeds
-        if path in self.values:
-            if seeds:
-                raise UserError(f"{self.where}.seeds: the grid has {path} too; leave one of them out")
-            return [self.settings.seed]
+        for key, values in (("grid", self.values), ("with", self.fixed)):
+            if path in values:
+                if seeds:
+                    raise UserError(f"{self.where}.seeds: {key} has {path} too; leave one of them out")
+                return [self.settings.seed]
         self._try("seeds_at", {**self.fixed, path: 0})
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
 
@@ -175,7 +176,10 @@ class PlannedSweep:
             raise UserError(
                 f"{self.where}.grid: points are compared query by query, but search {on}; one sweep for each"
             )
-        have = self.scored[0].stage.values["measures"]
+        each = [scored.stage.values["measures"] for scored in self.scored]
+        have = [measure for measure in each[0] if all(measure in others for others in each)]
+        if not have:
+            raise UserError(f"{self.where}.grid: the points have no measure in common")
         for measure in self.entry.measures or ():
             if measure not in have:
                 raise UserError(f"{self.where}.measures: {measure} is not scored{nearest(measure, have)}")

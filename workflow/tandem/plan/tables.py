@@ -4,13 +4,21 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from tandem.config.datasets import Group
 from tandem.config.loading import read_bands
 from tandem.config.merging import read_yaml
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
-from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, names_dataset, system_name
+from tandem.evaluation.layouts import (
+    Layout,
+    LayoutRow,
+    PlannedRow,
+    System,
+    TablePlan,
+    beside,
+    names_dataset,
+    system_name,
+)
 from tandem.plan.datasets import StandIns
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
@@ -24,7 +32,8 @@ RULE_NAMES = (
     *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits", "statistics"),
     *("statistics_table", "sweep", "sweeps", "notebook", "notebooks", "error_table"),
 )
-NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
+# Keys of a configuration file that a layout names which are not taken over.
+NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits", "seed", "seeds")
 
 
 class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
@@ -85,11 +94,19 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         for table in tables:
             if table in self.missing:
                 lines.append(f"{table} is not made: {self.missing[table]}")
+            elif columns := self._left_out(table):
+                lines.append(f"{table} leaves out {', '.join(columns)}: not measured (score.measures, depth.test)")
             rows: dict[str, list[str]] = {}
             for row in self.absent.get(table, ()):
                 rows.setdefault(row.absent, []).append(system_name(row.id))
             lines += [f"{table} lacks {', '.join(names)}: {reason}" for reason, names in rows.items()]
         return lines
+
+    def _left_out(self, table: str) -> list[str]:
+        """The columns of a table that have neither a measured nor a printed value."""
+        measured = {(row.column, measure) for row, stage in self[table] for measure in stage.values["measures"]}
+        columns = [column for column in self._read[table].columns if column.id not in self._read[table].printed]
+        return [column.label for column in columns if (column.dataset, column.measure) not in measured]
 
     def unshown(self) -> list[str]:
         """A line where the configuration's `systems` has runs that no requested table has a row of."""
@@ -135,7 +152,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         bands = beside(file, "bands.yaml")
         within = bands is not None and file.parent != bands.parent
         entries = read_bands(bands) if bands else []
-        if not self.planners.variants.changed() <= {*NOT_TAKEN, "seed", "seeds"}:
+        if not self.planners.variants.changed() <= set(NOT_TAKEN):
             # What was measured with config/config.yaml says nothing of other settings, unless it is a table's own.
             entries = [band for band in entries if band.sd is None or band.table]
         plan = TablePlan(
@@ -153,16 +170,17 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     def systems(self) -> list[Row]:
         """The rows of all requested tables, each system once; another run under a name that is taken says its table.
 
-        Of several seeds the first, and only where the first row is searched: they are compared query by query.
+        Of several seeds the first, and only those on the queries of the first row: they are compared query by query.
         """
-        systems: dict[tuple[str, str], Row] = {}
-        rows = [(table, row) for table in self.requested() for row, _ in self.get(table, ())]
-        where = [(row.dataset, row.split, row.seed) for _, row in rows]
-        for table, row in (row for row, place in zip(rows, where, strict=True) if place == where[0]):
-            system = {"system": row.system, "first_stage": row.first_stage, "scores": row.scores}
-            if systems.setdefault(row.id, system)["scores"] != row.scores:
-                named = f"{row.system} ({table})"
-                systems[named, row.first_stage] = {**system, "system": named}
+        systems, runs = dict[System, Row](), dict[System, object]()
+        scored = [(table, row, stage.upstream) for table in self.requested() for row, stage in self.get(table, ())]
+        places = [(row.dataset, row.split, row.seed, by.get("subset"), by.get("others")) for _, row, by in scored]
+        for (table, row, by), place in zip(scored, places, strict=True):
+            if place == places[0]:
+                run = row.run or row.scores, by.get("labels")  # whatever the measures of a table are
+                name = row.system if runs.setdefault(row.id, run) == run else f"{row.system} ({table})"
+                system = {"system": name, "first_stage": row.first_stage, "scores": row.scores}
+                systems.setdefault((name, row.first_stage), system)
         return list(systems.values())
 
     def _systems(self, layout: Layout) -> list[str]:
@@ -224,7 +242,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         if lacking := [name for name in layout.recipes if name not in recipes]:
             changes["recipes"] = [*recipes, *lacking]
         if seed != settings.seed:
-            changes["seed"] = seed
+            changes.setdefault("seed", seed)  # a row may have a seed of its own
         try:
             planner = audited = self.planners.of(changes)
         except UserError as error:
@@ -271,22 +289,24 @@ def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, w
         restricted["subset"] = audited.audit("false_negatives", dataset)
     elif layout.subset:
         restricted["subset" if layout.subset == "similar" else "others"] = audited.audit("similar_queries", dataset)
-    more = _printed_measures(planner, layout, dataset)
+    more = _more_measures(planner, layout, dataset)
     by = [*measures(planner.ctx, dataset), *more] if more else None
     return planner.score(row.run, where, dataset, by, restricted)
 
 
-def _printed_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
-    """The measures that a paper prints and that a dataset's scores do not have, as far as runs and labels allow."""
-    if planner.settings.score.measures or isinstance(planner.ctx.dataset_entry(dataset), Group):
+def _more_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
+    """The measures of a layout that a dataset's scores do not have, as far as runs and labels allow.
+
+    They are those that a paper prints, and those that only the layout names: a usual one is left out where the dataset
+    has measures of its own.
+    """
+    score = planner.settings.score
+    if score.measures:
         return []
-    have = measures(planner.ctx, dataset)
-    printed = {column for row in layout.rows for column, value in row.printed.items() if value is not None}
-    return [
-        measure
-        for measure in dict.fromkeys(column.measure for column in layout.columns if column.id in printed)
-        if measure not in have and is_measurable(planner.ctx, measure, dataset)
-    ]
+    ctx, columns = planner.ctx, layout.columns
+    have = measures(ctx, dataset)
+    named = [column.measure for column in columns if column.id in layout.printed or column.measure not in score.usual]
+    return [name for name in dict.fromkeys(named) if name not in have and is_measurable(ctx, name, dataset)]
 
 
 def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:

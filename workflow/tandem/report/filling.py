@@ -11,7 +11,17 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, system_name
 from tandem.evaluation.significance import holm
 from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
-from tandem.report.scored import Block, Position, Scored, costs_of, fill_orders, origin, read_block, run_folder
+from tandem.report.scored import (
+    Block,
+    Position,
+    Scored,
+    averaged,
+    costs_of,
+    fill_orders,
+    origin,
+    read_block,
+    run_folder,
+)
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 
@@ -80,8 +90,7 @@ def _columns(layout: Layout, blocks: Sequence[Block]) -> list[Column]:
     measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:
         return [Column(measure=measure, name=measure) for _, measure in measured]
-    printed = {column for row in layout.rows for column, value in row.printed.items() if value is not None}
-    columns = [c for c in layout.columns if (c.dataset, c.measure) in measured or c.id in printed]
+    columns = [c for c in layout.columns if (c.dataset, c.measure) in measured or c.id in layout.printed]
     if not any((c.dataset, c.measure) in measured for c in columns):
         computed = ", ".join(dict.fromkeys(measure for _, measure in measured))
         raise UserError(f"{layout.title}: none of its measures was computed, only {computed}")
@@ -142,12 +151,15 @@ def _other(position: Position, system: System | None) -> Position | None:
 
 def _describe(layout: Layout, column: Column, blocks: Sequence[Block]) -> FilledColumn:
     """A column with the paper's dataset and split, and ours."""
-    block = next((block for block in blocks if block.place[0] == column.dataset), None)
-    (_, dataset, split), queries = (block.place, block.queries) if block else (("", "", ""), 0)
+    places = [
+        f"{block.place[1]} {block.place[2]}, {block.queries:,} {averaged(block.scored[0][0].artifact)}"
+        for block in blocks
+        if block.place[0] == column.dataset
+    ]
     printed = column.dataset_name, column.dataset, column.split
     if (on := layout.printed_on) and not column.dataset:
         printed = "", on.dataset, on.split
-    return FilledColumn(column.measure, column.name, column.label, *printed, dataset, split, queries)
+    return FilledColumn(column.measure, column.name, column.label, *printed, places)
 
 
 def _best(layout: Layout, column: Column, positions: dict[System, Position], rows: Sequence[Row]) -> Best | None:

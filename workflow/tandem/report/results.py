@@ -114,7 +114,10 @@ class Row:
 
 @dataclass(frozen=True)
 class FilledColumn:
-    """A column of a filled table: measure, its printed name, its heading; the paper's dataset and split, and ours."""
+    """A column of a filled table: measure, its printed name, its heading; the paper's dataset and split.
+
+    `places` are ours: `squad dev, 500 queries`; of a group of datasets `nanobeir test, 13 datasets`.
+    """
 
     measure: str
     name: str
@@ -122,9 +125,7 @@ class FilledColumn:
     dataset_name: str
     printed_dataset: str
     printed_split: str
-    dataset: str
-    split: str
-    queries: int
+    places: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -188,10 +189,8 @@ class Table:
     @property
     def caption(self) -> str:
         """What the printed numbers and ours were measured on."""
-        own = [
-            f"{column.dataset} {column.split}, {column.queries:,} queries" for column in self.columns if column.queries
-        ]
-        ours = f"ours: {', '.join(dict.fromkeys(own))}"
+        own = dict.fromkeys(place for column in self.columns for place in column.places)
+        ours = f"ours: {', '.join(own)}"
         ours += f", {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
         if instead := list(dict.fromkeys(row.instead for row in self.rows if row.instead)):
             ours += f", trained on {'; '.join(instead)}"

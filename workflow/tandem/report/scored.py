@@ -53,6 +53,11 @@ def run_folder(scores: Artifact) -> str:
     return scores.upstream.get("run") or str(scores.folder)
 
 
+def averaged(scores: Artifact) -> str:
+    """What scores are means over: queries, or of a group, whose members count alike, datasets."""
+    return "queries" if "run" in scores.upstream else "datasets"
+
+
 def origin(scores: Artifact) -> Origin:
     """Where scores come from, by their manifest and that of their run."""
     run = open_upstream(scores).get("run", scores)

@@ -1,0 +1,88 @@
+"""Tables of one's own layouts: what their rows and columns are planned as, and which systems the report compares."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+BM25 = {"system": "BM25", "run": "bm25"}
+SLOW = {"system": "Slow", "run": "de_bm25neg", "with": {"models.de_bm25neg.train.lr": 1e-6}}
+
+
+@pytest.fixture
+def plan(configured, tmp_path):
+    """`plan({name: layout, …}, key=value, …)`: the default's plan with these tables and keys."""
+
+    def make(layouts, **more):
+        for name, layout in layouts.items():
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"title": name, "rows": [BM25], **layout}))
+        return FullPlan(configured() | {"tables": [str(tmp_path / f"{name}.yaml") for name in layouts]} | more, ROOT)
+
+    return make
+
+
+def shown(planned, name="mine"):
+    return {f"{row.system} | {row.first_stage}": stage for row, stage in planned.tables[name]}
+
+
+def compared(planned):
+    return [(row["system"], row["scores"].split("/")[-1].partition(".")[0]) for row in planned.tables.systems()]
+
+
+def test_a_row_is_made_from_the_row_that_it_calls_its_first_stage(plan):
+    """Else the table would test it against a list that it does not re-rank."""
+    rows = [
+        BM25,
+        {"system": "DE", "run": "de_bm25neg"},
+        {"system": "CE", "first_stage": "DE", "run": "bm25+ce_bm25neg"},
+    ]
+    with pytest.raises(UserError, match=r"mine.yaml: CE re-ranks bm25\.test, its first_stage is de_bm25neg\.test"):
+        plan({"mine": {"rows": rows}})
+    rows[2]["first_stage"] = "BM25"
+    assert len(plan({"mine": {"rows": rows}}).tables["mine"]) == 3
+
+
+def test_a_changed_row_does_not_stand_for_the_system_that_it_changes(plan):
+    systems = ["de_bm25neg", "de_bm25neg+ce_bm25neg"]
+    stages = shown(plan({"mine": {"rows": [BM25, SLOW], "systems": "all"}}, systems=systems))
+    assert [*stages] == ["BM25 | ", "Slow | ", "de_bm25neg | ", "ce_bm25neg | de_bm25neg"]
+    runs = {name: stage.upstream["run"] for name, stage in stages.items()}
+    assert runs["ce_bm25neg | de_bm25neg"].upstream["run"] is runs["de_bm25neg | "] is not runs["Slow | "]
+
+
+def test_a_measure_that_only_a_layout_names_is_computed(plan):
+    planned = plan({"mine": {"columns": [{"measure": "RR@10"}, {"measure": "P(rel=2)@5"}]}})
+    assert "P(rel=2)@5" in shown(planned)["BM25 | "].values["measures"]
+    assert not planned.tables.lacking(["mine"])
+
+
+def test_columns_that_cannot_be_measured_are_told(plan):
+    columns = [{"measure": "RR@10"}, {"measure": "Success@50"}, {"measure": "P@30"}]
+    planned = plan({"mine": {"columns": columns}}, depth={"train": 50, "test": 20})
+    assert planned.tables.lacking(["mine"]) == [
+        "mine leaves out Success@50, P@30: not measured (score.measures, depth.test)"
+    ]
+
+
+def test_a_rows_own_seed_is_that_of_all_seeds(plan):
+    own = {"system": "Seven", "run": "de_bm25neg", "with": {"seed": 7}}
+    planned = plan({"mine": {"rows": [BM25, own]}}, seeds=[42, 1])
+    models = [stage.upstream["run"].upstream["passages"].upstream["model"] for row, stage in planned.tables["mine"][2:]]
+    assert [model.values["train"]["seed"] for model in models] == [7, 7]
+
+
+def test_the_report_compares_systems_on_the_same_queries(plan):
+    assert compared(plan({"whole": {}, "some": {"subset": "pooled"}})) == [("BM25", "bm25")]
+
+
+def test_the_report_shows_a_run_once_and_another_of_the_same_name_with_its_table(plan):
+    slow = {**SLOW, "system": "DE"}
+    layouts = {
+        "first": {"rows": [BM25, {"system": "DE", "run": "de_bm25neg"}]},
+        "second": {"rows": [BM25, slow], "columns": [{"measure": "P@7"}]},  # BM25's scores are others, its run is not
+    }
+    assert compared(plan(layouts)) == [("BM25", "bm25"), ("DE", "de_bm25neg"), ("DE (second)", "de_bm25neg")]
