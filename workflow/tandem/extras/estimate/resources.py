@@ -154,7 +154,7 @@ def tokens_of(counted: Mapping[str, Any], typical: float, language: str, statist
 
     Without a language that is written so, very long words tell.
     """
-    words, characters = ((counted.get(unit) or {}).get(statistic) for unit in ("words", "characters"))
+    words, characters = ((counted.get(unit) or {}).get(statistic, 0) for unit in ("words", "characters"))
     if not words:
         return typical
     return float(characters) if language in UNSPACED or characters > 12 * words else words * TOKENS_PER_WORD
