@@ -45,6 +45,17 @@ def test_pickled_weights_are_refused(make_job, encoder_folder, tmp_path):
         run(job)
 
 
+def test_of_an_adapter_alone_the_line_says_to_merge_it(make_job, encoder_folder, tmp_path):
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    for missing in ("model.safetensors", "config.json"):
+        (folder / missing).unlink(missing_ok=True)
+        with pytest.raises(UserError, match=f"{missing} is missing .*merge it into its model"):
+            run(job)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
 def test_a_download_that_broke_off_is_named_where_the_user_has_it(make_job, encoder_folder, tmp_path, name):
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")

@@ -54,6 +54,13 @@ def test_it_reranks_with_token_ids_of_its_own(planned):
     assert stage.upstream.keys() == trained.upstream.keys()
 
 
+def test_without_an_entry_its_folder_or_its_name_on_the_hub_leads_to_one(planned, folder):
+    planner = planned().planner
+    for name in (str(folder), "org/other", "minilm"):
+        with pytest.raises(UserError, match="cross-encoder is an entry of rerankers"):
+            planner.run(f"bm25+{name}", "test", "here")
+
+
 def test_it_starts_teaches_judges_and_joins_an_ensemble(planned):
     models = {
         "tuned": {"like": "ce_bm25neg", "init": "mini", "pooling": None},

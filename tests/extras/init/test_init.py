@@ -95,6 +95,18 @@ def test_prompts_leave_room_for_the_texts(here, documents, encoder, lengths):
     assert planned(Path("mine.yaml")).settings.lengths.model_dump(exclude_unset=True) == lengths
 
 
+def test_a_character_of_chinese_is_a_token_however_short_the_texts(here):
+    # Ten characters and twelve without a space, behind a prompt of 19: 16 or 24 tokens would cut every query.
+    Path("data/qrels").mkdir(parents=True)
+    Path("data/corpus.jsonl").write_text('{"_id": "d", "text": "蝙蝠在夜里飞行并听回声。"}\n')
+    Path("data/queries.jsonl").write_text('{"_id": "q", "text": "什么动物在夜里飞行？"}\n')
+    Path("data/qrels/test.tsv").write_text("q\td\t1\n")
+    run(["init", "mine", "--data", "data", "--encoder", "bge-small-zh-v1.5"])
+    settings = planned(Path("mine.yaml")).settings
+    assert settings.lengths.query == 32
+    assert settings.datasets["mine"].tokens == {"passage": 12, "query": 10}
+
+
 def test_names_that_yaml_reads_as_other_values_are_quoted(here, documents):
     write_beir(here / "data", documents, splits=("test",))
     run(["init", "2024", "--data", "data", "--language", "no"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.reading import RunLine, read_ranks, read_trec_run, read_triples
+from tandem.data.reading import RUN_FORMATS, RunLine, read_triples
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import falling, ranked_order, write_run
 from tandem.data.validate import Warnings
@@ -73,8 +73,9 @@ def run_imported(job: Job[ImportedParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     queries, docs = collection.queries(params.split), doc_rows(collection)
     dropped: Counter[str] = Counter({UNKNOWN_QUERY: 0, UNKNOWN_PASSAGE: 0, REPEATED: 0})
+    read = read_margin_mse if params.format == "margin_mse" else RUN_FORMATS[params.format]
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
-        rankings = _rankings(FORMATS[params.format](path), queries, docs, params, dropped, progress)
+        rankings = _rankings(read(path), queries, docs, params, dropped, progress)
         written = write_run(job, draft, rankings, docs)
         if not written:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
@@ -148,6 +149,3 @@ def read_margin_mse(path: Path) -> Iterator[RunLine]:
         part = slice(start, start + PIECE)
         for key, score in zip(pairs[part].tolist(), pair_scores[first[part]].tolist(), strict=True):
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score
-
-
-FORMATS = {"trec": read_trec_run, "ranks": read_ranks, "margin_mse": read_margin_mse}

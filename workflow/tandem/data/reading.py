@@ -258,7 +258,8 @@ def read_triples(path: Path) -> Iterator[tuple[str, str, float, str, float]]:
         yield query, positive, scores[0], negative, scores[1]
 
 
-RUN_FORMATS: dict[str, Callable[[Path], Iterator[object]]] = {
+# What reads the lines of each format.
+RUN_FORMATS: dict[str, Callable[[Path], Iterator[Any]]] = {
     "trec": read_trec_run,
     "ranks": read_ranks,
     "margin_mse": read_triples,

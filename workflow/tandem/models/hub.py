@@ -73,7 +73,7 @@ def _snapshot(name: str, revision: str, patterns: list[str], **options: bool) ->
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not a Hugging Face model with safetensors weights."""
     if not (folder / "config.json").is_file():
-        hint = "name a folder that transformers saved"
+        hint = _mend(folder, "name a folder that transformers saved")
         raise UserError(f"{folder}: config.json is missing (found: {_names(folder)}); {hint}")
     weight_files(folder)
 
@@ -91,6 +91,14 @@ def _names(folder: Path) -> str:
     return ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
 
 
+def _mend(folder: Path, hint: str) -> str:
+    """What to do about a folder without a whole model: merge an adapter, else as `hint` says."""
+    merge = (
+        "it is an adapter of peft alone: merge it into its model (merge_and_unload) and save that with its tokenizer"
+    )
+    return merge if (folder / "adapter_config.json").is_file() else hint
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a folder's weights, by name; of a whole file and shards the whole file, as in transformers.
 
@@ -102,7 +110,7 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX
     if not index.is_file():
         hint = "only safetensors are loaded: name a revision that has them, or a folder that transformers saved anew"
-        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {_names(folder)}); {hint}")
+        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {_names(folder)}); {_mend(folder, hint)}")
     shards = read_json(index).get("weight_map")
     names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
     if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):

@@ -16,7 +16,16 @@ from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import check_lengths
-from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, folder_of, pretrained, published_entry, towers
+from tandem.plan.towers import (
+    UNDESCRIBED,
+    at_commit,
+    described_by,
+    described_representation,
+    folder_of,
+    pretrained,
+    published_entry,
+    towers,
+)
 from tandem.stages.base import Json
 from tandem.store.files import sha256_once
 
@@ -164,6 +173,9 @@ def judge_with_tokens(
     """A model that scores pairs, and the token ids that it reads; see `judges`. The key may also name one of `also`."""
     model, part = pair_scoring_dual(ctx, name), "dual"
     if model is None:
+        if ctx.untrained(name):
+            kinds = "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
+            raise UserError(f"{where}: {name} counts as an encoder of single vectors, which scores no pairs; {kinds}")
         ctx.check_model(ctx.model_name(name), where, objectives, [*ctx.settings.ensembles, *_pair_scoring(ctx), *also])
         model, part = ctx.model(name, where, objectives), "cross"
     return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), part), data, part)
@@ -182,6 +194,8 @@ def pair_scoring_dual(ctx: Context, name: str) -> Stage | None:
     if own is not None and own.objective == "dual" and ctx.model_name(name) in ctx.models:
         model = ctx.model(name, name)
     elif own is None and (encoder_name := ctx.untrained(name)):
+        if not described_representation(towers(ctx, encoder_name)).scores_pairs:
+            return None
         model = untrained(ctx, encoder_name)
     else:
         return None

@@ -116,7 +116,8 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
         return folder
     raise UserError(
         f"encoder: how {name} makes a text's vector is not known on this machine; `python -m tandem encoder {name}` "
-        f"fetches its description, or say pooling: {', '.join(get_args(Pooling))} in an entry of encoders"
+        f"fetches its description, or say pooling: {', '.join(get_args(Pooling))} in an entry of encoders; a "
+        "cross-encoder is an entry of rerankers"
     )
 
 

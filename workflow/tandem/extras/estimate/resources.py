@@ -12,7 +12,7 @@ from math import exp, inf
 from pathlib import Path
 from typing import Any, Self
 
-from tandem.config.datasets import Dataset
+from tandem.config.datasets import UNSPACED, Dataset
 from tandem.config.merging import read_yaml
 from tandem.config.settings import ExecutionSettings
 from tandem.data.splits import LEARNED
@@ -123,12 +123,13 @@ def finished(folder: str) -> Json | None:
 
 def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
     """The size of a dataset stage's collection: its artifact's statistics, else its catalogue entry's; None without."""
-    typical = TYPICAL.get(entry.language if entry else "", OTHERWISE)
+    language = entry.language if entry else ""
+    typical = TYPICAL.get(language, OTHERWISE)
     if finished(stage.folder) and (path := Path(stage.folder) / "statistics.json").is_file():
         statistics = json.loads(path.read_text())
         queries = {name: split["queries"] for name, split in statistics["splits"].items()}
         sides = {"passage": statistics["passages"], "query": next(iter(statistics["splits"].values()), {})}
-        lengths = {side: tokens_of(counted, typical[i]) for i, (side, counted) in enumerate(sides.items())}
+        lengths = {side: tokens_of(counted, typical[i], language) for i, (side, counted) in enumerate(sides.items())}
         positives = {name: split["qrels"] for name, split in statistics["splits"].items() if split["qrels"]}
         return Volumes(statistics["passages"]["count"], queries, lengths, counted=True, positives=positives)
     counts = (entry.counts if entry else None) or {}
@@ -148,12 +149,15 @@ def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
     return Volumes(counts["passages"], queries, lengths, positives=positives)
 
 
-def tokens_of(counted: Mapping[str, Any], typical: float, statistic: str = "mean") -> float:
-    """Mean tokens (or `p90`, …) from counted words, or from characters where white space separates no words."""
-    words, characters = ((counted.get(unit) or {}).get(statistic) for unit in ("words", "characters"))
+def tokens_of(counted: Mapping[str, Any], typical: float, language: str, statistic: str = "mean") -> float:
+    """Mean tokens (or `p90`, …) from counted words, or from characters where white space separates no words.
+
+    Without a language that is written so, very long words tell.
+    """
+    words, characters = ((counted.get(unit) or {}).get(statistic, 0) for unit in ("words", "characters"))
     if not words:
         return typical
-    return float(characters) if characters and characters > 12 * words else words * TOKENS_PER_WORD
+    return float(characters) if language in UNSPACED or characters > 12 * words else words * TOKENS_PER_WORD
 
 
 def params_of(stage: Stage) -> Any:

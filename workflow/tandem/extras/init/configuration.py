@@ -117,14 +117,14 @@ GPU = Sizes(
 )
 
 
-def lengths(look: Look, sizes: Sizes, shape: EncoderShape, prompts: Mapping[str, str]) -> dict[str, int]:
+def lengths(look: Look, language: str, sizes: Sizes, shape: EncoderShape, prompts: Mapping[str, str]) -> dict[str, int]:
     """The longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow.
 
     `prompts` are the encoder's, by side: they stand in front of the texts, and count.
     """
 
     def rounded(side: str, step: int, most: int) -> int:
-        tokens = min(most, int(tokens_of(look.lengths[side], TYPICAL[side], "p90")))
+        tokens = min(most, int(tokens_of(look.lengths[side], TYPICAL[side], language, "p90")))
         prompt = -(-len(prompts.get(side, "").encode()) // BYTES_PER_TOKEN)
         return max(2 * step, step * -(-(tokens + prompt) // step))
 
@@ -222,7 +222,7 @@ def compose(choices: Choices) -> str:
     """The text of the file."""
     collection, encoder = choices.collection, choices.encoder
     shape = encoder.shape or BERT_BASE
-    longest = lengths(collection, choices.fitting, shape, encoder.vectors.get("prompts", {}))
+    longest = lengths(collection, choices.language, choices.fitting, shape, encoder.vectors.get("prompts", {}))
     how = execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",
@@ -251,7 +251,8 @@ def compose(choices: Choices) -> str:
 def _dataset_lines(choices: Choices) -> list[str]:
     collection, language = choices.collection, choices.language
     counts = {**({"passages": collection.passages} if collection.whole else {}), **collection.queries}
-    tokens = {side: round(tokens_of(collection.lengths[side], TYPICAL[side])) for side in ("passage", "query")}
+    counted = collection.lengths
+    tokens = {side: round(tokens_of(counted[side], TYPICAL[side], language)) for side in ("passage", "query")}
     lines = [f"{key}: {flow(value)}" for key, value in choices.entry.items()]
     lines.append(f"language: {flow(language)}")
     lines += [] if language in ANALYZED.split() else ["analyzer: whitespace  # there is no other for this language"]
