@@ -137,9 +137,9 @@ def data_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lis
     short = train.model_copy(update={"queries_per_batch": 1, "list_size": SHORTEST, "positives": 1})
     passages = SHORTEST * minutes * 60 * RATE / operations_per_step(models, tokens, lists, short)
     size = int(min(max(passages / (VISITS * int(lists.positives.sum())), SHORTEST), LONGEST))
-    queries = QUERIES if objective == "dual" else PASSAGES // size
-    changes = {"list_size": size, "queries_per_batch": queries, "positives": min(train.positives, size - 1)}
-    sized = train.model_copy(update=changes)
+    sized = train.model_copy(update={"list_size": size, "positives": min(train.positives, size - 1)})
+    queries = QUERIES if objective == "dual" else PASSAGES // sized.visit_size
+    sized = sized.model_copy(update={"queries_per_batch": queries})
     instances = len(Instances.of(lists, sized))
     steps = steps_within(minutes, operations_per_step(models, tokens, lists, sized), instances, queries)
     largest = max(layer_weights(model) for model in models.values())
