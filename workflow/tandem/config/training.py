@@ -102,6 +102,11 @@ class Train(Optimisation):
         return self.list_size
 
     @property
+    def validates(self) -> bool:
+        """Whether a training measures itself on the way; with `checkpoints` other jobs do."""
+        return self.validate_every is not None or (self.choose == "dev" and not self.checkpoints)
+
+    @property
     def undecisive(self) -> tuple[str, ...]:
         """Keys that decide nothing: `budget_minutes` says how long is trained, `sizes: data` how large batches are."""
         length = ["steps", "epochs"] if self.budget_minutes is not None else []
