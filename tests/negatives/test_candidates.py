@@ -1,6 +1,7 @@
 """Which passages become positives and negatives, rule by rule."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from listed import listed_rows
 from tandem.config.models import Denoising
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.negatives.candidates import run, write_part
+from tandem.negatives.candidates import nothing_drawn, run, write_part
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.negatives.report import Report, judge_warnings
 from tandem.negatives.sources import subset
@@ -190,6 +191,20 @@ def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_
     with pytest.raises(UserError, match="no query has a positive and a negative"):
         stage(make_job, tmp_path / "e-0123456789", inputs, first_rank=3, depth=3)
     assert not (tmp_path / "e-0123456789" / "stage.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("params", "without", "line"),
+    [
+        ({"least_grade": 3}, 0, r"\(0 queries have a positive, .*; lower candidates.least_grade"),
+        ({"labels": "judge"}, 4, r"\(0 queries have a positive, .*; lower denoise.positive_above"),
+        ({"labels": "judge"}, 1, r"\(3 queries have a positive, .*; widen candidates.depth"),
+    ],
+)
+def test_what_to_change_where_there_is_no_list(params, without, line):
+    report = Report()
+    report.queries, report.without_positive = (4 if without else 0), without
+    assert re.search(line, nothing_drawn(CandidatesParams(**params), report))
 
 
 def test_lists_without_a_judge_need_no_torch():

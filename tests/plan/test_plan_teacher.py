@@ -88,6 +88,8 @@ def test_teachers_of_several_kinds_with_weights(student, configured):
     assert [teacher.upstream[f"run.{i}"].kind for i in range(2)] == ["bm25", "retrieve"]
     with pytest.raises(UserError, match="distil.weights has 1 numbers, but from names 2 teachers"):
         student(["ce_bm25neg", "ce_deneg"], weights=[1])
+    with pytest.raises(UserError, match="distil.weights has 2 numbers, but from names 1 teachers"):
+        student("bm25", weights=[1, 2])
 
 
 def test_an_ensembles_members_share_its_weight(configured):
@@ -97,6 +99,9 @@ def test_an_ensembles_members_share_its_weight(configured):
     teacher = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"]
     assert teacher.values["weights"] == [0.5, 0.5, 3.0]
     assert [teacher.upstream[f"judge.{i}"].name for i in range(3)] == ["ce_bm25neg", "ce_deneg", "rocketqav2"]
+    config["models"]["pupil"]["train"] = {"distil": {"from": ["both", "bm25"], "normalize": "z_score"}}
+    teacher = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"]
+    assert teacher.values["weights"] == [1.0, 1.0, 1.0]  # without weights each member counts, and so does the run
 
 
 def test_a_teachers_name_is_in_no_key_but_its_training_is(student):

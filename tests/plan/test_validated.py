@@ -217,6 +217,15 @@ def test_where_no_dev_split_is_wanted_training_queries_are_set_apart(plan, tmp_p
             {f"{DE}/checkpoints": 4, f"{DE}/patience": 2, f"{DE}/choose": "dev"},
             ["models.de_bm25neg.train.patience has no effect: models.de_bm25neg.train.checkpoints is 4"],
         ),
+        (
+            {f"{DE}/choose": "last", f"{DE}/patience": 2, f"{DE}/validation_depth": 10},
+            [
+                f"models.de_bm25neg.train.{key} has no effect: models.de_bm25neg.train.choose is last"
+                for key in ("validation_depth", "patience")
+            ],
+        ),
+        ({f"{DE}/choose": "last", f"{DE}/validation_depth": 10, f"{DE}/validate_every": 5}, []),
+        ({f"{DE}/choose": "dev", f"{DE}/validation_depth": 10, f"{DE}/patience": 2}, []),
         ({"models/de_bm25neg/validation/from": "bm25"}, []),  # a training validates on its top, too
     ],
 )

@@ -157,6 +157,12 @@ def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_th
     assert "dual/README.md" in open_artifact(first.out).manifest.files
 
 
+def test_a_loss_by_labels_and_one_by_a_teacher_of_the_same_name_are_both_told(quick_job, card):
+    job = quick_job("joint", train={"semantics": "hinge", "supervision": "hinge"})
+    run(job)
+    assert len(re.findall("- `hinge`: max", card(job.out / "cross")[1])) == 2
+
+
 def test_the_card_of_a_model_of_a_model_names_where_the_weights_began(quick_job, card, encoder):
     first = quick_job("dual", "first")
     run(first)

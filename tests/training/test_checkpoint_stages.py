@@ -128,7 +128,8 @@ def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation
     # the log is that of the whole training, and the checkpoint's own files are as they were
     assert sha256(job.out / "log.parquet") == sha256(chains / "dual.4-0000000000/log.parquet")
     assert open_artifact(there).manifest.facts["steps"] == STEPS[chosen - 1]
-    assert open_artifact(job.out).manifest.facts["steps"] == STEPS[chosen - 1]
+    facts = open_artifact(job.out).manifest.facts
+    assert (facts["steps"], facts["planned_steps"]) == (STEPS[chosen - 1], STEPS[-1])
 
 
 def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp_path):

@@ -48,6 +48,21 @@ def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positiv
     assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
 
 
+@pytest.mark.parametrize(("positives", "size"), [(1, 4), (2, 5)])  # of three negatives
+def test_lists_are_no_longer_than_there_are_negatives(positives, size):
+    learner, drawn = objective("cross"), lists(100, 2, negatives=3)
+    train = CrossTrain(sizes="data", budget_minutes=1e6, list_size=8, positives=positives)
+    sized = data_sizes("cross", learner.models, learner.tokens, drawn, train)
+    assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
+
+
+def test_a_cross_encoders_single_pairs_are_32_a_step():
+    learner, drawn = objective("cross"), lists(100, 2)
+    train = CrossTrain(sizes="data", budget_minutes=1e6, instance="row")
+    sized = data_sizes("cross", learner.models, learner.tokens, drawn, train)
+    assert (sized.list_size, sized.queries_per_batch) == (8, 32)
+
+
 def test_a_dual_encoder_has_32_queries_a_step_and_no_more_positives_than_fit():
     learner, drawn = objective("dual"), lists(100, 5)
     train = DualTrain(sizes="data", budget_minutes=1e-9, list_size=8, positives=3)

@@ -91,15 +91,21 @@ class Train(Optimisation):
     validate_every: int | None = Field(
         None,
         ge=1,
-        description="steps; null: a tenth of all where `choose` is dev, more if a budget pays for fewer; else none",
+        description="steps between validations; null: a tenth of all steps where `choose` is dev, more where a budget "
+        "pays for fewer validations; else there are none",
     )
-    validation_queries: int = Field(100, ge=1, description="queries validated on, without `checkpoints`")
-    validation_depth: int = Field(20, ge=1, description="passages per query validated on, without `checkpoints`")
+    validation_queries: int = Field(100, ge=1, description="queries that a training validates itself on")
+    validation_depth: int = Field(20, ge=1, description="passages of each of them")
 
     @property
     def visit_size(self) -> int:
         """Passages of an instance."""
         return self.list_size
+
+    @property
+    def validates(self) -> bool:
+        """Whether a training measures itself on the way; with `checkpoints` other jobs do."""
+        return self.validate_every is not None or (self.choose == "dev" and not self.checkpoints)
 
     @property
     def undecisive(self) -> tuple[str, ...]:
@@ -257,7 +263,10 @@ class JointTrain(Train, TakesLosses):
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
     weight: float = Field(
-        1.0, gt=0, exclude_if=is_one, description="weight of the distillation; queries_per_batch: Eq. 4 without 1/N"
+        1.0,
+        gt=0,
+        exclude_if=is_one,
+        description="weight of the distillation; if equal to queries_per_batch: Eq. 4 without 1/N",
     )
     retriever: IfSet[PartTrain | None] = Field(None, description="what the retriever has of its own")
     reranker: IfSet[PartTrain | None] = Field(None, description="what the re-ranker has of its own")

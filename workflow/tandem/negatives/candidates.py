@@ -145,9 +145,7 @@ def run(job: Job[CandidatesParams]) -> None:
         report.add(part["report"], scores)
     if not report.lists:
         parts.remove()
-        problem = f"({report.queries} queries have a positive, {report.without_run} no run)"
-        remedy = "widen candidates.depth or relax denoise and below_positive"
-        raise UserError(f"candidates {job.key}: no query has a positive and a negative {problem}; {remedy}")
+        raise UserError(f"candidates {job.key}: {nothing_drawn(job.params, report)}")
     with writing(job) as draft:
         with column_writer(draft.path("candidates.parquet"), SCHEMA, NUMBERS) as writer:
             lines = np.array([lines for part in facts.values() for lines in part["lines"]])
@@ -160,6 +158,18 @@ def run(job: Job[CandidatesParams]) -> None:
         for line in judge_warnings(job.many("judge"), report):
             warn(job, draft, line)
     parts.remove()
+
+
+def nothing_drawn(params: CandidatesParams, report: Report) -> str:
+    """That there is no list, and what to change."""
+    positive = report.queries - (report.without_positive if params.labels == "judge" else 0)
+    remedy = "widen candidates.depth or relax denoise and below_positive"
+    if not positive and params.labels == "judge":
+        remedy = "lower denoise.positive_above"
+    elif not positive and params.least_grade > 1:
+        remedy = "lower candidates.least_grade"
+    counts = f"({positive} queries have a positive, {report.without_run} no run)"
+    return f"no query has a positive and a negative {counts}; {remedy}"
 
 
 def regrouped(tables: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:

@@ -37,12 +37,14 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
 
 
 def _check_distil(at: str, train: Train, distil: Distil) -> None:
-    """Refuse distillation without a teacher, and keys that need a teacher of the lists without one."""
+    """Refuse distillation without a teacher, other than one weight each, and keys of a teacher of the lists alone."""
     if not distil.from_ and distil.in_batch is None:
         raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
     own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
     if not distil.from_ and own:
         raise UserError(f"{at}.distil.{own[0]} is of a teacher of the lists, but there is only one in_batch; say from")
+    if distil.weights is not None and (count := len(distil.weights)) != len(distil.from_):
+        raise UserError(f"{at}.distil.weights has {count} numbers, but from names {len(distil.from_)} teachers")
     for key in ("margin_bins", "groups"):
         if getattr(train, key) and not distil.from_:
             raise UserError(f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from")
@@ -202,8 +204,6 @@ def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str)
 def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> Json:
     """How the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
     names, shares = list(distil.from_), distil.weights
-    if shares is not None and len(shares) != len(names):
-        raise UserError(f"{at}.weights has {len(shares)} numbers, but from names {len(names)} teachers")
     if crosses != names and distil.normalize is None:
         other = next(name for name in names if name not in crosses)
         why = f"the scores of {other} may have another scale than the others'"
@@ -212,7 +212,8 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
     if shares is not None or crosses != names:
         weights = list(zip(names, shares or [1.0] * len(names), strict=True))
         members = [(weight, len(ctx.members([name]))) for name, weight in weights if name in crosses]
-        own = [weight / count for weight, count in members for _ in range(count)]  # an ensemble's members share its own
+        # an ensemble's members share its weight; without weights each counts
+        own = [weight / count if shares else weight for weight, count in members for _ in range(count)]
         params["weights"] = own + [weight for name, weight in weights if name not in crosses]
     return params
 

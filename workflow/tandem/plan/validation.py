@@ -65,9 +65,9 @@ def reference(ctx: Context, name: str) -> str:
 def validates_in_process(ctx: Context, name: str) -> bool:
     """Whether a training validates on lists of dev queries itself; training queries are set apart where it cannot."""
     entry = ctx.settings.models[name]
-    data, train = ctx.trained_on(entry), entry.train
-    if train.validate_every is None and (train.choose == "last" or train.checkpoints):
+    if not entry.train.validates:
         return False
+    data = ctx.trained_on(entry)
     return ctx.dataset_entry(data).relevance == "qrels" and may_have_split(ctx, data, VALIDATED)
 
 
@@ -80,16 +80,20 @@ def is_validated(ctx: Context, name: str) -> bool:
 
 
 def unused_keys(settings: Settings) -> list[str]:
-    """A line for each key of `validation` that nothing reads, since only checkpoints are validated as it says.
+    """A line for each key about validation that is set and nothing reads.
 
-    And for each `patience` beside `checkpoints`, all of which are trained.
+    `validation` is of checkpoints alone; `train` has keys of trainings that validate themselves, and `patience`, which
+    ends those that dev chooses from.
     """
     own: dict[str, tuple[Validation, str]] = {}
     unread: list[str] = []
     for name, model in settings.models.items():
         at, train = f"models.{name}.train", model.train
-        if train.checkpoints and train.patience and "patience" in train.model_fields_set:
-            unread.append(f"{at}.patience has no effect: {at}.checkpoints is {train.checkpoints}")
+        why = f"{at}.checkpoints is {train.checkpoints}" if train.checkpoints else f"{at}.choose is {train.choose}"
+        idle = [] if train.validates else ["validation_queries", "validation_depth"]
+        if train.patience and (train.checkpoints or train.choose == "last"):
+            idle.append("patience")
+        unread += [f"{at}.{key} has no effect: {why}" for key in idle if key in train.model_fields_set]
         if not train.checkpoints:
             own[f"models.{name}.validation"] = model.validation, f"models.{name}.train.checkpoints is null"
     if len(own) == len(settings.models):

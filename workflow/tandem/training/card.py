@@ -89,8 +89,9 @@ def _losses(job: Job[ModelParams]) -> str:
             losses.append((train.distil.loss, distillation[train.distil.loss]))
         if train.distil and train.distil.in_batch:
             losses.append((train.distil.in_batch.loss, distillation[train.distil.in_batch.loss]))
-    heads = {name: (getdoc(loss) or "").split("\n\nArgs")[0] for name, loss in losses}
-    lines = [f"- `{name}`: {' '.join(head.split())}" for name, head in heads.items()]
+    names = {loss: name for name, loss in losses}  # a supervised loss and a distillation may share one
+    heads = {loss: " ".join((getdoc(loss) or "").split("\n\nArgs")[0].split()) for loss in names}
+    lines = [f"- `{names[loss]}`: {head}" for loss, head in heads.items()]
     return "\n".join([f"Objective `{params.objective}`. Losses:", "", *lines])
 
 

@@ -28,7 +28,7 @@ from tandem.training.validation import MEASURE, ValidationSet
 
 DEV = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
-FACTS = ("lists", "steps", "precision", "device")
+FACTS = ("lists", "steps", "planned_steps", "sizes", "precision", "device")  # a model's are those of its checkpoint
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,8 @@ def take_over(job: Job[ModelParams]) -> None:
         draft.path("model.json").unlink()
         chosen = [value, steps[at]] if validations else None
         write_json(draft.path("model.json"), model | {"best": chosen, "checkpoint": selected.key})
-        draft.facts |= {name: selected.manifest.facts[name] for name in FACTS} | {"checkpoint": selected.key}
+        facts = selected.manifest.facts
+        draft.facts |= {name: facts[name] for name in FACTS if name in facts} | {"checkpoint": selected.key}
         draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
         if line := no_gain(history, "dev", f"dev {measure}"):
             warn(job, draft, line)

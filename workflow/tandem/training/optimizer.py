@@ -130,16 +130,17 @@ def rate(step: int, steps: int, train: Optimisation) -> float:
 def data_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: T) -> T:
     """The training with `list_size`, `queries_per_batch` and `lr` from the data, the encoder and `budget_minutes`.
 
-    Lists are as long as the budget allows with two visits of every positive; the learning rate falls with the square
-    root of steps and weights. The objective is `dual`, `cross` or `joint`.
+    Lists are as long as the budget allows with two visits of every positive, and no longer than they were drawn;
+    the learning rate falls with the square root of steps and weights. The objective is `dual`, `cross` or `joint`.
     """
     minutes = train.budget_minutes or 0.0
     short = train.model_copy(update={"queries_per_batch": 1, "list_size": SHORTEST, "positives": 1})
     passages = SHORTEST * minutes * 60 * RATE / operations_per_step(models, tokens, lists, short)
-    size = int(min(max(passages / (VISITS * int(lists.positives.sum())), SHORTEST), LONGEST))
-    queries = QUERIES if objective == "dual" else PASSAGES // size
-    changes = {"list_size": size, "queries_per_batch": queries, "positives": min(train.positives, size - 1)}
-    sized = train.model_copy(update=changes)
+    longest = int(np.add(*visit_sizes(lists, LONGEST, train.positives)).max())
+    size = int(min(max(passages / (VISITS * int(lists.positives.sum())), SHORTEST), longest))
+    sized = train.model_copy(update={"list_size": size, "positives": min(train.positives, size - 1)})
+    queries = QUERIES if objective == "dual" else PASSAGES // sized.visit_size
+    sized = sized.model_copy(update={"queries_per_batch": queries})
     instances = len(Instances.of(lists, sized))
     steps = steps_within(minutes, operations_per_step(models, tokens, lists, sized), instances, queries)
     largest = max(layer_weights(model) for model in models.values())
