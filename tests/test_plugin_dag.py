@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import yaml
-from tiny_project import PART, QUESTIONS, ROOT, build_in, run_command, snakemake
+from tiny_project import ROOT, build_in, run_command, snakemake
 
 EXAMPLE = ROOT / "examples/plugin"
 LAYOUT = {
@@ -24,25 +24,16 @@ LAYOUT = {
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, encoder_folder, documents):
+def project(tmp_path_factory, encoder_folder):
     folder = tmp_path_factory.mktemp("plugin")
     example = (EXAMPLE / "my_ideas.py").read_text()
     shared = example.replace("params=ShortestFirst)", "params=ShortestFirst, shard=share, train=share)")
     assert shared != example
     begin = "def run_shortest_first("
     (folder / "my_ideas.py").write_text(shared.replace(begin, f"def share(job):\n    return {{}}\n\n\n{begin}"))
-    subjects = {doc.rpartition("-")[0]: {} for doc, _, _ in documents}
-    for doc, _, text in documents:
-        subjects[doc.rpartition("-")[0]][int(doc[-1])] = text
-    with (folder / "questions.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["question", "answer", "split"])
-        for split in ("train", "dev", "test"):
-            for name, texts in subjects.items():
-                rows.writerow([QUESTIONS[split].format(name), texts[PART[split]], split])
     config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
     config["plugins"] = [str(folder / "my_ideas.py")]
-    config["datasets"]["mine"]["table"] = str(folder / "questions.csv")
+    config["datasets"]["mine"]["table"] = str(EXAMPLE / "questions.csv")
     (folder / "mine.yaml").write_text(yaml.safe_dump(LAYOUT))
     config |= {
         "execution": {"shards": 2},
@@ -70,11 +61,9 @@ def manifests(folder, kind):
     return [json.loads(path.read_text()) for path in sorted(folder.glob(f"results/mine/{kind}/*/stage.json"))]
 
 
-def test_the_example_runs_as_its_first_lines_say(project, tmp_path):
-    for file in ("config.yaml", "my_ideas.py"):
-        shutil.copy(EXAMPLE / file, tmp_path)
-    shutil.copy(project / "questions.csv", tmp_path)
-    code, output = run_command(snakemake(tmp_path, ["-n"]), cwd=tmp_path)
+def test_the_example_runs_as_its_first_lines_say(tmp_path):
+    folder = shutil.copytree(EXAMPLE, tmp_path / "plugin")
+    code, output = run_command(snakemake(folder, ["-n"]), cwd=folder)
     assert code == 0, output
 
 

@@ -133,6 +133,9 @@ def test_a_recipe_that_holds_no_keys_is_named(tmp_path):
     recipe.write_text("just words")
     with pytest.raises(UserError, match=f"{recipe}: holds str and no mapping"):
         assembled({"recipes": ["mine"]}, tmp_path)
+    recipe.write_text("models: [de, ce]")
+    with pytest.raises(UserError, match=f'{recipe}: models is \\["de", "ce"\\]; allowed: object'):
+        assembled({"recipes": ["mine"]}, tmp_path)
 
 
 def test_a_null_within_a_value_of_the_command_line_is_null(configured):

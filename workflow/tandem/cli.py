@@ -40,7 +40,7 @@ class Command:
         entry: `module:function` below `tandem`; `main` takes the words of its command line, others have typed
         arguments.
         group: where `--help` lists it.
-        reads: whether it only prints, for a reader who may stop reading (`| head`).
+        reads: whether nothing is left to do when it prints: its reader may stop reading (`| head`).
     """
 
     name: str
@@ -59,7 +59,8 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("init", "extras.init:init", RUN, "Write a configuration for data of your own."),
-        Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer."),
+        Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer.",
+                reads=True),
         Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),

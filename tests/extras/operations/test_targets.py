@@ -1,11 +1,13 @@
 """What a word of a command line stands for: rows over several seeds, rows of sweeps, two rows compared."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
+from tandem.extras.operations.targets import split_files
 from tandem.extras.sweeps import Line, Result
 from tandem.plan.graph import Stage
 
@@ -90,6 +92,16 @@ def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, run_command, row):
 def test_what_is_not_there_is_a_line(sweep, word, message):
     with pytest.raises(UserError, match=message):
         run(["lineage", word])
+
+
+def test_a_file_of_a_configuration_is_yaml_or_a_json_file_that_is_no_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    for name in ("mine.json", "results/stage.json", "two words.yaml"):
+        Path(name).touch()
+    names = ["all", "results/stage.json", "package.json", "how is a.yaml read"]
+    files = ["mine.json", "missing.yaml", "a.yml", "two words.yaml"]
+    assert split_files([*names, *files]) == (names, list(map(Path, files)))
 
 
 def test_two_rows_are_told_apart_down_to_their_models(seeds, run_command):

@@ -1,6 +1,10 @@
 """`tandem run` without Snakemake: its command line, what follows from events, the time left, the last lines."""
 
 import json
+import os
+import pty
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,6 +105,19 @@ def test_a_line_says_what_runs_and_where_the_run_stands(monkeypatch):
     run.take(Event(event="job_info", jobid=2, rule_name="report", output=["results/report.html"]))
     assert describe(run.running[2], stages) == "writing the report"
     assert "ce_deneg and 1 more · " in Line(stages, lambda run: None).text(run, job)
+
+
+def test_a_terminal_that_is_closed_stops_nothing(monkeypatch):
+    # Were an error raised, `tandem run` would end before it has stopped Snakemake, which lives in another session.
+    ours, theirs = pty.openpty()
+    terminal = os.fdopen(theirs, "w")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    line = Line(Stages(), lambda run: None)
+    os.close(ours)
+    line.refresh(Run())
+    line.say("stopping")
+    with suppress(OSError):
+        terminal.close()
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4, "1 min"), (250, "4 min"), (3599, "60 min"), (7000, "1 h 56 min")])

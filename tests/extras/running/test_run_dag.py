@@ -91,6 +91,13 @@ def test_what_a_flag_makes_snakemake_print_is_printed(place, finished):
     assert any("Nothing to be done" in line for line in out)
 
 
+def test_a_dry_run_reports_no_job_as_begun(place, finished):
+    status, out, err = place.run("mine.yaml", "words", "--", "-n", "--forcerun", "bm25s")
+    assert status == 0
+    assert any("rule bm25s:" in line for line in out)
+    assert err == []
+
+
 def test_a_failing_stages_line_is_the_last(place, finished, tmp_path):
     broken = yaml.safe_load((place.folder / "mine.yaml").read_text())
     (tmp_path / "beir/qrels").mkdir(parents=True)

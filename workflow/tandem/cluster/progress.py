@@ -38,10 +38,10 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def say(line: str) -> None:
+def say(line: str, end: str = "\n") -> None:
     """One line on standard error, flushed, so that a log shows it at once."""
-    with suppress(BrokenPipeError):  # work goes on if nobody reads any more
-        print(line, file=sys.stderr, flush=True)
+    with suppress(OSError):  # work goes on if nobody reads any more: a pipe or a terminal that is closed
+        print(line, end=end, file=sys.stderr, flush=True)
 
 
 def warn(job: Job[Any], draft: Draft, line: str) -> None:
@@ -116,7 +116,7 @@ class Progress:
         line = " · ".join(filter(None, parts))
         if self.bar:
             filled = int(20 * self.done / self.total) if self.total else 0
-            print(f"\r\x1b[K[{'█' * filled:<20}] {line}", end="\n" if end else "", file=sys.stderr, flush=True)
+            say(f"\r\x1b[K[{'█' * filled:<20}] {line}", end="\n" if end else "")
         else:
             say(line)
 

@@ -152,7 +152,10 @@ def _read_recipe(folder: Path, name: str) -> Raw:
     if name not in known:
         raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
     path = folder / f"{name}.yaml"
-    return dict(mapping(path, read_own(path)))
+    recipe = mapping(path, read_own(path))
+    if not isinstance(models := recipe.get("models", {}), dict):  # it would take the place of other recipes' models
+        raise UserError(no_object(f"{path}: models", models))
+    return dict(recipe)
 
 
 def merged(under: Any, *over: Any) -> Any:

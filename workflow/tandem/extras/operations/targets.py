@@ -73,7 +73,8 @@ class Configuration:
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
         """The command that builds files below results/; `system` is one that no table of the configuration names."""
         own = Configuration(self.files, [*self.values, *([f"systems=[{system}]"] if system else [])])
-        return shlex.join(["snakemake", "--cores", str(os.cpu_count() or 1), *targets, *own.words])
+        snakefile = [] if Path("Snakefile").is_file() else ["-s", str(ROOT / "Snakefile")]
+        return shlex.join(["snakemake", *snakefile, "--cores", str(os.cpu_count() or 1), *targets, *own.words])
 
 
 Configurations = Annotated[
@@ -124,11 +125,19 @@ def override(key: str, text: str) -> str:
 
 
 def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
-    """Names, and YAML files. Several words in one that end in `.yaml` are a query, unless there is such a file."""
+    """Names, and files of a configuration: all of YAML, and those of JSON that exist and are no results.
+
+    Several words in one that end in `.yaml` are a query, unless there is such a file.
+    """
     names, files = list[str](), list[Path]()
     for word in words:
-        if word.endswith((".yaml", ".yml")) and (len(word.split()) == 1 or Path(word).is_file()):
-            files.append(Path(word))
+        path = Path(word)
+        if path.suffix == ".json":
+            is_file = path.is_file() and path.parts[0] != RESULTS.name
+        else:
+            is_file = path.suffix in FILES and (len(word.split()) == 1 or path.is_file())
+        if is_file:
+            files.append(path)
         else:
             names.append(word)
     return names, files

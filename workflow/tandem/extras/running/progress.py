@@ -236,19 +236,20 @@ class Line:
         """Show the job that has run longest, on a terminal."""
         if self.terminal:
             width = shutil.get_terminal_size().columns - 1
-            text = self.text(run, next(iter(run.running.values()))) if run.running else "Snakemake plans its jobs"
-            print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
+            job = next(iter(run.running.values()), None) if run.executes else None
+            text = self.text(run, job) if job else "Snakemake plans its jobs"
+            say(f"\r\x1b[K{text[:width]}", end="")
 
     def begin(self, run: Run, job: BegunJob) -> None:
-        """Show a job that begins."""
+        """Show a job that begins; in a dry run none does."""
         if self.terminal:
             self.refresh(run)
-        elif job.log:  # others take no time
+        elif run.executes and job.log:  # others take no time
             say(self.text(run, job))
 
     def clear(self) -> None:
         """Remove the line from the terminal."""
-        print("\r\x1b[K" if self.terminal else "", end="", file=sys.stderr, flush=True)
+        say("\r\x1b[K" if self.terminal else "", end="")
 
     def say(self, text: str) -> None:
         """A line of its own, above the one that is refreshed."""
