@@ -213,6 +213,7 @@ def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, message):
     [
         ("- {system: B, quoted: true, run: de}\n", "rows.1: B needs a run, or quoted: true and none"),
         ("- {system: B}\n", "rows.1: B needs a run"),
+        ("- {system: B, run: de, with: {dataset: nq}}\n", "rows.1: `dataset` stands beside `with`, not in it"),
         ("- {system: B, run: de, printed: B}\n", "rows.1.printed: names a system, but the layout has no printed_from"),
         ("- {system: B, quoted: true}\n- {system: C, run: de, baseline: {system: B}}\n", "baseline B is quoted"),
     ],

@@ -93,6 +93,20 @@ def test_a_stand_in_is_searched_and_trained_on(plan):
     assert {stage.dataset for _, stage in planned.tables["dureader_retrieval/table4"]} == {"pydocs"}
 
 
+def test_nothing_stands_in_for_the_datasets_of_ones_own_layout(plan, tmp_path):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text(
+        "{title: Mine, columns: [{measure: RR@10}], rows: ["
+        "{system: Here, run: de_bm25neg}, "
+        "{system: There, run: de_bm25neg, dataset: b}, "
+        "{system: From there, run: de_bm25neg, with: {train_on: b}}]}"
+    )
+    for stand_in in (None, "a"):
+        table = rows(plan(dataset="a", tables=[str(layout)], stand_in=stand_in), "mine")
+        places = {system: (row.dataset, trained_on(stage)) for (system, _, _), (row, stage) in table.items()}
+        assert places == {"Here": ("a", "a"), "There": ("b", "b"), "From there": ("a", "b")}
+
+
 def test_the_default_searches_the_configured_dataset_with_the_plans_own_stages(plan):
     planned = plan()
     own = planned.planner.run("rocketqav2_8.retriever", "test", "here")

@@ -203,6 +203,8 @@ def _resolve_rows(
             raise UserError(f"{where}: {system_name(own)} is there twice; each system and first stage once")
         if (row.run is not None) == row.quoted:
             raise UserError(f"{where}: {system_name(own)} needs a run, or quoted: true and none")
+        if "dataset" in row.with_ or "dataset" in row.with_own:
+            raise UserError(f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched")
         datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
         if unknown := [dataset for dataset in row.columns if dataset not in datasets]:
             known = ", ".join(datasets) or "none"

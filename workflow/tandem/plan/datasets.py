@@ -244,9 +244,12 @@ class StandIns:
         return next((name for name, others in self.layout.same.items() if dataset in others), dataset)
 
     def searched(self, named: str, otherwise: str = "") -> str:
-        """Our dataset for one that the layout names, if any; `otherwise` is the default, else the configured one."""
-        if not named:
-            return self.dataset
+        """Our dataset for one that the layout names, if any; `otherwise` is the default, else the configured one.
+
+        Nothing stands in for the datasets of a table that is of no paper.
+        """
+        if not named or self.layout.printed_on is None:
+            return named or self.dataset
         configured = self.collection(self.dataset)
         ours = searched_for(named, self.stand_in, configured, self.layout.datasets, otherwise or self.dataset)
         return self.dataset if ours == named == configured else ours
