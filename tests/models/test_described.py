@@ -166,6 +166,16 @@ def test_a_folder_or_a_hub_name_is_a_system_as_it_is(configured, hub, mine):
         FullPlan(config | {"systems": ["org/other"]}, ROOT)
 
 
+def test_a_hub_name_of_the_catalogue_is_its_entry_with_its_prompts(configured, capsys):
+    planner = FullPlan(configured(), ROOT).planner
+    ours, theirs = (planner.run(name, "test", "here") for name in ("e5-small-v2", "intfloat/e5-small-v2"))
+    assert ours.key == theirs.key
+    model = theirs.upstream["passages"].upstream["model"]
+    assert model.values["prompts"] == {"query": "query: ", "passage": "passage: "}
+    assert run(["encoder", "intfloat/e5-small-v2"]) == 0
+    assert 'encoders.e5-small-v2  {"query": "query: "' in capsys.readouterr().out
+
+
 def test_the_command_says_what_is_chosen_and_by_whom(hub, mine, capsys, tmp_path):
     entries = {"tiny": {"source": "folder", "path": str(mine), "prompts": {"query": "query: "}}}
     (tmp_path / "own.yaml").write_text(json.dumps({"encoders": entries}))

@@ -336,7 +336,7 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     planned = plan(entry, "d", runs=runs)
     run = score(planned, "theirs").upstream["run"]
     assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
-    with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
+    with pytest.raises(UserError, match=r"runs.theirs.paths.dev: missing; splits with a file: test"):
         imported(planned.planner.ctx, "theirs", "dev", "d")
 
 

@@ -216,7 +216,7 @@ def test_a_fusion_of_released_runs_needs_them_on_one_split_alone(planned, tmp_pa
     runs = {name: {"paths": {"train": str(tmp_path / "run")}} for name in ("one", "other")}
     plan = planned({"both": {"of": ["one", "other"]}}, runs=runs)
     assert plan.planner.run("both", "train", "here").upstream["run.0"].kind == "imported"
-    with pytest.raises(UserError, match=r"runs.one.paths.test: . is no file; splits with a file: train"):
+    with pytest.raises(UserError, match=r"runs.one.paths.test: missing; splits with a file: train"):
         plan.planner.run("both", "test", "here")
 
 

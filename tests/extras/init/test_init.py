@@ -86,13 +86,16 @@ def test_training_queries_allow_every_system(here, documents, encoder_folder, ca
         ("minilm", {"query": 16, "passage": 32}),  # no prompts
         ("bge-small-en-v1.5", {"query": 32, "passage": 32}),  # ten tokens in front of a query, which has nine
         ("e5-small-v2", {"query": 16, "passage": 32}),
+        ("intfloat/e5-small-v2", {"query": 16, "passage": 32}),  # the same entry, for its prompts
         ("qwen3-embedding-0.6b", {"query": 40, "passage": 32}),  # a prompt of a sentence
     ],
 )
 def test_prompts_leave_room_for_the_texts(here, documents, encoder, lengths):
     write_beir(here / "data", documents, splits=("test",))
     run(["init", "mine", "--data", "data", "--encoder", encoder])
-    assert planned(Path("mine.yaml")).settings.lengths.model_dump(exclude_unset=True) == lengths
+    settings = planned(Path("mine.yaml")).settings
+    assert settings.encoder == encoder.rpartition("/")[2]
+    assert settings.lengths.model_dump(exclude_unset=True) == lengths
 
 
 def test_a_character_of_chinese_is_a_token_however_short_the_texts(here):

@@ -175,7 +175,7 @@ def judge_with_tokens(
     if model is None:
         if ctx.untrained(name):
             kinds = "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
-            raise UserError(f"{where}: {name} counts as an encoder of single vectors, which scores no pairs; {kinds}")
+            raise UserError(f"{where}: {name} counts as an encoder that scores no pairs; {kinds}")
         ctx.check_model(ctx.model_name(name), where, objectives, [*ctx.settings.ensembles, *_pair_scoring(ctx), *also])
         model, part = ctx.model(name, where, objectives), "cross"
     return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), part), data, part)

@@ -111,7 +111,8 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     path = Path(entry.paths.get(split, ""))
     if not path.is_file():
         have = ", ".join(entry.paths)
-        raise UserError(f"{at}: {path} is no file; splits with a file: {have or 'none'}")
+        problem = f"{path} is no file" if split in entry.paths else "missing"
+        raise UserError(f"{at}: {problem}; splits with a file: {have or 'none'}")
     try:
         check_run(path, entry.format)
     except UserError as error:

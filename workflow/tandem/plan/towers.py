@@ -134,10 +134,21 @@ def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder
         return at_commit(entry)
     if name and Path(name).is_dir():
         return PublishedEncoder(source="folder", path=name)
+    if key := entry_of_hub(known, name):
+        return published_entry(known, key)
     if HUB.fullmatch(name):
         return at_commit(PublishedEncoder(source="hub", name=name, revision="main"))
     hint = nearest(name, list(known))
     raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
+
+
+def entry_of_hub(known: Mapping[str, Encoder], name: str) -> str | None:
+    """The entry for a name of the hub that is called like its last part: e5-small-v2 for intfloat/e5-small-v2.
+
+    It may say what the model's files leave out, such as prompts.
+    """
+    key = name.rpartition("/")[2].lower()
+    return key if getattr(known.get(key), "name", None) == name else None
 
 
 def at_commit(entry: E) -> E:

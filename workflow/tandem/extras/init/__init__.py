@@ -35,7 +35,15 @@ from tandem.models.described import LIBRARY, PASSAGE, longest_input, passage_pro
 from tandem.plan.context import json_of
 from tandem.plan.graph import upstream_first
 from tandem.plan.plan import views_folder
-from tandem.plan.towers import TOWERS, UNDESCRIBED, chosen_by, described_by, described_folder, published_entry
+from tandem.plan.towers import (
+    TOWERS,
+    UNDESCRIBED,
+    chosen_by,
+    described_by,
+    described_folder,
+    entry_of_hub,
+    published_entry,
+)
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
@@ -183,7 +191,8 @@ def encoder(name: str, *, configurations: Configurations = ()) -> None:
     folder = described_folder(entry, fetch=True) if read else None
     place = (entry.name or entry.package or entry.path or "") + (f"@{entry.revision}" if entry.revision else "")
     described = described_by(entry)
-    lines = [("source", entry.source, place), *choices(entry, described, f"encoders.{name}")]
+    own = entry_of_hub(known, name) if entry.source == "hub" else None
+    lines = [("source", entry.source, place), *choices(entry, described, f"encoders.{own or name}")]
     if folder and entry.prompts.passage is None and "passage" in described.get("prompts", {}):
         prompt = passage_prompt(read_optional(folder / LIBRARY).get("prompts") or {})
         if prompt in PASSAGE[1:]:

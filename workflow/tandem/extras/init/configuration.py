@@ -20,7 +20,7 @@ from tandem.models.hub import positions_in
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
 from tandem.plan.sizes import EncoderShape, shape_of
-from tandem.plan.towers import HUB, towers
+from tandem.plan.towers import HUB, entry_of_hub, towers
 
 # What Anserini has analyzers for; other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
@@ -64,7 +64,9 @@ def starting_encoder(name: str, language: str) -> StartingEncoder:
     config, entry = gathered([], ROOT), {}
     known = load_settings(config, ROOT).encoders
     here = chosen in known or Path(chosen).is_dir()
-    if not here and HUB.fullmatch(chosen) and (entry := hub_entry(chosen)):
+    if not here and (key := entry_of_hub(known, chosen)):
+        chosen = key
+    elif not here and HUB.fullmatch(chosen) and (entry := hub_entry(chosen)):
         chosen = chosen.rpartition("/")[2]
     planner = Planner(load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT), Stages())
     stage, vectors = planner.encoder(chosen), towers(planner.ctx, chosen)
