@@ -80,6 +80,14 @@ def test_a_mistake_is_one_line(configured, path, value, line):
     assert any(line in mistake for mistake in lines), lines
 
 
+def test_a_list_size_that_the_data_decide_is_not_compared_with_the_lists(configured):
+    config = configured("models.de_bm25neg.candidates.negatives", 2)
+    config["models"]["de_bm25neg"]["train"] = {"list_size": 8}
+    assert any("de_bm25neg.train.list_size is 8" in line for line in mistakes(config))
+    config["models"]["de_bm25neg"]["train"] |= {"sizes": "data", "budget_minutes": 5}
+    FullPlan(config, ROOT)
+
+
 def test_a_cycle_of_models_is_named(configured):
     config = configured("models.de_bm25neg.candidates", {"from": "rocketqav2.retriever", "depth": 50})
     assert any("models form a cycle: de_bm25neg -> rocketqav2 -> de_bm25neg" in line for line in mistakes(config))

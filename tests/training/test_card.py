@@ -157,6 +157,14 @@ def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_th
     assert "dual/README.md" in open_artifact(first.out).manifest.files
 
 
+def test_further_lists_are_told_of(model_job, card, lists, runs, tmp_path):
+    job = model_job("dual", tmp_path / "joined-0123456789", {"choose": "last"}, more={"candidates.1": lists})
+    run(job)
+    _, body, _ = card(job.out / "dual/shared")
+    assert f"| negatives also from | {runs['train'].key} |" in body
+    assert "| training lists | 40 |" in body
+
+
 def test_a_loss_by_labels_and_one_by_a_teacher_of_the_same_name_are_both_told(quick_job, card):
     job = quick_job("joint", train={"semantics": "hinge", "supervision": "hinge"})
     run(job)

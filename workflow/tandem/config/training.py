@@ -95,7 +95,7 @@ class Train(Optimisation):
         "pays for fewer validations; else there are none",
     )
     validation_queries: int = Field(100, ge=1, description="queries that a training validates itself on")
-    validation_depth: int = Field(20, ge=1, description="passages of each of them")
+    validation_depth: int = Field(20, ge=1, description="passages of each of these queries")
 
     @property
     def visit_size(self) -> int:

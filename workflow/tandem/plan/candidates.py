@@ -33,7 +33,9 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
             raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")
     for place, each in {"candidates": lists, **{f"candidates.also.{i}": it for i, it in enumerate(lists.also)}}.items():
         _check_judging(f"{at}.{place}", each)
-        _check_size(ctx, at, place, each, entry.train.list_size)
+        _check_depth(ctx, at, place, each)
+        if entry.train.sizes == "given":
+            _check_size(at, place, each, entry.train.list_size)
 
 
 def _check_distil(at: str, train: Train, distil: Distil) -> None:
@@ -107,8 +109,8 @@ def _has_zero(run: Stage) -> bool:
     return run.kind in ("bm25", "retrieve_sparse", "search_impacts", "search_seismic")
 
 
-def _check_size(ctx: Context, at: str, place: str, lists: Candidates, size: int) -> None:
-    """A list cannot be longer than its window, nor the window than the run."""
+def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
+    """Refuse a window deeper than the run."""
     split = "train" if lists.split == UNLABELLED else lists.split
     retrieved = ctx.settings.depth.of(split)
     if (deepest := _deepest(lists)) > retrieved and not is_source(lists.from_):
@@ -116,6 +118,10 @@ def _check_size(ctx: Context, at: str, place: str, lists: Candidates, size: int)
             f"{at}.{place}.depth is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
             f"query; raise depth.{split} or lower {place}.depth"
         )
+
+
+def _check_size(at: str, place: str, lists: Candidates, size: int) -> None:
+    """Refuse lists that are longer than their window has negatives."""
     window = lists.depth - lists.first_rank + 1
     available = window if lists.negatives is None else min(window, lists.negatives)
     if size - 1 > available:

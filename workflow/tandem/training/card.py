@@ -98,13 +98,15 @@ def _losses(job: Job[ModelParams]) -> str:
 def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
     """Which collection, whose licence, how many lists, and where their negatives come from."""
     dataset, candidates = job.inputs["dataset"], job.inputs["candidates"]
+    sources = [Path(each.upstream.get("run", each.folder)).name for each in (candidates, *job.many("candidates"))]
     rows: list[tuple[str, Any]] = [
         ("dataset", dataset.key),
         ("its licence", dataset.manifest.execution.get("licence") or "unknown"),
         ("passages", tokens.manifest.facts["passages"]),
         ("training lists", lists),
-        ("negatives from", Path(candidates.upstream.get("run", candidates.folder)).name),
+        ("negatives from", sources[0]),
         *((f"negatives: {name}", value) for name, value in _sorted(candidates.params)),
+        *(("negatives also from", source) for source in sources[1:]),
     ]
     rows += [(role, Path(at).name) for role, at in sorted(candidates.upstream.items()) if role.startswith("judge.")]
     for role, what in (("teacher", "scores to learn from"), ("in_batch_teacher", "teacher in batch")):
