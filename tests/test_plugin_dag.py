@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 import yaml
@@ -104,6 +105,24 @@ def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
     assert code == 0, output
     commands = [line.split("python -m tandem ")[1] for line in output.splitlines() if "python -m tandem " in line]
     assert {command.split()[0] for command in commands if "--run.plugins" in command} >= USED
+
+
+def test_a_bundle_brings_the_plugin(project, tmp_path):
+    bundle = [sys.executable, "-m", "tandem", "bundle", "mine", "config.yaml", "--out", str(tmp_path / "mine.tar.gz")]
+    code, output = run_command(bundle, cwd=project)
+    assert code == 0, output
+    with tarfile.open(tmp_path / "mine.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / "mine"
+    assert (unpacked / "plugins/my_ideas.py").read_bytes() == (project / "my_ideas.py").read_bytes()
+    assert yaml.safe_load((unpacked / "config.yaml").read_text())["plugins"] == ["../plugins/my_ideas.py"]
+    shutil.copytree(project / "results", unpacked / "again/results")  # what the plan names is there: its keys are these
+    model = next(project.glob("results/mine/model/*/stage.json")).relative_to(project)
+    line = snakemake(unpacked / "again", ["-n", str(model)])
+    line[line.index("--configfile") + 1] = str(unpacked / "config.yaml")
+    code, output = run_command(line, cwd=unpacked)
+    assert code == 0, output
+    assert "no such stage" not in output
 
 
 MISTAKES = [

@@ -45,7 +45,7 @@ class FullPlan(Plan):
 
     def __init__(self, raw: Raw, root: Path, views: str = "results") -> None:
         super().__init__(raw, root, views)
-        self.catalogue = self.document()["datasets"]
+        self.catalogue = self.settings.model_dump(mode="json", exclude_unset=True)["datasets"]
         self.analyses = Analyses(self.planner, views)
         self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
         # The datasets of a statistics table; looked at when one is needed, since looking for downloads takes a second.

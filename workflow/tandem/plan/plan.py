@@ -50,15 +50,6 @@ class Plan:
         """The split whose scores are reported."""
         return self.planner.split()
 
-    def document(self) -> Raw:
-        """The configuration as a file has it, with every default, except of datasets, encoders and re-rankers."""
-        document: Raw = self.settings.model_dump(mode="json")
-        own = self.settings.model_dump(mode="json", exclude_unset=True)
-        document |= {block: own.get(block, {}) for block in ("datasets", "encoders", "rerankers")}
-        for name, model in document["models"].items():  # a model's `validation` overrides only what it sets
-            model["validation"] = own["models"][name].get("validation", {})
-        return document
-
     def targets(self) -> dict[str, list[Check]]:
         """Target of the command line → what must be possible for it."""
         return {

@@ -4,7 +4,6 @@ import gzip
 import shutil
 import tarfile
 import zipfile
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from tandem import ROOT
+from tandem.config.merging import merged
 from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
@@ -57,7 +57,7 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
     """Pack a table with what a reader needs to make it again.
 
     The archive holds the table with its scores and runs, the manifests of all stages behind it, its lineage, the
-    resolved configuration, the table's layout, the lock files, and a README with the commands that make the table
+    configuration, the table's layout, its plugins, the lock files, and a README with the commands that make the table
     again. The same results give the same bytes. `tandem verify` works on the unpacked folder.
 
     Args:
@@ -129,13 +129,14 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
     pinned = [path for path in sorted((ROOT / "envs").glob("*")) if path.suffix in PINNED]
     texts = {
         "README.md": readme(name, configuration, [stage.artifact.manifest for stage in stages.values()]),
-        "config.yaml": resolved_configuration(plan, name),
+        "config.yaml": own_configuration(configuration, plan, name),
         "lineage.txt": lineage_text(target, stages) + "\n",
         "lineage.json": lineage_json(target, stages) + "\n",
     }
     files = {
         **{f"results/tables/{path.relative_to(tables)}": path for path in views},
         **{f"layout/{path.name}": path for path in plan.tables.layout_files(name)},
+        **{f"plugins/{path.name}": path.expanduser() for path in map(Path, plan.settings.plugins)},
         **{f"envs/{path.name}": path for path in pinned},
         **({f"{AGAIN}/{LOCK}": Path(LOCK)} if Path(LOCK).is_file() else {}),
         **{place: folder / place for place in texts},
@@ -156,19 +157,39 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
     return files | {LIST: folder / LIST}
 
 
-def resolved_configuration(plan: FullPlan, name: str) -> str:
-    """The resolved configuration with every default, for the one table, without secrets, its folders absolute."""
-    config: Json = redacted(plan.document())
-    own = plan.tables.layouts[name]
-    config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.settings.tables) else [name]
-    blocks = (config[block].values() for block in ("datasets", "encoders", "rerankers"))
-    folders = [(entry, "path") for entry in chain(*blocks) if isinstance(entry.get("path"), str)]
-    models = [entry for entry in (*config["llm_rerankers"].values(), config["audits"]["llm_judge"]) if entry]
-    folders += [(entry, "model") for entry in models if not entry["endpoint"] and Path(entry["model"]).is_dir()]
-    folders += [(config, "encoder")] if Path(config["encoder"]).is_dir() else []
-    for entry, key in folders:
-        entry[key] = str(Path(entry[key]).absolute())
-    return yaml.safe_dump(config, allow_unicode=True, sort_keys=True)
+def own_configuration(configuration: Configuration, plan: FullPlan, name: str) -> str:
+    """The configuration for the one table, as its files and `--config` have it, without secrets.
+
+    Not with every default spelled out: a default may name what this configuration lacks, its own value may not. Layout
+    and plugins are those of the bundle; the paths of datasets, models and released runs are absolute.
+    """
+    settings, layout = plan.settings, plan.tables.layouts[name]
+    places: Json = {
+        "tables": [f"../layout/{layout.name}"] if layout in map(Path, settings.tables) else [name],
+        "plugins": [f"../plugins/{Path(path).name}" for path in settings.plugins],
+        "runs": {
+            run: {"paths": {split: str(Path(path).absolute()) for split, path in entry.paths.items()}}
+            for run, entry in settings.runs.items()
+        },
+    }
+    for block in ("datasets", "encoders", "rerankers"):
+        paths = {entry: getattr(own, "path", None) for entry, own in getattr(settings, block).items()}
+        places[block] = {entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path}
+    models = {entry: own.model for entry, own in settings.llm_rerankers.items() if not own.endpoint}
+    places["llm_rerankers"] = {
+        entry: {"model": folder} for entry, model in models.items() if (folder := _folder(model))
+    }
+    judge = settings.audits.llm_judge
+    if judge and not judge.endpoint and (folder := _folder(judge.model)):
+        places["audits"] = {"llm_judge": {"model": folder}}
+    if folder := _folder(settings.encoder):
+        places["encoder"] = folder
+    return yaml.safe_dump(redacted(merged(configuration.config(), places)), allow_unicode=True, sort_keys=True)
+
+
+def _folder(name: str) -> str:
+    """The absolute path of a folder; empty for a name of the hub or of a catalogue."""
+    return str(Path(name).absolute()) if Path(name).is_dir() else ""
 
 
 def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -> str:
