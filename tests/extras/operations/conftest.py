@@ -87,7 +87,7 @@ def table_of(*rows) -> Table:
         keys = [run.key for run in runs]
         cell = Cell("RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=keys, dataset="toy", split="test")
         filled.append(Row(system, "", "", keys[0], runs[0].folder, [cell], lineage=lineages))
-    column = FilledColumn("RR@10", "MRR@10", "MRR@10 (RR@10)", "", "", "", "toy", "test", 20)
+    column = FilledColumn("RR@10", "MRR@10", "MRR@10 (RR@10)", "", "", "", ["toy test, 20 queries"])
     return Table("Tiny", None, None, 2, "", [column], filled)
 
 
