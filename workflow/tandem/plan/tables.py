@@ -5,26 +5,14 @@ from itertools import groupby
 from pathlib import Path
 
 from tandem.config.loading import read_bands
-from tandem.config.merging import read_yaml
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
-from tandem.evaluation.layouts import (
-    Layout,
-    LayoutRow,
-    PlannedRow,
-    System,
-    TablePlan,
-    beside,
-    names_dataset,
-    system_name,
-)
-from tandem.plan.datasets import StandIns
-from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.planner import Planner, Planners, run_needs
-from tandem.plan.reported import is_measurable, measures
+from tandem.evaluation.layouts import Layout, PlannedRow, System, TablePlan, beside, system_name
+from tandem.plan.graph import Stage
+from tandem.plan.planner import Planners, run_needs
+from tandem.plan.table_rows import NOT_TAKEN, LayoutRows
 from tandem.stages import KINDS, RULES
-from tandem.stages.base import Json
 
 Row = dict[str, str]
 # Targets of the command line and rules, beside those of kinds of stages.
@@ -32,8 +20,6 @@ RULE_NAMES = (
     *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits", "statistics"),
     *("statistics_table", "sweep", "sweeps", "notebook", "notebooks", "error_table"),
 )
-# Keys of a configuration file that a layout names which are not taken over.
-NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits", "seed", "seeds")
 
 
 class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
@@ -49,31 +35,25 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def __init__(self, planners: Planners, folder: Path, root: Path, views: str) -> None:
         super().__init__()
-        self.planners, self.root, self.views = planners, root, views
+        self.planners, self.views = planners, views
         self.settings = planners.base.settings
         self.layouts = _layouts(self.settings, folder)
         self.missing: dict[str, str] = {}
         self.absent: dict[str, list[PlannedRow]] = {}
         self._read: dict[str, Layout] = {}
-        stand_in, known = self.settings.stand_in or {}, list(self.settings.datasets)
-        where = (
-            {"stand_in": stand_in} if isinstance(stand_in, str) else {f"stand_in.{k}": v for k, v in stand_in.items()}
-        )
-        for at, name in where.items():
-            if name not in known:
-                raise UserError(f"{at}: {name} is no dataset{nearest(name, known)}")
+        _check_stand_ins(self.settings)
         for table, file in self.layouts.items():
             try:
                 layout = layouts.load_layout(file)
                 self._read[table] = layouts.with_systems(layout, self._systems(layout))
-                self[table], self.absent[table] = self._rows(file, self._read[table])
+                self[table], self.absent[table] = LayoutRows(planners, root, file, self._read[table]).scored()
             except UserError as error:
                 # A layout whose models or splits are not there is only a mistake if its table is requested.
                 if table in self.requested() and not isinstance(error, Unavailable):
                     raise
                 self.missing[table] = str(error)
-        named = {*known, *(name for layout in self._read.values() for name in layout.datasets)}
-        for name in stand_in if isinstance(stand_in, dict) else ():
+        named = {*self.settings.datasets, *(name for layout in self._read.values() for name in layout.datasets)}
+        for name in stand_in if isinstance(stand_in := self.settings.stand_in, dict) else ():
             if name not in named:
                 raise UserError(f"stand_in: no table is of {name}{nearest(name, named)}")
 
@@ -191,122 +171,14 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         trained = {("models", name) for name in self.settings.models}
         return [system for system in self.settings.systems if trained.isdisjoint(run_needs(ctx, system, data))]
 
-    def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
-        """The scores of a layout's rows but quoted ones, for each dataset and seed, and the printed rows without one.
 
-        Raises:
-            UserError: a measure, model, split or dataset that the configuration does not have.
-        """
-        from tandem.evaluation.measures import parse_measures  # numerical libraries
-
-        measured = self.settings.score.measures
-        for column in layout.columns:
-            try:
-                parse_measures([column.measure])
-            except UserError as error:
-                raise UserError(f"{file}: columns: {str(error).removeprefix('measures: ')}") from None
-            if measured and column.measure not in measured:
-                raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
-        groups = list(dict.fromkeys(column.dataset for column in layout.columns)) or [""]
-        seeds = self.settings.seeds or (self.settings.seed,)
-        scored: list[tuple[PlannedRow, Stage]] = []
-        absent: list[PlannedRow] = []
-        for row in (row for row in layout.rows if not row.quoted):
-            for group in (group for group in groups if group in row.columns or not row.columns):
-                try:
-                    scored += [self._scored(file, layout, row, group, seed) for seed in seeds]
-                except Unavailable as error:
-                    why = {"column": group, "absent": str(error)}
-                    absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
-        _check_first_stages(file, scored)
-        if not scored:
-            reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
-            raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
-        return scored, absent
-
-    def _scored(self, file: Path, layout: Layout, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
-        """A row's score for the columns of one dataset, with one seed."""
-        settings, base = self.settings, self.planners.base
-        stand_ins = StandIns(settings, base.ctx.datasets, layout)
-        named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
-        changes: Json = {}
-        if named in layout.configs and stand_ins.searched(named) == named != settings.dataset:
-            own_config: Json = read_yaml(self.root / layout.configs[named])
-            changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
-        own = stand_ins.changed(row.with_)
-        dataset = changes.get("dataset", stand_ins.searched(named))
-        if dataset != settings.dataset:
-            changes["dataset"] = dataset
-        changes |= own | (row.with_own if stand_ins.collection(dataset) == named else {})
-        recipes = changes.get("recipes") or settings.recipes
-        if lacking := [name for name in layout.recipes if name not in recipes]:
-            changes["recipes"] = [*recipes, *lacking]
-        if seed != settings.seed:
-            changes.setdefault("seed", seed)  # a row may have a seed of its own
-        try:
-            planner = audited = self.planners.of(changes)
-        except UserError as error:
-            lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
-            raise type(error)("\n".join(lines)) from None
-        if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
-            name = f"{dataset}-{row.variant}"
-            planner = self.planners.of({**changes, "train_on": name})
-            planner.train_without_similar(dataset, name, audited.audit("similar_queries", dataset))
-        stage = _score(planner, audited, row, layout, str(file), dataset)
-        run = stage.upstream.get("run")
-        datasets = {at: value for at, value in row.with_.items() if names_dataset(at)}
-        replaced = [(own[at], value) for at, value in datasets.items() if stand_ins.collection(own[at]) != value]
-        planned = PlannedRow(
-            system=row.system,
-            first_stage=row.first_stage,
-            scores=stage.folder,
-            dataset=dataset,
-            split=planner.split(dataset),
-            collection=StandIns(planner.settings, planner.ctx.datasets, layout).collection(dataset),
-            column=group,
-            seed=seed,
-            run=run.key if run else "",
-            instead=", ".join(f"{ours} for {theirs}" for ours, theirs in replaced),
-        )
-        return planned, stage
-
-
-def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> None:
-    """Refuse a re-ranked row that is not made from the run of the row which it names as its first stage."""
-    runs = {(row.id, row.column, row.seed): stage.upstream.get("run") for row, stage in scored}
-    for row, stage in scored:
-        run, first = stage.upstream.get("run"), runs.get(((row.first_stage, ""), row.column, row.seed))
-        if run and first and run.kind == "rerank" and first not in upstream_first([run]):
-            raise UserError(
-                f"{file}: {row.system} re-ranks {run.upstream['run'].name}, its first_stage is {first.name}"
-            )
-
-
-def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
-    """The score of a row: by the dataset's labels or corrected ones, of all queries or some."""
-    restricted: dict[str, Stage | None] = {"labels": audited.audit("relabel", dataset) if row.labels else None}
-    if layout.subset == "pooled":
-        restricted["subset"] = audited.audit("false_negatives", dataset)
-    elif layout.subset:
-        restricted["subset" if layout.subset == "similar" else "others"] = audited.audit("similar_queries", dataset)
-    more = _more_measures(planner, layout, dataset)
-    by = [*measures(planner.ctx, dataset), *more] if more else None
-    return planner.score(row.run, where, dataset, by, restricted)
-
-
-def _more_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
-    """The measures of a layout that a dataset's scores do not have, as far as runs and labels allow.
-
-    They are those that a paper prints, and those that only the layout names: a usual one is left out where the dataset
-    has measures of its own.
-    """
-    score = planner.settings.score
-    if score.measures:
-        return []
-    ctx, columns = planner.ctx, layout.columns
-    have = measures(ctx, dataset)
-    named = [column.measure for column in columns if column.id in layout.printed or column.measure not in score.usual]
-    return [name for name in dict.fromkeys(named) if name not in have and is_measurable(ctx, name, dataset)]
+def _check_stand_ins(settings: Settings) -> None:
+    """Refuse a dataset that stands in for a table's and that the configuration does not have."""
+    stand_in, known = settings.stand_in or {}, list(settings.datasets)
+    where = {"stand_in": stand_in} if isinstance(stand_in, str) else {f"stand_in.{k}": v for k, v in stand_in.items()}
+    for at, name in where.items():
+        if name not in known:
+            raise UserError(f"{at}: {name} is no dataset{nearest(name, known)}")
 
 
 def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:

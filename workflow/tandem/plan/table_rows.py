@@ -1,0 +1,144 @@
+"""The rows of a layout as stages: what each changes of the configuration, and the score that it shows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tandem.config.merging import read_yaml
+from tandem.errors import Unavailable, UserError
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, names_dataset
+from tandem.plan.datasets import StandIns
+from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.planner import Planner, Planners
+from tandem.plan.reported import is_measurable, measures
+from tandem.stages.base import Json
+
+# Keys of a configuration file that a layout names which are not taken over.
+NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits", "seed", "seeds")
+
+
+@dataclass(frozen=True)
+class LayoutRows:
+    """The rows of the layout in `file`; configurations that it names are read below `root`."""
+
+    planners: Planners
+    root: Path
+    file: Path
+    layout: Layout
+
+    def scored(self) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
+        """The scores of all rows but quoted ones, for each dataset and seed, and the rows that have none, with why.
+
+        Raises:
+            UserError: a measure, model, split or dataset that the configuration does not have.
+        """
+        from tandem.evaluation.measures import parse_measures  # numerical libraries
+
+        file, layout, settings = self.file, self.layout, self.planners.base.settings
+        measured = settings.score.measures
+        for column in layout.columns:
+            try:
+                parse_measures([column.measure])
+            except UserError as error:
+                raise UserError(f"{file}: columns: {str(error).removeprefix('measures: ')}") from None
+            if measured and column.measure not in measured:
+                raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
+        groups = list(dict.fromkeys(column.dataset for column in layout.columns)) or [""]
+        seeds = settings.seeds or (settings.seed,)
+        scored: list[tuple[PlannedRow, Stage]] = []
+        absent: list[PlannedRow] = []
+        for row in (row for row in layout.rows if not row.quoted):
+            for group in (group for group in groups if group in row.columns or not row.columns):
+                try:
+                    scored += [self._scored(row, group, seed) for seed in seeds]
+                except Unavailable as error:
+                    why = {"column": group, "absent": str(error)}
+                    absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
+        _check_first_stages(file, scored)
+        if not scored:
+            reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
+            raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
+        return scored, absent
+
+    def _scored(self, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
+        """A row's score for the columns of one dataset, with one seed."""
+        file, layout, base = self.file, self.layout, self.planners.base
+        settings, stand_ins = base.settings, StandIns(base.settings, base.ctx.datasets, layout)
+        named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
+        changes: Json = {}
+        if named in layout.configs and stand_ins.searched(named) == named != settings.dataset:
+            own_config: Json = read_yaml(self.root / layout.configs[named])
+            changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
+        own = stand_ins.changed(row.with_)
+        dataset = changes.get("dataset", stand_ins.searched(named))
+        if dataset != settings.dataset:
+            changes["dataset"] = dataset
+        changes |= own | (row.with_own if stand_ins.collection(dataset) == named else {})
+        recipes = changes.get("recipes") or settings.recipes
+        if lacking := [name for name in layout.recipes if name not in recipes]:
+            changes["recipes"] = [*recipes, *lacking]
+        if seed != settings.seed:
+            changes.setdefault("seed", seed)  # a row may have a seed of its own
+        try:
+            planner = audited = self.planners.of(changes)
+        except UserError as error:
+            lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
+            raise type(error)("\n".join(lines)) from None
+        if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
+            name = f"{dataset}-{row.variant}"
+            planner = self.planners.of({**changes, "train_on": name})
+            planner.train_without_similar(dataset, name, audited.audit("similar_queries", dataset))
+        stage = _score(planner, audited, row, layout, str(file), dataset)
+        run = stage.upstream.get("run")
+        datasets = {at: value for at, value in row.with_.items() if names_dataset(at)}
+        replaced = [(own[at], value) for at, value in datasets.items() if stand_ins.collection(own[at]) != value]
+        planned = PlannedRow(
+            system=row.system,
+            first_stage=row.first_stage,
+            scores=stage.folder,
+            dataset=dataset,
+            split=planner.split(dataset),
+            collection=StandIns(planner.settings, planner.ctx.datasets, layout).collection(dataset),
+            column=group,
+            seed=seed,
+            run=run.key if run else "",
+            instead=", ".join(f"{ours} for {theirs}" for ours, theirs in replaced),
+        )
+        return planned, stage
+
+
+def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> None:
+    """Refuse a re-ranked row that is not made from the run of the row which it names as its first stage."""
+    runs = {(row.id, row.column, row.seed): stage.upstream.get("run") for row, stage in scored}
+    for row, stage in scored:
+        run, first = stage.upstream.get("run"), runs.get(((row.first_stage, ""), row.column, row.seed))
+        if run and first and run.kind == "rerank" and first not in upstream_first([run]):
+            raise UserError(
+                f"{file}: {row.system} re-ranks {run.upstream['run'].name}, its first_stage is {first.name}"
+            )
+
+
+def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
+    """The score of a row: by the dataset's labels or corrected ones, of all queries or some."""
+    restricted: dict[str, Stage | None] = {"labels": audited.audit("relabel", dataset) if row.labels else None}
+    if layout.subset == "pooled":
+        restricted["subset"] = audited.audit("false_negatives", dataset)
+    elif layout.subset:
+        restricted["subset" if layout.subset == "similar" else "others"] = audited.audit("similar_queries", dataset)
+    more = _more_measures(planner, layout, dataset)
+    by = [*measures(planner.ctx, dataset), *more] if more else None
+    return planner.score(row.run, where, dataset, by, restricted)
+
+
+def _more_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
+    """The measures of a layout that a dataset's scores do not have, as far as runs and labels allow.
+
+    They are those that a paper prints, and those that only the layout names: a usual one is left out where the dataset
+    has measures of its own.
+    """
+    score = planner.settings.score
+    if score.measures:
+        return []
+    ctx, columns = planner.ctx, layout.columns
+    have = measures(ctx, dataset)
+    named = [column.measure for column in columns if column.id in layout.printed or column.measure not in score.usual]
+    return [name for name in dict.fromkeys(named) if name not in have and is_measurable(ctx, name, dataset)]
