@@ -1,8 +1,11 @@
 import json
+import os
+import subprocess
 
 import pytest
 
 from tandem.errors import UserError
+from tandem.store import environment
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
@@ -27,6 +30,22 @@ def test_the_manifest_says_what_and_how(stage):
     assert (manifest["kind"], manifest["key"], manifest["facts"]["queries"]) == ("score", "bm25-0123456789", 3)
     for name in ("params", "upstream", "modules", "commit", "dirty", "seconds", "peak_memory_mib", "finished"):
         assert name in manifest
+
+
+def test_the_checkout_is_only_read(tmp_path, monkeypatch):
+    """Its index least of all: a job that is killed while git renews it leaves the index locked."""
+    who = ("-c", "user.name=me", "-c", "user.email=me@here")
+    file, index = tmp_path / "a.txt", tmp_path / ".git/index"
+    file.write_text("a")
+    for words in (["init", "-q"], ["add", "a.txt"], [*who, "commit", "-qm", "all"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    os.utime(file, (1, 1))  # git has to look whether it has changed
+    before = index.read_bytes()
+    monkeypatch.setattr(environment, "PACKAGE", tmp_path)
+    _, commit, changed = environment.provenance()
+    assert len(commit) == 40
+    assert changed is False
+    assert index.read_bytes() == before
 
 
 def test_a_failure_leaves_nothing_under_a_final_name(make_job, tmp_path):

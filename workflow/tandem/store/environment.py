@@ -45,7 +45,8 @@ def _version(module: str) -> str:
 
 
 def _git(*words: str) -> str | None:
-    return command_output("git", "-C", str(PACKAGE), *words, seconds=20)
+    # Reading alone: a job that is killed would leave the lock of an index that git renews, and the user without git.
+    return command_output("git", "--no-optional-locks", "-C", str(PACKAGE), *words, seconds=20)
 
 
 def command_output(*words: str, seconds: float = 60) -> str | None:
