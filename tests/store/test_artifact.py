@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -32,6 +33,7 @@ def test_the_manifest_says_what_and_how(stage):
         assert name in manifest
 
 
+@pytest.mark.skipif(not shutil.which("git"), reason="no git here")
 def test_the_checkout_is_only_read(tmp_path, monkeypatch):
     """Its index least of all: a job that is killed while git renews it leaves the index locked."""
     who = ("-c", "user.name=me", "-c", "user.email=me@here")
