@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import QUESTIONS, ROOT, Project, passages, put, run_command, run_here, snakemake, write_collection
+from tiny_project import QUESTIONS, ROOT, Project, passages, put, run_here, snakemake, write_collection
 
 from tandem.data.runs import write_run
 from tandem.store.artifact import Artifact, open_artifact
@@ -95,7 +95,7 @@ def snakemake_in():
 
     def of(folder: Path, *more: str):
         def run(*words: str) -> tuple[int, str]:
-            return (run_here if "-n" in words else run_command)(snakemake(folder, words, ("config.yaml", *more)))
+            return run_here(snakemake(folder, words, ("config.yaml", *more)))
 
         run.folder = folder
         return run

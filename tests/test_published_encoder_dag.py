@@ -5,7 +5,7 @@ import csv
 import pytest
 import torch
 import yaml
-from tiny_project import PART, QUESTIONS, build_here, run_command, snakemake, tiny_config, write_beir
+from tiny_project import PART, QUESTIONS, build_here, run_here, snakemake, tiny_config, write_beir
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_published_model_is_a_row_as_sentence_transformers_computes_it(tmp_pat
     config["lengths"] = {"query": 64, "passage": 64}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     build_here(tmp_path, "baseline", "config.yaml")
-    status, output = run_command(snakemake(tmp_path, ["baseline"]))
+    status, output = run_here(snakemake(tmp_path, ["baseline"]))
     assert status == 0, output
     with (tmp_path / "results/tables/baseline.csv").open() as file:
         values = {(row["system"], row["measure"]): float(row["value"]) for row in csv.DictReader(file)}

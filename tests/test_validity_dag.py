@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import yaml
-from tiny_project import LAYOUT, PART, TRAIN, build_here, run_command, run_here, snakemake, tiny_config, write_beir
+from tiny_project import LAYOUT, PART, TRAIN, build_here, run_here, snakemake, tiny_config, write_beir
 
 from tandem.models.saving import DualShape, describe_encoder
 
@@ -34,7 +34,7 @@ def project(encoder_folder, documents, tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
 
     def run(*words):
-        status, output = (run_here if "-n" in words else run_command)(snakemake(tmp_path, words))
+        status, output = run_here(snakemake(tmp_path, words))
         return status, output.splitlines()
 
     run.folder = tmp_path

@@ -1,14 +1,15 @@
 """The tiny collection: its passages, its files, a project with a configuration, and the ways to make its artifacts."""
 
-import io
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryFile
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -146,9 +147,10 @@ def run_command(line, **options):
 
 
 def run_here(line):
-    """`run_command` of Snakemake without jobs, or of Tandem, but in this process: libraries are imported once.
+    """`run_command` of Snakemake, or of Tandem, but in this process: libraries are imported once.
 
-    What is a process' own is as before afterwards; a GPU would be leased to this process for good.
+    What is a process' own is as before afterwards; a GPU would be leased to this process for good. Jobs that Snakemake
+    starts are processes, and print into the same file.
     """
     import snakemake.cli
 
@@ -156,14 +158,31 @@ def run_here(line):
 
     _, _, program, *words = map(str, line)
     argv, environment = patch.object(sys, "argv", [program, *words]), patch.dict(os.environ, CUDA_VISIBLE_DEVICES="")
-    with io.StringIO() as output, redirect_stdout(output), redirect_stderr(output):
+    ended_by = signal.getsignal(signal.SIGTERM)
+    with TemporaryFile("w+", buffering=1) as output, printing_into(output), chdir(os.getcwd()), argv, environment:
         try:
-            with chdir(os.getcwd()), argv, environment:
-                status = main() if program == "tandem" else snakemake.cli.main(words)
+            status = main() if program == "tandem" else snakemake.cli.main(words)
         except SystemExit as ended:  # a text is printed when the process ends, whose status is 1 then
             status = ended.code
-        text = output.getvalue()
+        signal.signal(signal.SIGTERM, ended_by)
+        output.seek(0)
+        text = output.read()
     return (1, f"{text}{status}\n") if isinstance(status, str) else (status or 0, text)
+
+
+@contextmanager
+def printing_into(file):
+    """Have a file take what is printed by this process, and by those that it starts."""
+    before = {number: os.dup(number) for number in (1, 2)}
+    try:
+        with redirect_stdout(file), redirect_stderr(file):
+            for number in before:
+                os.dup2(file.fileno(), number)
+            yield
+    finally:
+        for number, saved in before.items():
+            os.dup2(saved, number)
+            os.close(saved)
 
 
 def build_in(folder, target, *files):
@@ -202,8 +221,8 @@ class Project:
         return snakemake(self.folder, words)
 
     def run(self, *words):
-        """Status and output; a dry run needs no process."""
-        return (run_here if "-n" in words else run_command)(self.line(*words))
+        """Status and output."""
+        return run_here(self.line(*words))
 
     def files(self, name, kind="*"):
         """Content hash of every file of that name, by its place without the folder's."""

@@ -12,7 +12,7 @@ from tandem.data.sources import Listing
 from tandem.data.splits import by_split, one_by_split
 from tandem.errors import UserError
 from tandem.extras.init import find_entry
-from tandem.extras.plan import FullPlan
+from tandem.plan.planner import Planners
 
 SQUAD = '{"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": "alpha", "qas": []}]}]}'
 SEARCHED = '{"question_id": 1, "question": "?", "documents": [{"paragraphs": ["alpha"]}]}\n'
@@ -177,7 +177,7 @@ def test_a_dataset_changes_with_the_files_that_are_read_and_no_others(tmp_path, 
     config = configured("datasets.mine", {**FORMATS[name].params, "path": str(folder)})
 
     def key() -> str:
-        return FullPlan(config, ROOT).planner.dataset("mine").key
+        return Planners(config, ROOT).base.dataset("mine").key
 
     before = key()
     put(folder, {"results/report.html": "x", "mine.yaml": json.dumps(config), "README.md": "notes"})
@@ -192,9 +192,9 @@ def test_another_split_of_a_folder_in_beirs_layout_changes_it(tmp_path, configur
     for file, content in FORMATS["beir"].files.items():
         edit(tmp_path, file, replace(content))
     config = configured("datasets.mine", {**FORMATS["beir"].params, "path": str(tmp_path)})
-    before = FullPlan(config, ROOT).planner.dataset("mine").key
+    before = Planners(config, ROOT).base.dataset("mine").key
     put(tmp_path, {"qrels/dev.tsv": "q1\td1\t1\n"})
-    assert FullPlan(config, ROOT).planner.dataset("mine").key != before
+    assert Planners(config, ROOT).base.dataset("mine").key != before
 
 
 def test_a_damaged_file_is_no_format(tmp_path):

@@ -37,7 +37,7 @@ def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, descr
     write_beir(tmp_path / "data", documents, splits=("test",))
     init(tmp_path, "data", "--encoder", str(described))
     build_in(tmp_path, "summary", "mine.yaml")
-    status, output = run_command(snakemake(tmp_path, ("--quiet", "rules"), ("mine.yaml",)))
+    status, output = run_here(snakemake(tmp_path, ("--quiet", "rules"), ("mine.yaml",)))
     assert status == 0, output
     (path,) = tmp_path.rglob("tables/summary.csv")
     with path.open() as file:

@@ -6,7 +6,7 @@ import shutil
 
 import yaml
 from pytest import approx
-from tiny_project import ROOT, build_here, put, run_command, snakemake
+from tiny_project import ROOT, build_here, put, run_here, snakemake
 
 JUDGED, OTHERS = 120, 300  # judgements of each split, and abstracts beside the judged ones
 
@@ -36,7 +36,7 @@ def test_published_trained_and_asked_models_are_rows_of_scifact(real, language_m
     config |= {"llm_rerankers": {"tiny": {"method": "yes_no", "form": "chat", "model": model}}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"systems": ["bm25+tiny"]}))
     build_here(tmp_path, "published", "config.yaml")
-    status, output = run_command(snakemake(tmp_path, ["published"]))
+    status, output = run_here(snakemake(tmp_path, ["published"]))
     assert status == 0, output
     with (tmp_path / "results/tables/published.csv").open() as file:
         values = {(row["system"], row["measure"]): float(row["value"]) for row in csv.DictReader(file)}

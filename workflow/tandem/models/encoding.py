@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from tandem.errors import UserError
 from tandem.models.device import device, place, precision
@@ -67,9 +70,6 @@ def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
 
 def register() -> None:
     """Make both attentions known to transformers."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
     if torch.cuda.is_available():
         importlib.import_module("torch.nn.attention.varlen")  # before layers are compiled that call it
     for name, function in ((PACKED, packed_attention), (FLOAT32, attention_in_float32)):
@@ -100,8 +100,6 @@ def packed_attention(
         Shape (1, tokens, heads, dim), and no weights.
     """
     if cu_seq_lens_q is None:
-        from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
         mixed, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
         return mixed, None
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
@@ -118,8 +116,6 @@ def attention_in_float32(
 
     Args and returns: as `packed_attention` for padded inputs; shape (texts, length, heads, dim), float32.
     """
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
     with torch.autocast(query.device.type, enabled=False):
         parts = (part.float() for part in (query, key, value))
         mixed, _ = sdpa_attention_forward(module, *parts, attention_mask, **options)
