@@ -64,7 +64,7 @@ def local_path(url: str) -> Path | None:
 
 
 def cache_path(url: str) -> Path:
-    """Where a URL's bytes are stored: `<host>/<path>` in the data folder, a query behind `?`.
+    """The file that keeps a URL's bytes: `<host>/<path>` in the data folder, with a query after `?`.
 
     Raises:
         UserError: a URL without a host or a file name, or with `..` in its path.

@@ -161,7 +161,7 @@ def run(job: Job[CandidatesParams]) -> None:
 
 
 def nothing_drawn(params: CandidatesParams, report: Report) -> str:
-    """That there is no list, and what to change."""
+    """The message that there is no list, with what to change."""
     positive = report.queries - (report.without_positive if params.labels == "judge" else 0)
     remedy = "widen candidates.depth or relax denoise and below_positive"
     if not positive and params.labels == "judge":

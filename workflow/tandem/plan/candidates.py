@@ -22,7 +22,7 @@ def is_source(name: str) -> bool:
 
 
 def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
-    """Refuse lists that cannot be drawn or are shorter than what is trained on; joined lists likewise."""
+    """Refuse training lists that cannot be drawn, or are shorter than the training needs; joined lists, too."""
     lists = entry.candidates
     if distil := getattr(entry.train, "distil", None):
         _check_distil(f"{at}.train", entry.train, distil)

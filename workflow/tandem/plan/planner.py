@@ -1,4 +1,4 @@
-"""Planning of one configuration: what is wanted, after everything that it needs.
+"""Planning of one configuration: each stage that is asked for, after all stages that it needs.
 
 The names that a run, model or dataset needs are read off the configuration first (`run_needs`, …) and planned in that
 order, so that the functions below only look them up.
@@ -58,7 +58,7 @@ class Planner:
         by: list[str] | None = None,
         restricted: Upstream | None = None,
     ) -> Stage:
-        """The stage that measures a system's run by the measures that are reported, or others; see `runs.score`."""
+        """The stage that scores a system's run by the reported measures, or by others; see `runs.score`."""
         dataset = dataset or self.settings.dataset
         entry = self.ctx.dataset_entry(dataset)
         for name in entry.of if isinstance(entry, Group) else (dataset,):

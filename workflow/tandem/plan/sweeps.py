@@ -121,7 +121,7 @@ class PlannedSweep:
         return fixed
 
     def _try(self, key: str, overrides: Point) -> None:
-        """Refuse values that the configuration does not take; `key` is that of the sweep which has them."""
+        """Refuse values that the configuration does not allow; `key` is the sweep's key that has them."""
         try:
             self.planners.variants.settings(overrides)
         except UserError as error:
@@ -151,7 +151,7 @@ class PlannedSweep:
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
 
     def _point(self, values: Point, key: str) -> Point:
-        """The point of the grid that path → value names; what it leaves out is as at the first point."""
+        """The point of the grid with these values (path → value), and those of the first point for paths left out."""
         for path in values:
             if path not in self.values:
                 raise UserError(f"{self.where}.{key}: {path} is not in the grid{nearest(path, list(self.values))}")
@@ -162,7 +162,7 @@ class PlannedSweep:
         return point
 
     def _check(self) -> None:
-        """Refuse what would make a plot that says nothing: a path that nothing depends on, an unknown name."""
+        """Refuse a sweep that could not be plotted: paths without effect, points that do not compare, unknown names."""
         for path, values in self.values.items():
             digests: dict[str, set[str]] = {}
             for scored in self.scored:
@@ -236,7 +236,7 @@ class Sweeps(dict[str, PlannedSweep]):
         return [scored.stage for name in names if name in self for scored in self[name].scored]
 
     def files(self, names: Iterable[str]) -> list[str]:
-        """The file of each sweep that programs read; a `UserError` for one that cannot be made."""
+        """The JSON file of each sweep; a `UserError` for a sweep that cannot be made."""
         for name in names:
             if name not in self:
                 raise UserError(f"sweep {name} cannot be made: {self.missing[name]}")

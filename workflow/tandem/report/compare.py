@@ -169,7 +169,7 @@ def judged_by(artifacts: Sequence[Artifact]) -> Qrels:
 def ranks_in(
     run: Artifact, dataset: Artifact, qrels: Qrels, relevant: Qrels, ignore_identical_ids: bool = False
 ) -> dict[str, dict[str, int]]:
-    """Of the queries in `relevant` the ranks, as they are scored, of the passages ranked first and of the relevant."""
+    """For each query in `relevant`, the ranks of its first `DEPTH` and its relevant passages, as they are scored."""
     return {
         query: {doc: rank for rank, doc in enumerate(docs, start=1) if rank <= DEPTH or doc in relevant[query]}
         for query, docs, _ in without_excluded(iter_run(run, dataset), qrels, ignore_identical_ids)

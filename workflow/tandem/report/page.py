@@ -144,7 +144,7 @@ class Grid:
 
     @property
     def numbers(self) -> list[bool]:
-        """Of each column, whether it holds numbers."""
+        """For each column, whether it holds numbers alone."""
         values = [[row[at] for row in self.rows if row[at] not in EMPTY] for at in range(len(self.head))]
         return [bool(cells) and all(map(_is_number, cells)) for cells in values]
 

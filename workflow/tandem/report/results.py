@@ -17,7 +17,7 @@ SWEEPS = "sweeps"  # the folder of a configuration's sweeps, and the prefix of t
 
 @dataclass(frozen=True)
 class Origin:
-    """Where scores come from: keys, the run's folder, and at which commit, when, where and how long it was computed."""
+    """Where scores come from: their key and the run's, its folder, commit, date, machine and computing time."""
 
     scores: str
     run: str

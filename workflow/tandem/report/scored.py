@@ -143,7 +143,7 @@ class Block:
 
 
 class Position(NamedTuple):
-    """Where a row's number of a column stands: the block of its place, and the indices of system and measure."""
+    """The position of a table's number: the block of scores that holds it, and its system and measure in that block."""
 
     block: Block
     system: int

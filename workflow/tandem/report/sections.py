@@ -73,7 +73,7 @@ class TrainedModel:
 
 
 def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[TrainedModel]:
-    """The models that were trained; a checkpoint that another one or a model goes on from is part of that training."""
+    """The trained models; a checkpoint belongs to the training that goes on from it."""
     logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
     above = {key: _checkpoints(stage, logged) for key, stage in logged.items()}
     inner = set().union(*above.values())

@@ -93,7 +93,7 @@ def counting(progress: Progress) -> Callable[[Ids], None]:
 
 
 def token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
-    """Where each text's rows begin and end, shape (texts + 1,); a `UserError` if the model has one vector a text."""
+    """The bounds of each text's rows, shape (texts + 1,); a `UserError` if the model has one vector a text."""
     folder = require_part(job.inputs["model"], "dual")
     tokens, side = Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
     model: Any = load_dual(folder)

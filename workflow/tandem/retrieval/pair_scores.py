@@ -112,7 +112,7 @@ class PairScores:
 
 
 def scoring_part(model: Artifact) -> str:
-    """The part of a model that scores pairs: its cross-encoder, else a dual encoder whose representation does."""
+    """The part of a model that scores pairs: `cross`, or `dual` if it is only a dual encoder that scores pairs."""
     dual = model.folder / "dual"
     is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
     return "dual" if is_dual and REPRESENTATIONS[DualShape.read(dual).type].scores_pairs else "cross"
@@ -124,7 +124,7 @@ def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
 
 
 def tokenizer_folder(part: Path) -> Path:
-    """Where a tokenizer stands within a model's part; towers have the same."""
+    """The folder of the tokenizer within a model's part; both towers have the same."""
     return min(path.parent for path in part.rglob("tokenizer.json"))
 
 

@@ -59,7 +59,7 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
 
 
 def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
-    """Those of some files that differ from a commit, relative to the package; none where git does not know it."""
+    """The files of `paths` that differ from a commit, relative to the package; none if git does not know the commit."""
     words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
     return (_git(*words, *map(str, paths)) or "").split()
 

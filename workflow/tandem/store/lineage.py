@@ -50,7 +50,7 @@ class BuiltStage:
 
 @dataclass(frozen=True)
 class Node:
-    """A stage in the tree above a number; a stage that occurs again is shown without what is above it."""
+    """A stage in the tree above a number; the stages above it are left out where it occurs again (`repeated`)."""
 
     stage: BuiltStage
     roles: list[str]

@@ -62,7 +62,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
 
 
 def origin(job: Job[ModelParams], part: str) -> Artifact:
-    """Where a part's weights began: the first of the artifacts that each started from another."""
+    """The artifact that a part's weights come from originally, however many trainings started from one another."""
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}
     artifact = None
@@ -96,7 +96,7 @@ def _losses(job: Job[ModelParams]) -> str:
 
 
 def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
-    """Which collection, whose licence, how many lists, and where their negatives come from."""
+    """The card's table of data: collection, licence, number of lists, and where their negatives come from."""
     dataset, candidates = job.inputs["dataset"], job.inputs["candidates"]
     sources = [Path(each.upstream.get("run", each.folder)).name for each in (candidates, *job.many("candidates"))]
     rows: list[tuple[str, Any]] = [

@@ -100,7 +100,7 @@ class Instances:
         return index, places
 
     def _negatives(self, index: int, positive: int, seed: int, epoch: int) -> Ids:
-        """Where the negatives of a list's positive stand in `lists.passages`."""
+        """The indices in `lists.passages` of the negatives for a list's positive."""
         start, stop = (int(end) for end in self.lists.offsets[index : index + 2])
         start, count = start + int(self.lists.positives[index]), int(self.negatives[index])
         if self.resample:

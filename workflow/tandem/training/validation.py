@@ -42,7 +42,7 @@ class Numbered:
 
     @classmethod
     def of(cls, dataset: Artifact, ignore_identical_ids: bool = False) -> Self:
-        """That of a dataset, perhaps of queries that are passages themselves."""
+        """Number a dataset's passages and queries; with `ignore_identical_ids` queries may be passages, too."""
         collection = Collection(dataset)
         passages, queries = doc_rows(collection), query_rows(collection)
         own = np.full(len(queries), -1)

@@ -42,17 +42,17 @@ def one_line(text: str) -> str:
 
 
 def safe(text: str) -> str:
-    """A text that no spreadsheet computes: an apostrophe before what would begin a formula."""
+    """A text with an apostrophe before what a spreadsheet would take for the beginning of a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def safe_id(name: str) -> str:
-    """The same for an id; one more apostrophe before those that it begins with, so that it can be read back."""
+    """As `safe`, for an id; an id that begins with an apostrophe gets another, so that `plain_id` reads it back."""
     return f"'{name}" if name.startswith(("'", *FORMULA)) else name
 
 
 def plain_id(cell: str) -> str:
-    """The id of a cell that `safe_id` wrote, or a spreadsheet that dropped the apostrophe."""
+    """The id in a cell that `safe_id` wrote, even if a spreadsheet has dropped the apostrophe."""
     return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *FORMULA))) else cell
 
 

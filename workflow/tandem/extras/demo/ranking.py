@@ -193,7 +193,7 @@ class Ranking:
         return self._scores[scorer.key]
 
     def _listed(self, scorer: Scorer, depth: int) -> Ranked:
-        """BM25's list, at least as deep as its runs, so that passages that others retrieve have a score."""
+        """BM25's list, at least as deep as its runs: passages that other systems retrieve then have a score, too."""
         with self._timed("BM25"):
             deep = max(depth, scorer.params["depth"])
             return [(doc, score) for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)]

@@ -181,7 +181,7 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def binding(costs: Mapping[Stage, Cost]) -> str:
-    """What most of the time passes with, the stage that takes most of it, and what makes that shorter."""
+    """Say what takes most of the time, which stage takes most of that, and what would shorten it."""
     whole = total(costs.values())
     part = max(BINDING, key=whole.parts.__getitem__)
     stage = max(costs, key=lambda stage: costs[stage].parts[part])

@@ -124,7 +124,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
 
 
 def guess_language(collection: Look) -> str:
-    """The language that the passages seem to be in; English and a note where that is not clear."""
+    """The language of most passages; English, with a note, where it is not clear."""
     shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
     best = max(shares, key=shares.__getitem__, default="")
     if len(best) == 2 and shares[best] >= LIKELY:

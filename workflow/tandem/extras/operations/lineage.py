@@ -150,7 +150,7 @@ def _parts(
 
 
 def open_scored(scored: Lineage) -> Artifact:
-    """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
+    """The score artifact that a row's lineage names: that of the run's dataset, else any with the key."""
     beside = Path(scored.folder).parents[1] / "score" / scored.scores
     return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)
 

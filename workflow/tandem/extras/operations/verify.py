@@ -131,7 +131,7 @@ def compared(
 
 
 def stamp(folder: Path) -> int:
-    """When an artifact's manifest was written, in nanoseconds; 0 where there is none."""
+    """The time at which an artifact's manifest was written, in nanoseconds; 0 without a manifest."""
     try:
         return (folder / MANIFEST).stat().st_mtime_ns
     except OSError:

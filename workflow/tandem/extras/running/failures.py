@@ -66,7 +66,7 @@ def words_of_failed_stages(logs: Iterable[str]) -> str:
 
 
 def read_lines(*logs: str | Path) -> list[str]:
-    """The lines of logs that are not blank; none of one that cannot be read."""
+    """The lines of logs without the blank ones; a log that cannot be read has none."""
     lines = list[str]()
     for path in logs:
         with suppress(OSError):

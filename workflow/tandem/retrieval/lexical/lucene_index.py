@@ -174,7 +174,7 @@ def index_files(
 
 @cache
 def logged_errors(machine: JavaClass) -> Any:
-    """A Java `StringWriter` that gets each error that Anserini logs, after which it goes on, as a line."""
+    """A Java `StringWriter` that gets a line for each error that Anserini logs (and then ignores)."""
     lines, log4j = machine("java.io.StringWriter")(), "org.apache.logging.log4j"
     core = f"{log4j}.core"
     layout = machine(f"{core}.layout.PatternLayout").createDefaultLayout()
