@@ -185,9 +185,9 @@ def require_split(run: Artifact, split: str | None) -> None:
 
 
 def followed(scores: Floats, documents: int) -> Floats:
-    """Scores of a re-ranked top and, up to so many documents, whole numbers falling from below the lowest.
+    """The scores of a re-ranked top, followed by falling whole numbers below the lowest, `documents` scores in all.
 
-    They fall by one, or where float32 has not every whole number by as much as it tells apart.
+    They fall by one or, where float32 cannot tell neighbouring whole numbers apart, by the least step that it can.
     """
     lowest = float(scores.min(initial=0.0))
     step = max(1.0, float(np.spacing(np.float32(2 * abs(lowest)))))

@@ -100,7 +100,7 @@ def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -
 
 
 def normalized(scores: Array, offsets: Array, how: str) -> Array:
-    """Scores normalised over the scored passages of each list, float64; what has none keeps none."""
+    """Scores normalised over the scored passages of each list, float64; NaN stays NaN."""
     if how == "none":
         return scores
     result = np.full(len(scores), np.nan)

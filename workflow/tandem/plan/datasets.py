@@ -39,7 +39,7 @@ SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is mi
 
 
 def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
-    """What an entry says about a dataset, for one that is made of it."""
+    """The notes of a dataset's entry, which a dataset made of it takes over."""
     keys = (key for key in NOTES if key not in (*without, "factor"))
     return {key: value for key in keys if (value := getattr(entry, key, None)) is not None}
 

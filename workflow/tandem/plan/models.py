@@ -77,7 +77,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
 
 
 def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
-    """What a model starts from: an encoder, or a model or re-ranker with the part that is needed."""
+    """The stages that a model starts from: an encoder, or a model or re-ranker that has the needed part."""
     if ctx.has_model(name):
         return ctx.model(name, where, objectives)
     settings = ctx.settings

@@ -151,7 +151,7 @@ class Planners:
         return self._planners[id(settings)]
 
     def notices(self, stages: Iterable[Stage]) -> list[str]:
-        """What planning itself changed in the own datasets, and in those of variants that are needed, a line each."""
+        """A line for each change that planning made to a dataset of this configuration or of a needed variant."""
         drawn = {stage.dataset for stage in stages if stage.kind == "dataset" and stage.values.get("dev_from_train")}
         lines = [
             line

@@ -123,7 +123,7 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
 
 
 def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
-    """What a fusion is made of, by role: the dataset and the runs."""
+    """The inputs of a fusion, by role: the dataset and the runs."""
     opened, parts = _opened(opened, "fusions", name), ctx.settings.fusions[name].of
     runs = [run(ctx, part, split, where, data, opened) for part in parts]
     return {"dataset": dataset(ctx, data), **{f"run.{at}": stage for at, stage in enumerate(runs)}}

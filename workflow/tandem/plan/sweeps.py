@@ -80,7 +80,7 @@ class PlannedSweep:
         return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
     def to_json(self) -> str:
-        """What the command `sweep` reads: the entry's texts and every score's folder; equal sweeps give equal text."""
+        """The sweep as the command `sweep` reads it: its texts and every score's folder; equal sweeps, equal text."""
         last, entry = self.planners.of(self._changes(self.points[-1], self.seeds[-1])), self.entry
         dataset = last.settings.dataset
         rows = [
@@ -94,7 +94,7 @@ class PlannedSweep:
         return json.dumps(sweep | {"stands_in_for": named or ""}, ensure_ascii=False)
 
     def _changes(self, point: Point, seed: int) -> Point:
-        """What a point overrides; a seed that is there already is no change."""
+        """The overrides of a point; a seed that is there already is none."""
         path, changes = self.entry.seeds_at, {**self.fixed, **point}
         same = path in changes or (path == "seed" and seed == self.settings.seed)
         return changes if same else {**changes, path: seed}
@@ -106,7 +106,7 @@ class PlannedSweep:
             raise UserError(f"{self.where}: at {format_point(point)}: {error}") from None
 
     def _fixed(self, stand_in: bool) -> Point:
-        """What every point overrides: `with`, and where the search happens."""
+        """The overrides that all points share: `with`, and where the search happens."""
         fixed, dataset, known = dict(self.entry.with_), self.entry.dataset, self.settings.datasets
         if dataset and stand_in:
             configured = self.settings.dataset

@@ -49,7 +49,7 @@ def asset(name: str) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates of `assets/`, those of HTML autoescaped; `formats` puts itself among what they can call."""
+    """The environment of the templates in `assets/`, HTML autoescaped; the module `formats` adds itself to it."""
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
         autoescape=lambda name: name is None or name.endswith(".html"),

@@ -53,7 +53,7 @@ class CMedQA2(Source):
             yield query, text, ""
 
     def qrels(self) -> Iterator[Judgement]:
-        """The candidates that are labelled; of train, where all are listed, those of the lists."""
+        """The candidates with a label; those of train are read off its training lists."""
         for split, path in self._candidates.items():
             if split == "train":
                 yield from ((query, doc, 1, split) for query, doc, label, _ in self.lists() if label)

@@ -162,7 +162,7 @@ def fused(ranks: Array) -> Array:
 
 
 def _by_ranks(pool: Pool) -> tuple[Array, float]:
-    """Fused scores of the pooled passages, and of the best positive: 0 if no system has one, NaN if there is none."""
+    """Fused scores of the pooled passages, and of the best positive: 0 if none was found, NaN without positives."""
     scores, positives = fused(pool.ranks), pool.positives
     return scores, float(scores[np.isin(pool.rows, positives)].max(initial=0)) if len(positives) else float("nan")
 

@@ -41,7 +41,7 @@ class Queries:
 
 
 def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[Queries, Queries]:
-    """The training queries, which may be none, and those of the other splits (of all, or of those named)."""
+    """The training queries, perhaps none, and the queries of the other splits, of all or of the named ones."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
     others = sorted((split for split in every if split != TRAIN and split in (splits or every)), key=order)

@@ -30,7 +30,7 @@ class Scorer:
 
     @property
     def label(self) -> str:
-        """What its scores are called: `BM25`, `DE de_bm25neg`, `CE ce_deneg`."""
+        """The name of its scores: `BM25`, `DE de_bm25neg`, `CE ce_deneg`."""
         return BM25 if self.name == "bm25" else f"{self.column} {self.name}"
 
 
@@ -67,11 +67,11 @@ def all_runs(run: Stage) -> list[Stage]:
 
 def fixed_runs(run: Stage) -> list[Stage]:
     """The runs, of a run and its sources, that cannot be made for a new query, such as those of a plugin's scorer."""
-    return [it for it in all_runs(run) if it.kind not in (*COLUMN_OF, "fuse") or it.values.get("scorer")]
+    return [each for each in all_runs(run) if each.kind not in (*COLUMN_OF, "fuse") or each.values.get("scorer")]
 
 
 def part(run: Stage) -> Scorer:
-    """What gives a run of a kind in `COLUMN_OF` its scores."""
+    """The part that gives a run of a kind in `COLUMN_OF` its scores."""
     name, above = run.name.rpartition(".")[0], dict(run.upstream)
     if run.kind == "bm25":
         return Scorer(BM25, name, run.key, run.values, above)

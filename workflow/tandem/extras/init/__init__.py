@@ -135,7 +135,7 @@ def guess_language(collection: Look) -> str:
 
 
 def described(choices: Choices) -> list[str]:
-    """What was found: the data with its oddities, what the splits allow, the encoder, the machine."""
+    """Describe what was found: the data and its oddities, what the splits allow, the encoder, the machine."""
     collection, language = choices.collection, choices.language
     queries = ", ".join(f"{split} {count:,}" for split, count in collection.queries.items())
     sizes = f"{'' if collection.whole else 'more than '}{collection.passages:,} passages, queries: {queries}"
@@ -154,7 +154,7 @@ def described(choices: Choices) -> list[str]:
 
 
 def costs(config: Raw, choices: Choices) -> list[str]:
-    """The estimate: of all and of BM25 alone; or why there is none."""
+    """The lines of the estimate, for all systems and for BM25 alone; or why there is none."""
     if not choices.collection.whole:  # at least so many
         counts = {"passages": choices.collection.passages}
         config = merged(config, {"datasets": {choices.name: {"counts": counts}}})

@@ -125,7 +125,7 @@ def dataset_override(name: str) -> str:
 
 
 def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
-    """Names, and files of a configuration: all of YAML, and those of JSON that exist and are no results.
+    """Split words into names and files of a configuration: YAML files, and JSON files that exist and are no results.
 
     Several words in one that end in `.yaml` are a query, unless there is such a file.
     """

@@ -60,7 +60,7 @@ def stage_words(logs: Iterable[str]) -> str:
 
 
 def words_of_failed_stages(logs: Iterable[str]) -> str:
-    """What the stages said that failed, by Snakemake's own logs of a run; empty where they said nothing."""
+    """The last words of the stages that failed, by Snakemake's logs of a run; empty if they left none."""
     named = dict.fromkeys(FAILED.findall("\n".join(read_lines(*logs))))
     return "\n".join(filter(None, (stage_words(paths.split(", ")) for paths in named)))
 

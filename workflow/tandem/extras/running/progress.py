@@ -201,7 +201,7 @@ class Forecast:
 
 
 def describe(job: BegunJob, stages: Stages) -> str:
-    """What a job does, in words: `training cross-encoder ce_deneg`."""
+    """Describe a job in words: `training cross-encoder ce_deneg`."""
     kind, key = job.stage
     does = DOES.get(kind or job.rule, (kind or job.rule).replace("_", " "))
     if not kind:
