@@ -149,7 +149,7 @@ def requeue(environment: Mapping[str, str]) -> bool:
 
 
 def newest(out: Path) -> str:
-    """The newest complete checkpoint of a training, by name; empty where there is none."""
+    """The name of a training's newest complete checkpoint; empty without one."""
     return max((path.parent.name for path in out.glob("checkpoints/step-*/state.json")), default="")
 
 

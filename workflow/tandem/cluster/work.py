@@ -125,7 +125,7 @@ class Pieces:
         return facts
 
     def facts(self, name: str) -> Json | None:
-        """What the mark of a piece says; None if the piece is missing, damaged or of another origin."""
+        """The facts of a piece, read from its mark; None if the piece is missing, damaged or of another origin."""
         path = self.folder / name
         try:
             facts: Json = json.loads(path.with_suffix(".json").read_text())
@@ -175,7 +175,7 @@ class Parts:
         return shard is None or number % shards == shard
 
     def facts(self, number: int) -> Json | None:
-        """What `write` has returned of a part; None if the part is missing, damaged or made from other inputs."""
+        """The facts that `write` returned of a part; None if it is missing, damaged or made from other inputs."""
         return self.pieces.facts(self.path(number).name)
 
     def write(self, number: int, write: Callable[[Path], Json]) -> Json:

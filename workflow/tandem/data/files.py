@@ -54,7 +54,7 @@ class Files:
         self.place = f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
 
     def find_optional(self, *names: str) -> Path | None:
-        """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if there is none."""
+        """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if none does."""
         for file in (file for name in names for file in (name, f"{name}.gz")):
             path = self._downloads.find(file) if self._downloads else self.folder / file
             if path is not None and path.is_file():

@@ -35,7 +35,7 @@ class Column(TableColumn):
 
     @property
     def id(self) -> str:
-        """What distinguishes a column from every other: `RR@10`, `natural-questions RR@10`."""
+        """The text that tells a column from all others: `RR@10`, `natural-questions RR@10`."""
         return f"{self.dataset} {self.measure}".strip()
 
     @property
@@ -81,7 +81,7 @@ class LayoutRow(TableRow):
 
     @property
     def id(self) -> System:
-        """What distinguishes a row from every other."""
+        """The values that tell a row from all others."""
         return self.system, self.first_stage
 
 

@@ -55,7 +55,7 @@ def decompose(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Lower-cased tokens of a text, after NFD; none holds white space.
+    """The lower-cased tokens of a text in NFD; no token holds white space.
 
     Source: facebookresearch/DPR, dpr/utils/tokenizers.py: `tokenize(text).words(uncased=True)` on NFD text.
     """

@@ -211,7 +211,7 @@ def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ..
 def open_searches(
     job: Job[TradeoffsParams],
 ) -> tuple[Array, Callable[[Threads], list[Array]], Callable[[Index, bool], Any]]:
-    """What is compared, of single vectors or late interaction, for a sample of queries.
+    """The searches that are compared, of single vectors or late interaction, for a sample of queries.
 
     Returns:
         The queries, vectors or numbers; a function to each one's passages by exact search, best first; and one from an

@@ -73,7 +73,7 @@ class Encoder:
         return texts.take(np.asarray(rows))
 
     def encode(self, texts: Ragged, progress: Progress) -> Any:
-        """What `blocks` store: vectors of texts, shape (texts, dimension), fp16, or float32 for fp32 and int8."""
+        """The vectors that `blocks` store, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
         options = self.template, self.mode, self.budget, self.dtype
         return np.asarray(encode_all(self.model, self.tower, texts, *options, counting(progress)))
 
@@ -156,7 +156,7 @@ ENCODERS = {"embeddings": Encoder, "token_vectors": TokenEncoder, "term_weights"
 
 
 class Encoding:
-    """What a job encodes: the rows of its blocks, and `offsets`, where each text's rows are if they are tokens.
+    """The texts that a job encodes: the rows of its blocks and, where rows are tokens, `offsets`, each text's bounds.
 
     The blocks' origin covers the parameters and the very files that are read.
     """

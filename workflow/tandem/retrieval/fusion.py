@@ -215,7 +215,7 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
 
 
 def flat(setting: Setting) -> dict[str, float]:
-    """The numbers of a setting by name, those of a list numbered: `weights.0`, `weights.1`, …."""
+    """The numbers of a setting by name; those of a list are numbered: `weights.0`, `weights.1`, …."""
     return {
         f"{name}.{at}" if isinstance(value, tuple) else name: number
         for name, value in setting.items()

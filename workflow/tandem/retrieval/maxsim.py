@@ -48,7 +48,7 @@ class Texts(Embeddings):
 
 
 class OneQuery:
-    """Vectors of one query's tokens, shape (tokens, dim), where `Search` expects those of a split's queries."""
+    """The vectors of one query's tokens, shape (tokens, dim), in place of the queries that `Search` expects."""
 
     def __init__(self, vectors: Array) -> None:
         self.vectors, self.offsets = vectors, np.array([0, len(vectors)])

@@ -56,7 +56,7 @@ class TermWeights(Embeddings):
 
     @property
     def row_bytes(self) -> int:
-        """What the mean row takes in memory: number and float64 of each term."""
+        """The bytes of the mean row: the number and float64 weight of each of its terms."""
         return int(12 * self.active) + 8
 
     def stored(self, number: int) -> Any:

@@ -50,7 +50,7 @@ def _git(*words: str) -> str | None:
 
 
 def command_output(*words: str, seconds: float = 60) -> str | None:
-    """What a command prints, stripped; None where there is no such command, or it fails or takes longer."""
+    """The stripped output of a command; None if it does not exist, fails or takes longer."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):

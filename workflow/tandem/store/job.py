@@ -31,7 +31,7 @@ P = TypeVar("P", default=Any)
 
 @dataclass(frozen=True)
 class Job(Generic[P]):
-    """What a stage's function gets.
+    """The work that a stage's function gets.
 
     Attributes:
         params: resolved parameters of the kind's model: they decide the result.

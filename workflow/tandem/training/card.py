@@ -116,7 +116,7 @@ def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
 
 
 def _numbers(job: Job[ModelParams], state: State) -> str:
-    """What the training itself measured."""
+    """The card's table of numbers that the training measured."""
     last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
     rows: list[tuple[str, Any]] = [("steps", state.step), *((f"last {name}", f"{v:.6g}") for name, v in last.items())]
     if chosen := chosen_of(job.params.train, points(state.log)):

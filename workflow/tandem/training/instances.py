@@ -174,7 +174,7 @@ def ranked_draw(lists: Lists, index: int, groups: Sequence[RankGroup], seed: int
 
 
 def pseudo_labels(groups: Sequence[RankGroup]) -> Floats:
-    """What stands for the scores of `ranked_draw`'s passages: 1/rank in the first group, then 0, -1, … by group.
+    """Stand-ins for the scores of `ranked_draw`'s passages: 1/rank in the first group, then 0, -1, … by group.
 
     Zeng et al. 2022 (CL-DRD), whose later labels differ: only their order counts in its loss. Shape (passages,).
     """

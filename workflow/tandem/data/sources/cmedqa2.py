@@ -48,7 +48,7 @@ class CMedQA2(Source):
             yield doc, "", text
 
     def queries(self) -> Iterator[Query]:
-        """(query id, text, "") of every question: the split is that of the candidates naming it."""
+        """(query id, text, "") of every question; its split is that of the candidates which name it."""
         for _, (query, text) in _rows(self._questions, "question_id", "content"):
             yield query, text, ""
 

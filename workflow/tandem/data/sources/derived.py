@@ -70,7 +70,7 @@ class Derived(Parts):
         self.facts = {role: self.base.key}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """The rows of a part; none where the dataset has no such file."""
+        """The rows of a part; none if the dataset has no such file."""
         return stream(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
 
 
@@ -144,7 +144,7 @@ class Windows(Derived):
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
-        """The documents' windows, in order; counts the documents, and those of several windows."""
+        """The documents' windows, in order; counts the documents, and the documents that have several windows."""
         entry = self._entry
         for doc, title, text in super().corpus():
             windows = cut(text, entry.length, entry.stride, self._unit, entry.most)

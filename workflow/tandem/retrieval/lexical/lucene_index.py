@@ -87,7 +87,7 @@ class Indexing:
                 progress.add(batch.num_rows)
 
     def join_parts(self, numbers: Sequence[int], index: Path) -> None:
-        """Put the parts together: Lucene copies their segments and merges small ones, so that statistics are of all."""
+        """Join the parts: Lucene copies their segments and merges small ones, so that statistics cover all parts."""
         first, *more = (self.parts.path(number) / INDEX for number in numbers)
         if not more:
             os.replace(first, index)

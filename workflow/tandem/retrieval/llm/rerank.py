@@ -52,7 +52,7 @@ def probability(first: float | None, second: float | None) -> float:
 
 
 def all_pairs(count: int, prefer: Prefer) -> Floats:
-    """Each passage's sum of preferences over all others; of equal ones the earlier is higher by the least bit."""
+    """Each passage's sum of preferences over all others; of equal sums the earlier is higher by the least bit."""
     sums = np.zeros(count)
     for i, j in combinations(range(count), 2):
         share = prefer(i, j)
