@@ -211,22 +211,28 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
         where, relevant = f"{path}:{row}", VERDICTS.get(verdict.lower())
         if relevant is None:
             raise UserError(f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
-        if query not in pooled:
-            raise UserError(f"{where}: query_id {query!r} is not in {pool.folder}; ids must stay as they were")
-        if doc not in pooled[query]:
-            raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
-        if pooled[query][doc] is not None:
-            raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
+        _require_open(where, query, doc, pooled, pool.folder)
         first, before = verdicts.setdefault((query, doc), (row, relevant))
         if before != relevant:
             here, there = (f"{'' if value else 'not '}relevant" for value in (relevant, before))
             both = f"{doc} for query {query} is {here} here and {there} in row {first}"
             raise UserError(f"{where}: {both}; keep one of the rows")
     answers: Answers = {}
-    for query, doc in ((query, doc) for query, docs in pooled.items() for doc in docs):
-        if (query, doc) in verdicts:
-            answers.setdefault(query, {})[doc] = verdicts[query, doc][1]
+    for query, docs in pooled.items():
+        for doc in docs:
+            if (query, doc) in verdicts:
+                answers.setdefault(query, {})[doc] = verdicts[query, doc][1]
     return answers, len(machine_made)
+
+
+def _require_open(where: str, query: str, doc: str, pooled: dict[str, dict[str, int | None]], folder: Path) -> None:
+    """Refuse a verdict on a passage that is not in the pool, or is labelled already."""
+    if query not in pooled:
+        raise UserError(f"{where}: query_id {query!r} is not in {folder}; ids must stay as they were")
+    if doc not in pooled[query]:
+        raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
+    if pooled[query][doc] is not None:
+        raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
 
 
 def describe(
