@@ -204,7 +204,7 @@ def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ..
     """What `measured` says of a searcher's `best(queries, depth)`, for some queries down to the largest k."""
     depth = max(ks)
 
-    def one(at: int) -> Best:
+    def single(at: int) -> Best:
         best: Best = searcher.best(queries[at : at + 1], depth)
         return best
 
@@ -212,7 +212,7 @@ def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ..
         best: Best = searcher.best(queries, depth)
         return best
 
-    return measured(together().ranks(), exact, ks, one, together, repeats)
+    return measured(together().ranks(), exact, ks, single, together, repeats)
 
 
 class VectorSearches:

@@ -217,8 +217,8 @@ def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dic
     def listed(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
         return [{"id": name, "text": t if len(t) <= CHARACTERS else f"{t[:CHARACTERS]}…"} for name, t in rows]
 
-    def shown(example: Example) -> dict[str, object]:
+    def as_json(example: Example) -> dict[str, object]:
         passages = [(doc, contents(*texts[doc])) for doc in example.passages]
         return {"note": example.note, "queries": listed(example.queries), "passages": listed(passages)}
 
-    return {finding: list(map(shown, some)) for finding, some in examples.items() if some}
+    return {finding: list(map(as_json, some)) for finding, some in examples.items() if some}
