@@ -9,7 +9,7 @@ import pytest
 from tiny_project import write_collection
 
 from tandem.data.collection import EXCLUDED, QRELS, Collection
-from tandem.retrieval import fuse, pipeline
+from tandem.retrieval import fusion, pipeline
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
@@ -46,7 +46,7 @@ def job_on_excluded(make_job, write_ranked, dataset, tmp_path):
 
 def test_fusion_is_tuned_on_the_results_that_count(job_on_excluded):
     job = job_on_excluded("tune_fusion", method="rrf", k=[60.0])
-    fuse.run_tuning(job)
+    fusion.run_tuning(job)
     assert open_artifact(job.out).manifest.facts["value"] == 1
 
 

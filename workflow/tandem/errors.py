@@ -22,7 +22,7 @@ class UserError(Exception):
 
 
 class Unavailable(UserError):
-    """What a dataset does not have, such as a split: a mistake only where something that needs it is a target."""
+    """A dataset lacks something, such as a split: a mistake only if a target needs it."""
 
 
 def _readable(line: str) -> str:

@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.extras.operations import gc as gc_module
 from tandem.extras.operations import targets
 from tandem.extras.operations.gc import full_plan, spent_stages, unneeded
-from tandem.extras.operations.targets import Configuration, override, read_configurations, stages_of_all
+from tandem.extras.operations.targets import Configuration, dataset_override, read_configurations, stages_of_all
 from tandem.plan.graph import Stage
 
 CONFIG = ("--configfile", "toy.yaml")
@@ -172,7 +172,7 @@ def test_configurations_on_a_command_line():
 
 @pytest.mark.parametrize("name", ["toy", "2024", "no", "1e3", "2024-01-01", "a b: [", "-"])
 def test_a_name_of_the_command_line_stays_a_text(name):
-    assert Configuration(values=[override("dataset", name)]).config()["dataset"] == name
+    assert Configuration(values=[dataset_override(name)]).config()["dataset"] == name
 
 
 def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_command, monkeypatch):

@@ -9,8 +9,7 @@ from tandem.data import runs
 from tandem.data.collection import Collection
 from tandem.data.runs import ranked_order
 from tandem.errors import UserError
-from tandem.retrieval.fuse import fused, pools, run
-from tandem.retrieval.fusion import pool
+from tandem.retrieval.fusion import fused, pool, pools, run
 from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json

@@ -12,7 +12,7 @@ from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.evaluation import scores as scoring
 from tandem.evaluation.scores import read_summary
-from tandem.retrieval import fuse
+from tandem.retrieval import fusion
 from tandem.stages.retrieval import FuseParams
 from tandem.store.artifact import open_artifact
 
@@ -54,7 +54,7 @@ def tune(make_job, dataset, tmp_path):
     def make(params, *runs):
         inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         out = tmp_path / "tune_fusion" / f"t{len(list(tmp_path.glob('tune_fusion/*')))}-0123456789"
-        fuse.run_tuning(make_job("tune_fusion", out, params, inputs))
+        fusion.run_tuning(make_job("tune_fusion", out, params, inputs))
         return open_artifact(out, "tune_fusion")
 
     return make
@@ -67,9 +67,9 @@ def measured(make_job, dataset, tmp_path):
     def make(params, *runs):
         inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         number = len(list(tmp_path.glob("fuse/*")))
-        fusion = {name: value for name, value in params.items() if name in FuseParams.model_fields}
-        job = make_job("fuse", tmp_path / "fuse" / f"f{number}-0123456789", fusion, inputs)
-        fuse.run(job)
+        own = {name: value for name, value in params.items() if name in FuseParams.model_fields}
+        job = make_job("fuse", tmp_path / "fuse" / f"f{number}-0123456789", own, inputs)
+        fusion.run(job)
         fused, name = open_artifact(job.out), params["measure"]
         settings = {"measures": [name], "split": params["split"]}
         if params.get("ignore_identical_ids"):
@@ -153,7 +153,7 @@ def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(tune, measured, r
 
 def test_queries_are_measured_in_groups_to_the_same_bytes(tune, runs, monkeypatch):
     whole = tune(WEIGHTED, *runs).manifest.files
-    monkeypatch.setattr(fuse, "CHUNK", 7)
+    monkeypatch.setattr(fusion, "CHUNK", 7)
     assert tune(WEIGHTED, *runs).manifest.files == whole
 
 

@@ -37,7 +37,7 @@ AGAIN = "then run the same command again: it goes on with what is done"
 
 
 def explain_fault(error: BaseException) -> str | None:
-    """What an error, or one that it was raised from, says about the machine, in one line; None if nothing."""
+    """The line about a machine's fault that an error, or one that it was raised from, tells of; None without one."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:

@@ -171,7 +171,7 @@ def pid_namespace() -> str | None:
 
 @contextmanager
 def progress_file(words: list[str]) -> Iterator[None]:
-    """Keep the progress file of a command line with `--out` while it runs; of several ranks only the first has one."""
+    """Keep a progress file while a command line with `--out` runs; of several ranks only the first writes one."""
     global _current
     out = Path(flag_value(words, "--out"))
     if not out.name or os.environ.get("RANK", "0") != "0":

@@ -72,7 +72,7 @@ def offered(environment: Mapping[str, str]) -> list[str]:
 
 
 def _folder(environment: Mapping[str, str]) -> Path:
-    """Where the locks lie: one folder per user and machine, for homes are shared; `TANDEM_LEASES` names another."""
+    """The folder of the locks, one per user and machine since homes are shared; `TANDEM_LEASES` names another."""
     folder = environment.get(FOLDER) or f"~/.cache/tandem/leases/{platform.node()}"
     if VISIBLE in environment and JOB in environment:
         folder += f"/slurm-{environment[JOB]}"  # slurm may count each job's GPUs from 0
@@ -124,7 +124,7 @@ def _is_next(ticket: Path) -> bool:
 
 
 def end_of_job(environment: Mapping[str, str]) -> float | None:
-    """When this process' slurm job ends, in seconds since the epoch; None without slurm, its answer or a time limit."""
+    """The end of this process' slurm job, in seconds since the epoch; None without slurm, or if it is unknown."""
     if JOB not in environment:
         return None
     seconds = environment.get(END, "")  # from slurm 23.02 on
@@ -138,9 +138,9 @@ def end_of_job(environment: Mapping[str, str]) -> float | None:
 
 
 def requeue(environment: Mapping[str, str]) -> bool:
-    """Put this process' job back into the queue, which ends the process soon; False where that is impossible.
+    """Put this process' slurm job back into the queue, which soon ends the process; False where that is impossible.
 
-    Only jobs that Snakemake has submitted: another script may have done something before that must not be done again.
+    Only a job that Snakemake submitted is put back: another script may hold steps that must not be done twice.
     """
     if JOB not in environment:
         return False
@@ -149,7 +149,7 @@ def requeue(environment: Mapping[str, str]) -> bool:
 
 
 def newest(out: Path) -> str:
-    """The newest complete checkpoint of a training, by name; empty where there is none."""
+    """The name of a training's newest complete checkpoint; empty without one."""
     return max((path.parent.name for path in out.glob("checkpoints/step-*/state.json")), default="")
 
 
@@ -169,7 +169,10 @@ class Try:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """The numbers of a folder's slurm jobs that Snakemake submitted: at its start, those that a killed one has left."""
+    """The numbers of the slurm jobs that Snakemake submitted from a folder and that still exist.
+
+    When Snakemake starts these are what a killed run has left behind.
+    """
     queue = command_output("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
     lines = [line.split("|", 2) for line in queue.splitlines()]
     own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]

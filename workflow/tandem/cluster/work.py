@@ -98,7 +98,7 @@ def _map_chunk(work: Callable[[Item], Result], items: list[Item]) -> list[Result
 
 
 def origin(job: Job[Any], files: object) -> str:
-    """The digest of all that decides a job's result: its parameters, and `files`, the checksums of what it reads."""
+    """A digest of what decides a job's result: its parameters, and `files`, the checksums of what it reads."""
     return hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
 
 
@@ -113,7 +113,7 @@ class Pieces:
     origin: str
 
     def write(self, name: str, write: Callable[[Path], Json | None], **facts: object) -> Json:
-        """Have `write` write a piece to a path; what its mark then says: `facts`, and those that `write` returns."""
+        """Call `write` with the path of a new piece; return its facts: `facts`, and those that `write` returns."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as unfinished:
@@ -125,7 +125,7 @@ class Pieces:
         return facts
 
     def facts(self, name: str) -> Json | None:
-        """What the mark of a piece says; None if the piece is missing, damaged or of another origin."""
+        """The facts of a piece, read from its mark; None if the piece is missing, damaged or of another origin."""
         path = self.folder / name
         try:
             facts: Json = json.loads(path.with_suffix(".json").read_text())
@@ -175,11 +175,11 @@ class Parts:
         return shard is None or number % shards == shard
 
     def facts(self, number: int) -> Json | None:
-        """What `write` has returned of a part; None if the part is missing, damaged or made from other inputs."""
+        """The facts that `write` returned of a part; None if it is missing, damaged or made from other inputs."""
         return self.pieces.facts(self.path(number).name)
 
     def write(self, number: int, write: Callable[[Path], Json]) -> Json:
-        """Have `write` write a part to a path; its facts."""
+        """Call `write` with the path of a new part; return its facts."""
         return self.pieces.write(self.path(number).name, write)
 
     def complete(self, rows: int, write: Callable[[range, Progress, Path], Json]) -> dict[int, Json]:

@@ -213,7 +213,7 @@ class Variants:
         return validated({key: raw[key] for key in sorted(touched)}, self.base, unchanged)
 
     def _unchanged(self, block: str, raw: Raw) -> set[str]:
-        """The entries that are as they are in the base, and so is everything that they take keys over from."""
+        """The entries that are the same as in the base, as is every entry whose keys they take over."""
         entries, before = raw.get(block), self._assembled.get(block)
         if not isinstance(entries, dict) or not isinstance(before, dict):
             return set()

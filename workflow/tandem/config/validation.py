@@ -154,7 +154,7 @@ def _tag(annotation: Any) -> str:
 
 
 def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tuple[_Place, ErrorDetails]]:
-    """Of every union that nothing fits only the errors of the branch that fits best; one where it is the wrong type."""
+    """For each union that no branch fits, the errors of the best branch, or one error where the type is wrong."""
     unions: dict[tuple[str | int, ...], dict[str, list[tuple[_Place, ErrorDetails]]]] = {}
     for place, detail in places:
         if place.union is None:

@@ -24,7 +24,7 @@ SCHEMA = pa.schema([("query", pa.uint32()), ("passage", pa.uint32()), ("score", 
 
 
 def column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) -> pq.ParquetWriter:
-    """What writes tables into a packed file: `numbers` byte by byte, the other columns by their distinct values."""
+    """A writer of packed tables: the columns `numbers` are stored byte by byte, the others by their distinct values."""
     return pq.ParquetWriter(
         path,
         schema,

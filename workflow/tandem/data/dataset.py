@@ -155,7 +155,7 @@ def _grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
 
 
 class Chunk(NamedTuple):
-    """Some passages, also as a batch, which is of `MEASURED` if it comes from a part."""
+    """Some passages, as lists and as a batch; the batch of a part has the columns `MEASURED`."""
 
     ids: Sequence[str]
     titles: Sequence[str]
@@ -234,7 +234,7 @@ class CorpusWriter:
 
 
 def run_shard(job: Job[DatasetParams]) -> Json:
-    """Write a stretch of the parts, the shard's share of all; none where one job reads the source."""
+    """Write this shard's share of the parts, which stand together; none where one job reads the source."""
     source, parts = open_source(job), Parts(job, ".arrow")
     shard, shards, spans = job.execution.shard or 0, job.execution.shards, parts.spans(source.count() or 0)
     own = range(len(spans) * shard // shards, len(spans) * (shard + 1) // shards)

@@ -64,7 +64,7 @@ def local_path(url: str) -> Path | None:
 
 
 def cache_path(url: str) -> Path:
-    """Where a URL's bytes are stored: `<host>/<path>` in the data folder, a query behind `?`.
+    """The file that keeps a URL's bytes: `<host>/<path>` in the data folder, with a query after `?`.
 
     Raises:
         UserError: a URL without a host or a file name, or with `..` in its path.
@@ -208,9 +208,10 @@ class PartialDownload:
 
 
 def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: float) -> None:
-    """Complete a part from `url`, in `TRIES` tries without a new byte; it is continued if it is of the same version.
+    """Complete a partial download from `url`; give up after `TRIES` tries in a row without a new byte.
 
-    With `trust` also without a validator: a checksum decides in the end. The pause doubles with each try.
+    It is continued if the server still has the same version, with `trust` even if the server does not tell: a checksum
+    decides in the end. The pause doubles with each try.
     """
     furthest, failures = part.size, 0
     while True:
@@ -281,7 +282,7 @@ def _pieces(response: requests.Response) -> Iterator[bytes]:
 
 
 def _fault(error: BaseException) -> TransferError:
-    """A library's exception in a few words, those of its first cause; an invalid URL is no passing fault."""
+    """A library's exception in the words of its first cause; worth another try unless the URL is invalid."""
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return TransferError("no valid URL")
     while error.__context__ is not None:

@@ -54,7 +54,7 @@ class Files:
         self.place = f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
 
     def find_optional(self, *names: str) -> Path | None:
-        """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if there is none."""
+        """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if none does."""
         for file in (file for name in names for file in (name, f"{name}.gz")):
             path = self._downloads.find(file) if self._downloads else self.folder / file
             if path is not None and path.is_file():
@@ -137,7 +137,7 @@ class Downloads:
         return any(place is not None and place.exists() for place in (*places, local_path(file.url)))
 
     def _path(self, name: str) -> Path:
-        """Where a file is, fetched if necessary: a path that ends in its name, by which formats recognise splits."""
+        """The path of a file, fetched if necessary; it ends in the file's name, from which formats read the split."""
         if name not in self._paths:
             self._paths[name] = self._link(name, self._fetched(name))
         return self._paths[name]
@@ -167,7 +167,7 @@ class Downloads:
         return unpack(source, members, folder)[file.member]
 
     def _places(self, url: str) -> list[Path]:
-        """Where the bytes of a URL may be; downloads go to the last."""
+        """The paths at which a URL's bytes may lie; a download goes to the last."""
         own = self.folder / _last_part(url)
         if local_path(url):
             return [own]

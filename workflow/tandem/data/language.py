@@ -74,9 +74,9 @@ def guess(text: str) -> str:
 
 
 class Sample:
-    """What some texts look like: the share of each script and of each guess among those that tell.
+    """The shares of scripts and of guessed languages in a sample of texts.
 
-    Every text is looked at, then, as more come, every second, every fourth, …: so evenly, whatever the batches are.
+    It takes every text, then, as more come, every second, every fourth, …: evenly, whatever the batches are.
     """
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
@@ -105,7 +105,7 @@ def _shares(counts: Counter[str]) -> dict[str, float]:
 
 
 def misfits(language: str, shares: Mapping[str, float]) -> str:
-    """What many texts look like that are not in a language, `41% zh, 9% latin`; empty if they fit or nobody knows."""
+    """The other languages of many texts, `41% zh, 9% latin`; empty if texts fit their language or it is unclear."""
     others = {name: share for name, share in shares.items() if name != language}
     identified = sum(share for name, share in others.items() if name != "latin")
     recognised = language in STOP_WORDS or language in LANGUAGES.values()

@@ -145,7 +145,7 @@ def records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
 
 
 def describe_columns(columns: Sequence[str], by: str) -> str:
-    """What a line of the wrong length holds, for its error: `3 columns by tabs`, or `an empty line`."""
+    """Describe a line of the wrong length for its error: `3 columns by tabs`, or `an empty line`."""
     return f"{len(columns)} columns by {by}" if any(column.strip() for column in columns) else "an empty line"
 
 
@@ -224,7 +224,7 @@ def parse_whole(where: str, what: str, value: str) -> int:
 
 
 def _float(value: str) -> float:
-    """A text as a number; NaN where it is none, as `1_0`, which Python takes for 10."""
+    """A text as a number; NaN if it is not one, such as `1_0`, which Python would read as 10."""
     try:
         return nan if "_" in value else float(value)
     except ValueError:

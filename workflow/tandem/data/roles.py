@@ -30,7 +30,7 @@ TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 @dataclass(frozen=True)
 class Role:
-    """What the records of a file are.
+    """The sort of records that a file holds, and the names of their fields.
 
     Attributes:
         fields: field → its possible names in JSON, Parquet or a header line; the first one present counts.

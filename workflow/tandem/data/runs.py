@@ -8,7 +8,7 @@ Ties have one rule: by score (as float32, higher first), then by document id (lo
 Evaluation tools sort by score and break ties each in their own way: tied scores are stored as strictly falling ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from math import isnan, nan
 from pathlib import Path
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tandem.config.retrieval import Ties
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.columns import SCHEMA, Block, Floats, Names, RankedRows, column_writer
+from tandem.data.columns import SCHEMA, Block, Floats, Floats64, Names, RankedRows, column_writer
 from tandem.data.rows import IdRows, PassageOrder, doc_rows, query_rows
 from tandem.data.splits import LEARNED
 from tandem.data.tables import streaming
@@ -185,9 +185,9 @@ def require_split(run: Artifact, split: str | None) -> None:
 
 
 def followed(scores: Floats, documents: int) -> Floats:
-    """Scores of a re-ranked top and, up to so many documents, whole numbers falling from below the lowest.
+    """The scores of a re-ranked top, followed by falling whole numbers below the lowest, `documents` scores in all.
 
-    They fall by one, or where float32 has not every whole number by as much as it tells apart.
+    They fall by one or, where float32 cannot tell neighbouring whole numbers apart, by the least step that it can.
     """
     lowest = float(scores.min(initial=0.0))
     step = max(1.0, float(np.spacing(np.float32(2 * abs(lowest)))))
@@ -205,3 +205,49 @@ def scored_depth(run: Artifact) -> int | None:
         chosen: int | None = run.manifest.facts["scored_depth"]
         return chosen
     return int(run.params["depth"]) if run.manifest.kind.startswith("rerank") else None
+
+
+# Normalisations take a run's scores for a query, shape (documents,), NaN for documents that the run does not list. They
+# fill these in with no more than the lowest listed score, so that being listed is never worse than not being listed.
+# Where the run lists nothing, all documents get 0.
+
+
+def is_flat(listed: Floats64) -> bool:
+    """Whether there are no scores, or all were equal before the run was stored with ties as strictly falling scores."""
+    if not len(listed):
+        return True
+    step = np.spacing(np.abs(listed).max().astype(np.float32))
+    return bool(listed.max() - listed.min() < len(listed) * step)
+
+
+def min_max(scores: Floats64) -> Floats64:
+    """(s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
+
+    The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
+    equal, such as a list of one, each has 1: more than missing.
+    """
+    if is_flat(scores[~np.isnan(scores)]):
+        return np.where(np.isnan(scores), 0.0, 1.0)
+    low, high = np.nanmin(scores), np.nanmax(scores)
+    return _filled((scores - low) / (high - low))
+
+
+def z_score(scores: Floats64) -> Floats64:
+    """(s - mean) / standard deviation (of the population) over the listed documents; missing: the lowest of these.
+
+    Zero mean, unit variance: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001. A list whose
+    scores are all equal gives 0 to every document.
+    """
+    listed = scores[~np.isnan(scores)]
+    if is_flat(listed):
+        return np.zeros_like(scores)
+    return _filled((scores - listed.mean()) / listed.std())
+
+
+def _filled(scores: Floats64) -> Floats64:
+    """Scores as they are; missing: the lowest of these, 0 where all are missing."""
+    lowest = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
+    return np.where(np.isnan(scores), lowest, scores)
+
+
+NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {"min_max": min_max, "z_score": z_score, "none": _filled}

@@ -51,7 +51,7 @@ def words_of(name: str) -> list[str]:
 
 
 def by_split(names: Iterable[str]) -> dict[str, list[str]]:
-    """Split → names of files, by the first of their words that is a split's; a file without one is of `test`."""
+    """Split → names of files, by the first word in a name that names a split; without such a word it is `test`."""
     splits: dict[str, list[str]] = {}
     for name in names:
         split = next((SPLIT_WORDS[word] for word in words_of(name) if word in SPLIT_WORDS), "test")
@@ -75,7 +75,7 @@ def order(split: str) -> tuple[int, str]:
 
 
 def count_keys(splits: Iterable[str]) -> list[str]:
-    """What a dataset's `counts` may name: passages, queries and judgements of splits; a usual one may be missing."""
+    """The keys that a dataset's `counts` may have: passages; queries and judgements of its splits and the usual."""
     return ["passages", *(key for split in sorted({*USUAL, *splits}) for key in (split, f"{split}_qrels"))]
 
 

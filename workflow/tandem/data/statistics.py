@@ -44,7 +44,7 @@ class CorpusSummary(PassageStatistics):
 
 
 class SplitStatistics(TypedDict):
-    """Statistics of a split; `relevant` is about the passages of positive judgements, those of two queries twice."""
+    """Statistics of a split; `relevant` counts the passages of positive judgements, once for each judgement."""
 
     queries: int
     words: Distribution | None

@@ -80,7 +80,7 @@ def count_marked(marked: NDArray[np.bool_], bounds: NDArray[np.int64]) -> NDArra
 
 
 def combined(checksums: Iterable[Checksum]) -> str:
-    """One sha256 over several, in order; those without a row are left out."""
+    """One sha256 over several checksums, in order; those without rows are left out."""
     return hashlib.sha256("\n".join(c.hex() for c in checksums if c.rows).encode()).hexdigest()
 
 

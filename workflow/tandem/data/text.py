@@ -153,7 +153,7 @@ def _rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int6
 
 
 def judged_too(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
-    """Judgements, with those of relevant passages given to their unjudged near-duplicates; and how many were added.
+    """Give unjudged near-duplicates the grades of relevant passages; all judgements, and how many were added.
 
     A passage near to several relevant ones of a query gets the highest of their grades.
 

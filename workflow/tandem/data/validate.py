@@ -142,7 +142,7 @@ def read_queries(
     params: DatasetParams,
     warnings: Warnings,
 ) -> Queries:
-    """Read a source's queries; those without a split have that of their qrels, and in none are dropped.
+    """Read a source's queries; one without a split gets that of its qrels, and without qrels it is dropped.
 
     Args:
         answered: ids of the questions with answers; without a split and qrels they are the test split.
@@ -266,7 +266,7 @@ def require_positives(qrels: pa.Table) -> None:
 
 
 def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warnings) -> None:
-    """Warn of grades below 0; `EXCLUDED` is none, and with `literal_matches` neither is `LITERAL_MATCH`."""
+    """Warn of grades below 0, but not of `EXCLUDED`, nor of `LITERAL_MATCH` where `literal_matches` allows it."""
     below, literal = pc.less(qrels["relevance"], 0), pc.equal(qrels["relevance"], LITERAL_MATCH)
     below = pc.and_not(below, pc.equal(qrels["relevance"], EXCLUDED))
     warnings.count(pc.sum(pc.and_not(below, literal)).as_py() or 0, "judgements are below 0 and count as not relevant")

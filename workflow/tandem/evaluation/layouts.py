@@ -35,7 +35,7 @@ class Column(TableColumn):
 
     @property
     def id(self) -> str:
-        """What distinguishes a column from every other: `RR@10`, `natural-questions RR@10`."""
+        """The text that tells a column from all others: `RR@10`, `natural-questions RR@10`."""
         return f"{self.dataset} {self.measure}".strip()
 
     @property
@@ -81,7 +81,7 @@ class LayoutRow(TableRow):
 
     @property
     def id(self) -> System:
-        """What distinguishes a row from every other."""
+        """The values that tell a row from all others."""
         return self.system, self.first_stage
 
 
@@ -174,9 +174,9 @@ def load_layout(path: Path) -> Layout:
 
 
 def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
-    """A layout with a row for each run that it does not show yet, tested against what it re-ranks, else BM25.
+    """A layout with a further row for each run that it lacks, tested against the run that it re-ranks, else BM25.
 
-    A row that changes the configuration, the labels or the dataset shows something else than the run that it names.
+    A row that changes the configuration, the labels or the dataset does not count as a row of the run that it names.
     """
     rows, taken = list(layout.rows), {row.id for row in layout.rows}
     plain = [row for row in rows if not (row.with_ or row.with_own or row.labels or row.variant or row.dataset)]

@@ -55,7 +55,7 @@ def decompose(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Lower-cased tokens of a text, after NFD; none holds white space.
+    """The lower-cased tokens of a text in NFD; no token holds white space.
 
     Source: facebookresearch/DPR, dpr/utils/tokenizers.py: `tokenize(text).words(uncased=True)` on NFD text.
     """
@@ -107,7 +107,7 @@ class Matcher:
             return None
 
     def matches(self, text: str, questions: Sequence[int]) -> list[bool]:
-        """Whether a passage holds an answer to each of some questions, by their numbers; it is prepared once."""
+        """For each question, by its number, whether a passage holds an answer; the passage is tokenised once."""
         passage = RULES[self.rule](text)
         return [any(self._contains(needle, passage) for needle in self.needles[q]) for q in questions]
 

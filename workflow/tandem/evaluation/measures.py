@@ -48,7 +48,7 @@ class F1(measures.Measure):  # type: ignore[misc]  # ir_measures has no types
 
 
 class DCG(measures.Measure):  # type: ignore[misc]
-    """DCG@k by one of three formulas, `dcg`; with `normalised` divided by that of the ideal ranking."""
+    """DCG@k by one of three formulas (`dcg`); with `normalised` it is divided by the ideal ranking's."""
 
     NAME = __name__ = "DCG"
     SUPPORTED_PARAMS = {  # noqa: RUF012
@@ -129,7 +129,7 @@ class _Evaluator(providers.Evaluator):  # type: ignore[misc]
 
 
 class _Provider(providers.Provider):  # type: ignore[misc]
-    """What ir_measures asks for the measures of this file."""
+    """Provides ir_measures with the measures of this file."""
 
     NAME = "tandem"
     SUPPORTED_MEASURES = [  # noqa: RUF012

@@ -159,9 +159,9 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
 def _short(
     run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure], ignore: bool
 ) -> int:
-    """Queries whose whole list is too short for the measures, once what does not count is left out of it.
+    """Count the queries that have fewer results than the measures look at, because some of theirs do not count.
 
-    `ignore` says whether passages with the query's own id count as left out.
+    `ignore` says whether a passage with the query's own id does not count.
     """
     if not ignore and not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
         return 0

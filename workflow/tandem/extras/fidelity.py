@@ -56,7 +56,7 @@ class Curve:
 
     @property
     def rows(self) -> Iterator[tuple[str, int, float, float]]:
-        """Of each checkpoint its key, its step, its values on the reduced and on the full corpus."""
+        """For each checkpoint its key, its step, and its values on the reduced and on the full corpus."""
         keys = [checkpoint.key for checkpoint in self.checkpoints]
         return zip(keys, self.steps, _values(self.reduced), _values(self.full), strict=True)
 

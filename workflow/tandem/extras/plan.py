@@ -257,7 +257,7 @@ class Counted(NamedTuple):
 
 
 def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
-    """Which of a table's datasets can be counted without any download."""
+    """The datasets of a table that can be counted without a download, and why the others cannot."""
     named = [name for entry in read_section(StatisticsLayout, layout).datasets.values() for name in entry.datasets]
     stages, absent = dict[str, Stage](), dict[str, str]()
     known = [name for name in dict.fromkeys(named) if name in catalogue]

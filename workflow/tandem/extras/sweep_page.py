@@ -100,7 +100,7 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
 
 
 def crossed(result: Result) -> list[Grid]:
-    """Of several paths, a table for each measure: a row for each line of its plot, a column for each value of the axis.
+    """For a sweep over several paths, a table per measure: a row per line of its plot, a column per value of the axis.
 
     No table where the axis has more than `MOST_COLUMNS` values.
     """

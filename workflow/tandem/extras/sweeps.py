@@ -88,7 +88,7 @@ class Result(Sweep):
         return f"{self.dataset} {self.split}, {self.queries:,} {self.unit}{stand_in}; {seeds}; p against {against}"
 
     def to_json(self) -> str:
-        """For programs; `read_result` reads it back."""
+        """The result as JSON, which `read_result` reads back."""
         return to_json(Result, self)
 
 

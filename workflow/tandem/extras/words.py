@@ -1,4 +1,4 @@
-"""Words of queries and passages in any script: what counts as a word, how rare it is, what a misspelt one means."""
+"""Words in any script: what counts as a word, how rare it is, and which word a misspelt one stands for."""
 
 import math
 import unicodedata
@@ -66,7 +66,7 @@ class Rarity:
         }
 
     def misspelt(self, query: list[str]) -> dict[str, str]:
-        """Words that no passage has, with the word one typing error away that most passages have."""
+        """Query word → likely meant word, for words in no passage: of those one typing error away the most frequent."""
         like = {
             word: max(self.near[word], key=lambda other: (self.counts[other], other))
             for word in dict.fromkeys(query)

@@ -17,7 +17,7 @@ from tandem.store.files import write_json
 
 
 def learning_encoders(models: nn.Module) -> list[Any]:
-    """The encoders in some models that are not frozen (as a static teacher is), without what predicts tokens."""
+    """The encoders in some models, without their heads; frozen ones (a static teacher) are left out."""
     from transformers import PreTrainedModel
 
     encoders = [part for part in models.modules() if isinstance(part, PreTrainedModel) and part.base_model is part]

@@ -21,7 +21,7 @@ def token_ids(rows: Any) -> Any:
 
 
 def ends(lengths: Ids) -> Ids:
-    """Where rows laid end to end begin and end: 0 and the running sums of the lengths, int64, shape (rows + 1,)."""
+    """The bounds of rows laid end to end: 0 and the running sums of their lengths, int64, shape (rows + 1,)."""
     bounds = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=bounds[1:])
     return bounds

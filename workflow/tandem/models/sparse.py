@@ -186,7 +186,7 @@ def largest(vectors: Tensor, top: int) -> Tensor:
 def sparse_rows(
     batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: torch.dtype = torch.float32, where: str = ""
 ) -> csr_array:
-    """The weights that `encode_batches` makes, which are not below 0; `where` is their model's folder.
+    """The non-negative weights that `encode_batches` makes, as a sparse matrix; `where` is their model's folder.
 
     Returns:
         Shape (texts, dimension), float32, the weights that are not 0, rounded to `dtype`, each row's in the order of

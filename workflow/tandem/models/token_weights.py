@@ -224,7 +224,7 @@ class PolyEncoder(OwnTokens):
     options: PolyCodes
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """The codes; of a passage there are the same, of no use."""
+        """The codes of a query; a passage's side has them too, unused."""
         return [Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKENS)]
 
     @property

@@ -94,7 +94,7 @@ class Tokeniser:
         self.template = replace(template, titled=job.params.titled, longest_pair=job.params.pair_length)
 
     def write_parts(self) -> dict[int, Json]:
-        """Write the parts of the passages that this job makes and that are missing; how many texts each has cut."""
+        """Write the parts of this job that are missing; return each part's number of texts that were cut."""
         return self.parts.complete(self.collection.passages, self.write_part)
 
     def write_part(self, span: range, progress: Progress, folder: Path) -> Json:

@@ -59,7 +59,7 @@ class Inputs:
         return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
 
     def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Tensors of (rows, longest), as transformers takes them; of `least` tokens, or one, up to a multiple."""
+        """Padded tensors, shape (rows, longest), for transformers: of `least` tokens or more, up to a multiple."""
         import torch  # not by stages that only read ids
 
         width = -(-int(self.lengths.max(initial=max(1, least))) // multiple) * multiple
@@ -127,7 +127,7 @@ class Template:
         return self.pair[1] if self.titled and side == "passage" else ()
 
     def single_inputs(self, texts: Texts, side: str = "query") -> Inputs:
-        """Single texts in their special tokens; of titled passages, what follows the title is the second segment."""
+        """Single texts with their special tokens; in titled passages the text after the title is the second segment."""
         texts = Ragged.of(texts)
         before, after = (_repeated(part, len(texts)) for part in self.single)
         inputs = Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
@@ -146,12 +146,12 @@ class Template:
         return [[*title[:a], *between, *text[:b]] for title, text, a, b in rows]
 
     def pair_lengths(self, first: Ids, second: Ids) -> Ids:
-        """Tokens of pairs of texts of these lengths, special ones included, cut to `longest_pair`; of any shape."""
+        """The lengths of pairs of texts of these lengths: with special tokens, cut to `longest_pair`; any shape."""
         lengths = first + second + self.extra[1]
         return lengths if self.longest_pair is None else np.minimum(lengths, self.longest_pair)
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
-        """Pairs (query, passage), cut to `longest_pair`, in their special tokens; those between belong to the first."""
+        """Pairs (query, passage) with their special tokens, cut to `longest_pair`; those between are the query's."""
         if self.longest_pair is not None:
             sizes = np.diff(first.offsets), np.diff(second.offsets)
             lengths = longest_first(*sizes, self.longest_pair - self.extra[1])

@@ -4,8 +4,8 @@ Queries are judged and drawn for in parts, which shards share and from which a k
 """
 
 from collections.abc import Iterable, Iterator
-from functools import cache
-from itertools import islice
+from functools import cache, partial
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,22 +111,22 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
 
         return Judge(job, pools.docs, pools.queries)
 
+    def write(entries: list[Entry], folder: Path) -> Json:
+        report = Report(job.params.denoise)
+        return write_part(folder, list(pools.pooled(entries, report)), judge(), job.params, report)
+
     collection = Collection(job.inputs["dataset"])
     pools, facts = Pools(job, doc_rows(collection), query_rows(collection)), dict[int, Json]()
     source, without_run = pools.source(), len(pools.known)
     total = sum(len(span) for number, span in enumerate(parts.spans(without_run)) if parts.is_own(number))
+    numbers = count()
     with Progress(f"candidates {job.key}", total, "queries") as progress:
-        for number, entries in enumerate(iter(lambda: list(islice(source, parts.rows)), [])):
+        while entries := list(islice(source, parts.rows)):
+            number = next(numbers)
             without_run -= sum(query in pools.known for query, *_ in entries)
-            if not parts.is_own(number):
-                continue
-
-            def write(folder: Path, entries: list[Entry] = entries) -> Json:
-                report = Report(job.params.denoise)
-                return write_part(folder, list(pools.pooled(entries, report)), judge(), job.params, report)
-
-            facts[number] = parts.facts(number) or parts.write(number, write)
-            progress.add(len(entries))
+            if parts.is_own(number):
+                facts[number] = parts.facts(number) or parts.write(number, partial(write, entries))
+                progress.add(len(entries))
     return facts, without_run
 
 
@@ -161,7 +161,7 @@ def run(job: Job[CandidatesParams]) -> None:
 
 
 def nothing_drawn(params: CandidatesParams, report: Report) -> str:
-    """That there is no list, and what to change."""
+    """The message that there is no list, with what to change."""
     positive = report.queries - (report.without_positive if params.labels == "judge" else 0)
     remedy = "widen candidates.depth or relax denoise and below_positive"
     if not positive and params.labels == "judge":

@@ -227,7 +227,7 @@ def judge_labelled(
 
 
 def _assemble(kind: str, pool: Pool, chosen: Array, accepted: Array = NONE, backfill: Array = NONE) -> TrainingList:
-    """Positives of the qrels, those of the judge, the chosen negatives, and those of the backfill window."""
+    """Put a list together: the qrels' positives, the judge's, the chosen negatives, and the backfill's."""
     taken, known = np.concatenate([accepted, chosen]), len(pool.positives)
     window = zip((pool.rows, pool.ranks, pool.scores), pool.beyond, strict=True)
     rows, ranks, scores = (np.concatenate([inside[taken], beyond[backfill]]) for inside, beyond in window)

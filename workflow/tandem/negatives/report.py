@@ -64,7 +64,7 @@ class Report:
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
     def add_list(self, entry: TrainingList, expected: int | None) -> bool:
-        """Count a list that is to have so many negatives; False if it has none, so that nothing can be learned."""
+        """Count a list, and whether it has fewer negatives than `expected`; return False if it has none."""
         negatives = int((entry.labels == 0).sum())
         self.too_few += negatives < (expected or 1)
         if negatives:

@@ -118,13 +118,13 @@ class Pools:
         self.scored = scored_depth(job.inputs["run"]) if below else None
 
     def source(self) -> Iterator[Entry]:
-        """The query, ids, rows and scores that the source of negatives gives; what a plugin's gives is checked."""
+        """The entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""
         name = source_name(self.job)
         entries = negatives[name](self.job, self.labels, self.docs, self.queries)
         return checked(entries, name, len(self.docs)) if negatives.plugin(name) else entries
 
     def pooled(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
-        """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
+        """The pools of queries with a known positive in the corpus, or of all queries if the judge decides."""
         params, labels, window = self.job.params, self.labels, (self.job.params.first_rank, self.job.params.depth)
         backfill = params.denoise.backfill if params.denoise else None
         beyond = (backfill.first_rank, backfill.depth) if backfill else None

@@ -12,12 +12,11 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import spans
-from tandem.data.runs import iter_rows, scored_depth
+from tandem.data.runs import NORMALIZATIONS, iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import ranges
 from tandem.retrieval.exact import Array
-from tandem.retrieval.fusion import NORMALIZATIONS
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
@@ -101,7 +100,7 @@ def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -
 
 
 def normalized(scores: Array, offsets: Array, how: str) -> Array:
-    """Scores normalised over the scored passages of each list, float64; what has none keeps none."""
+    """Scores normalised over the scored passages of each list, float64; NaN stays NaN."""
     if how == "none":
         return scores
     result = np.full(len(scores), np.nan)

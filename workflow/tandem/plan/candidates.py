@@ -22,7 +22,7 @@ def is_source(name: str) -> bool:
 
 
 def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
-    """Refuse lists that cannot be drawn or are shorter than what is trained on; joined lists likewise."""
+    """Refuse training lists that cannot be drawn, or are shorter than the training needs; joined lists, too."""
     lists = entry.candidates
     if distil := getattr(entry.train, "distil", None):
         _check_distil(f"{at}.train", entry.train, distil)
@@ -175,7 +175,7 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
 
 
 def teachers(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> dict[str, Stage]:
-    """What a model learns from, by role: the scores of its lists, and a dual encoder, with what it reads, in batch."""
+    """A model's teachers by role: the scores of its lists, and the dual encoder that teaches in batch."""
     upstream = {"teacher": teacher(ctx, at, distil, candidates, data)} if distil.from_ else {}
     if distil.in_batch:
         name, where = distil.in_batch.from_, f"{at}.train.distil.in_batch.from"
@@ -225,7 +225,7 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:
-    """Whether a name is of something that scores pairs, a cross-encoder or an ensemble, and not of a run."""
+    """Whether a name is that of a cross-encoder or an ensemble, which score pairs, and not that of a run."""
     if pair_scoring_dual(ctx, name) is not None:
         return True
     entry = ctx.settings.models.get(ctx.model_name(name))

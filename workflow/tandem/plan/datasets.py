@@ -39,7 +39,7 @@ SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is mi
 
 
 def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
-    """What an entry says about a dataset, for one that is made of it."""
+    """The notes of a dataset's entry, which a dataset made of it takes over."""
     keys = (key for key in NOTES if key not in (*without, "factor"))
     return {key: value for key in keys if (value := getattr(entry, key, None)) is not None}
 
@@ -74,7 +74,7 @@ def parts(entry: Dataset) -> list[tuple[str, str]]:
 
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
-    """The stage that makes a dataset; `upstream`: those that a derived dataset is made from, by role."""
+    """The stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
     if isinstance(entry, Group):
         raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
     upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
@@ -107,7 +107,7 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
 
 
 def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
-    """The files that are read of a folder, plain or packed; None, all, of a source that does not say which."""
+    """The files of a folder that are read, plain or packed; None, for all of them, if the source does not say."""
     if not (entry.reads or entry.file_keys):
         return None
     names = [*entry.reads, *(name for key in entry.file_keys for name in strings(getattr(entry, key)))]
@@ -200,7 +200,7 @@ def may_have_split(ctx: Context, name: str, split: str) -> bool:
 
 
 def require_split(ctx: Context, name: str, split: str, what: str) -> None:
-    """Refuse what needs a split that a dataset is known to lack."""
+    """Refuse a split that a dataset is known to lack; `what` names the key that needs it."""
     if not may_have_split(ctx, name, split):
         have = ", ".join(sorted(splits(ctx, name) or ())) or "none"
         hint = "; name another dataset with train_on" if split == "train" else ""

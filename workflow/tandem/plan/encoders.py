@@ -68,7 +68,7 @@ def _published(ctx: Context, name: str) -> Stage:
 
 
 def _pretrain(ctx: Context, name: str, entry: AnyPretrained, opened: tuple[str, ...]) -> Stage:
-    """The stage that pre-trains an encoder; `opened` are those that start from it."""
+    """The stage that pre-trains an encoder; `opened` are the encoders that start from it."""
     if name in opened:
         raise UserError(f"encoders form a cycle: {' -> '.join([*opened, name])}")
     data = entry.dataset or ctx.settings.dataset
@@ -93,7 +93,7 @@ def _vocabulary(ctx: Context, name: str, entry: AnyPretrained, data: str) -> Sta
 
 
 def _layers(ctx: Context, entry: AnyPretrained) -> int | None:
-    """The layers of an encoder that the DAG makes; None of a published one, which is not read for planning."""
+    """The layers of an encoder made here; None if it starts from a published one, which planning does not read."""
     if entry.start is None:
         return entry.layers
     start = pretrained(ctx, entry.start)
@@ -101,7 +101,7 @@ def _layers(ctx: Context, entry: AnyPretrained) -> int | None:
 
 
 def tokenizer(ctx: Context, name: str) -> Stage:
-    """The stage whose tokenizer an encoder has: token ids are shared by all that descend from it."""
+    """The stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
     opened = [name]
     while entry := pretrained(ctx, name):
         if entry.start is None:
@@ -182,7 +182,7 @@ def judge_with_tokens(
 
 
 def _pair_scoring(ctx: Context) -> list[str]:
-    """The dual encoders whose entries name a representation that scores pairs."""
+    """The names of the dual encoders whose entry has a representation that scores pairs."""
     entries = {**ctx.settings.encoders, **ctx.settings.models}
     chosen = {name: getattr(entry, "representation", None) for name, entry in entries.items()}
     return [name for name, representation in chosen.items() if representation and representation.scores_pairs]

@@ -1,4 +1,4 @@
-"""What `fusions:`, `pipelines:`, `aggregations:` and `ensembles:` say, and whether it is right; see `runs`."""
+"""The entries of `fusions:`, `pipelines:`, `aggregations:` and `ensembles:`: checks, and parameters for `runs`."""
 
 from math import comb, isclose, isfinite
 
@@ -15,7 +15,7 @@ K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `
 
 
 def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
-    """How many passages of a query are kept; a `UserError` where the scores of the split look deeper."""
+    """How many passages of a query a fusion keeps; a `UserError` if a reported measure looks deeper."""
     depth = ctx.settings.fusions[name].depth
     if depth is not None and split == reported_split(ctx, data):
         for measure in measures(ctx, data):
@@ -26,7 +26,7 @@ def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
 
 
 def tuning(ctx: Context, name: str, data: str) -> Json:
-    """How an entry is tuned; a `UserError` where that is impossible on this dataset."""
+    """The parameters by which a fusion is tuned; a `UserError` if this dataset does not allow it."""
     entry, labelled, at = ctx.settings.fusions[name], ctx.dataset_entry(data), f"fusions.{name}"
     method, measure, split = entry.method_keys, entry.tune.measure, entry.tune.split
     if labelled.relevance == "answers":
@@ -46,7 +46,7 @@ def _require_deep(where: str, measure: str, depth: int, split: str, more: str = 
 
 
 def other_keys(entry: Fusion) -> Json:
-    """The keys beside the tuned one that the method looks at."""
+    """The keys that the method reads besides the one that is tuned."""
     return {key: getattr(entry, key) for key in entry.method_keys.others}
 
 
@@ -96,7 +96,7 @@ def unused_keys(settings: Settings) -> list[str]:
 
 
 def choice(ctx: Context, name: str, data: str) -> Json:
-    """How a pipeline is chosen; a `UserError` where that is impossible on this dataset."""
+    """The parameters by which a pipeline is chosen; a `UserError` if this dataset does not allow it."""
     entry, labelled, at = ctx.settings.pipelines[name], ctx.dataset_entry(data), f"pipelines.{name}"
     if labelled.relevance == "answers":
         raise Unavailable(f"{at}: a system is chosen by qrels, but dataset {data} has answers")

@@ -44,11 +44,11 @@ class Stage:
 
     @cached_property
     def values(self) -> Json:
-        """Its params as the command line and the manifest have them, defaults included."""
+        """The parameters as the command line and the manifest have them, defaults included."""
         return self.params.model_dump(mode="json") if isinstance(self.params, Params) else dict(self.params)
 
     def params_as(self, model: type[P]) -> P:
-        """Its params as its kind's model."""
+        """The parameters as the model of the stage's kind."""
         return self.params if isinstance(self.params, model) else model.model_validate(self.values)
 
     @cached_property
@@ -79,7 +79,7 @@ class Stage:
 
     @property
     def args(self) -> str:
-        """What it is as command-line flags, sorted and quoted for a shell."""
+        """The stage as command-line flags, sorted and quoted for a shell."""
         flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
         return _flags(
             flags + [(f"--params.{path}", format_value(value)) for path, value in flatten(self.values).items()]

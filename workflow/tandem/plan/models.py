@@ -77,7 +77,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
 
 
 def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
-    """What a model starts from: an encoder, or a model or re-ranker with the part that is needed."""
+    """The stages that a model starts from: an encoder, or a model or re-ranker that has the needed part."""
     if ctx.has_model(name):
         return ctx.model(name, where, objectives)
     settings = ctx.settings
@@ -136,7 +136,7 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:
-    """Refuse an option that none of a model's losses takes: one that is set and not used would be a silent mistake."""
+    """Refuse an option that none of a model's losses takes, since it would have no effect."""
     train = entry.train
     distil = getattr(train, "distil", None)
     in_batch = getattr(distil, "in_batch", None)
@@ -153,7 +153,7 @@ def check_losses(at: str, entry: ModelEntry) -> None:
 
 
 def _train_in_stages(ctx: Context, name: str, data: str, params: Json, upstream: dict[str, Stage | None]) -> Stage:
-    """The stage that takes over a model's last or best checkpoint, and the chain that it comes from.
+    """Plan the chain of a model's checkpoints, and the stage that takes over the last or the best of them.
 
     `params` and `upstream` are those of the training in one piece.
     """

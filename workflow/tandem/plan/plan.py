@@ -100,7 +100,7 @@ class Plan:
             raise UserError(f"{target}: {problem}")
 
     def keys_on_reported_queries(self, planned: Sequence[Stage]) -> list[str]:
-        """A line for each key by which a planned stage learns from, or is chosen by, the queries that are reported."""
+        """A line for each key by which a planned stage learns from, or is chosen by, queries that are reported on."""
         settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
         folders = {stage.folder for stage in planned}
         named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in planned}
@@ -171,7 +171,7 @@ class Plan:
 
 
 def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """The stages that are not finished, and of what these are made from, each once; a finished one needs nothing."""
+    """The unfinished stages among some and what they are made from, each once; a finished stage needs nothing."""
     waiting, seen = list(stages), set[str]()
     while waiting:
         stage = waiting.pop()
@@ -182,7 +182,7 @@ def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
 
 
 def views_folder(files: Iterable[Path]) -> str:
-    """Where the tables and the report of configuration files go: `results` for config.yaml, else a folder there.
+    """The folder of the tables and the report of some configuration files: `results`, or a folder in it.
 
     Example: mine.yaml → `results/mine`; config.yaml and long.yaml, one laid upon the other → `results/long`.
     """

@@ -1,4 +1,4 @@
-"""Planning of one configuration: what is wanted, after everything that it needs.
+"""Planning of one configuration: each stage that is asked for, after all stages that it needs.
 
 The names that a run, model or dataset needs are read off the configuration first (`run_needs`, …) and planned in that
 order, so that the functions below only look them up.
@@ -58,7 +58,7 @@ class Planner:
         by: list[str] | None = None,
         restricted: Upstream | None = None,
     ) -> Stage:
-        """The stage that measures a system's run by the measures that are reported, or others; see `runs.score`."""
+        """The stage that scores a system's run by the reported measures, or by others; see `runs.score`."""
         dataset = dataset or self.settings.dataset
         entry = self.ctx.dataset_entry(dataset)
         for name in entry.of if isinstance(entry, Group) else (dataset,):
@@ -151,7 +151,7 @@ class Planners:
         return self._planners[id(settings)]
 
     def notices(self, stages: Iterable[Stage]) -> list[str]:
-        """What planning itself changed in the own datasets, and in those of variants that are needed, a line each."""
+        """A line for each change that planning made to a dataset of this configuration or of a needed variant."""
         drawn = {stage.dataset for stage in stages if stage.kind == "dataset" and stage.values.get("dev_from_train")}
         lines = [
             line

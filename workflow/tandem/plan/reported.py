@@ -1,4 +1,4 @@
-"""What is reported on a dataset: on which split, how deep its runs go, and by which measures."""
+"""What is reported about a dataset: on which split, to which depth, and by which measures."""
 
 from tandem.config.datasets import Windows
 from tandem.data.splits import UNLABELLED
@@ -28,7 +28,7 @@ def run_depth(ctx: Context, split: str, name: str) -> int:
 
 
 def searched(ctx: Context, split: str, name: str) -> Json:
-    """What all searches have: the split, and how deep runs on it go."""
+    """The parameters that all searches share: the split, and how deep runs on it go."""
     return {"split": split, "depth": run_depth(ctx, split, name)}
 
 
@@ -39,7 +39,7 @@ def cutoff(measure: str) -> int:
 
 
 def suits(ctx: Context, measure: str, name: str) -> bool:
-    """Whether a dataset's labels are of the right sort for a measure: answers are looked for in the top k alone."""
+    """Whether a dataset's labels allow a measure; where it has answers, only measures of the top k."""
     by_answers = measure.split("@")[0] in OF_THE_TOP and cutoff(measure) > 0
     return by_answers or ctx.dataset_entry(name).relevance == "qrels"
 
@@ -57,7 +57,7 @@ def is_measurable(ctx: Context, measure: str, name: str) -> bool:
 
 
 def measures(ctx: Context, name: str) -> list[str]:
-    """What is measured: `score.measures`, else the dataset's own, else the usual that its runs and labels allow.
+    """The measures of a dataset: `score.measures`, else its own, else what suits it of `score.usual`.
 
     Raises:
         UserError: a measure that looks deeper than the runs go, or needs labels of another sort; usual ones are left

@@ -123,7 +123,7 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
 
 
 def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
-    """What a fusion is made of, by role: the dataset and the runs."""
+    """The inputs of a fusion, by role: the dataset and the runs."""
     opened, parts = _opened(opened, "fusions", name), ctx.settings.fusions[name].of
     runs = [run(ctx, part, split, where, data, opened) for part in parts]
     return {"dataset": dataset(ctx, data), **{f"run.{at}": stage for at, stage in enumerate(runs)}}
@@ -145,7 +145,7 @@ def _fused(ctx: Context, name: str, split: str, data: str, opened: Opened) -> St
 
 
 def pipeline_runs(ctx: Context, name: str, split: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
-    """Role → stage of the systems that a pipeline is chosen from: re-ranked ones at the largest depth, and of what."""
+    """Role → stage of the systems that a pipeline is chosen from, at the largest depth, and of their first stages."""
     opened, at = _opened(opened, "pipelines", name), f"pipelines.{name}"
     deepest, upstream = fusions.depths(ctx, name)[-1], {"dataset": dataset(ctx, data)}
     for number, system in enumerate(fusions.members(ctx, name)):

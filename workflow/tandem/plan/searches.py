@@ -1,4 +1,4 @@
-"""How what a dual encoder makes of texts is searched: single vectors, vectors of tokens, weights of terms.
+"""The stages that search by a dual encoder: by single vectors, by vectors of tokens, or by weights of terms.
 
 Single vectors are searched exactly, or through an entry of `indexes` (`<model>@<name>`). Tokens' vectors meet by
 MaxSim, of all passages or of those that an index finds. Weights are searched exactly, through Lucene
@@ -87,7 +87,7 @@ def search_same_tokens(ctx: Context, system: str, split: str, where: str, data: 
 
 @search("poly")
 def search_nothing(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
-    """Refuse to search by what has another vector of a query for each passage."""
+    """Refuse a poly-encoder, which has another vector of the query for each passage."""
     hint = f"re-rank a run by it, as bm25+{system}"
     raise UserError(f"{where}: {system} is a poly-encoder, which scores pairs and has no vectors to search; {hint}")
 
@@ -140,7 +140,7 @@ def impacts(ctx: Context, system: str, split: str, where: str, data: str) -> dic
 
 
 def any_index(ctx: Context, name: str, where: str, *more: str) -> Index | TermIndex:
-    """An entry of `indexes`; `where` names the key that refers to it, which may also name one of `more`."""
+    """An entry of `indexes`; `where` is the key that names it, and `more` are names that this key allows besides."""
     known = ctx.settings.indexes
     if name not in known:
         raise UserError(f"{where}: {name} is no index{nearest(name, [*known, *more])}")

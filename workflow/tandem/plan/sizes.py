@@ -1,7 +1,7 @@
-"""How large an encoder is, and what does not fit it: longer texts, more frozen layers, longer cuts of its vectors.
+"""How large an encoder is, and checks of what must fit it: texts, frozen layers, cuts of its vectors.
 
-What is known of it here is used, so that such a mistake is named before anything runs: a configuration's own sizes, an
-encoder's files, or its entry's `shape`. Training, encoding and re-ranking refuse the rest when they begin.
+Sizes come from the configuration, from an encoder's files if they are here, or from its entry's `shape`, so that most
+mistakes are named before anything runs. Training, encoding and re-ranking refuse the others when they begin.
 """
 
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ class EncoderShape:
 
 
 def encoder_of(stage: Stage) -> Stage:
-    """The stage that decides an encoder's sizes: that behind token ids, or what a pre-trained one started from."""
+    """The stage that decides an encoder's sizes: the encoder behind token ids, or the start of a pre-trained one."""
     for role in ("encoder", "start"):
         if role in stage.upstream:
             return encoder_of(stage.upstream[role])
@@ -155,7 +155,7 @@ def _known_shape(ctx: Context, encoder: Stage) -> EncoderShape | None:
 
 
 def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
-    """Refuse `lengths` of which the inputs of an encoder, or a model that starts from it, are longer than it takes.
+    """Refuse `lengths` that make texts, or pairs of them, longer than an encoder takes.
 
     Args:
         stage: the encoder's.

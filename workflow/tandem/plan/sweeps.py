@@ -80,7 +80,7 @@ class PlannedSweep:
         return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
     def to_json(self) -> str:
-        """What the command `sweep` reads: the entry's texts and every score's folder; equal sweeps give equal text."""
+        """The sweep as the command `sweep` reads it: its texts and every score's folder; equal sweeps, equal text."""
         last, entry = self.planners.of(self._changes(self.points[-1], self.seeds[-1])), self.entry
         dataset = last.settings.dataset
         rows = [
@@ -94,7 +94,7 @@ class PlannedSweep:
         return json.dumps(sweep | {"stands_in_for": named or ""}, ensure_ascii=False)
 
     def _changes(self, point: Point, seed: int) -> Point:
-        """What a point overrides; a seed that is there already is no change."""
+        """The overrides of a point; a seed that is there already is none."""
         path, changes = self.entry.seeds_at, {**self.fixed, **point}
         same = path in changes or (path == "seed" and seed == self.settings.seed)
         return changes if same else {**changes, path: seed}
@@ -106,7 +106,7 @@ class PlannedSweep:
             raise UserError(f"{self.where}: at {format_point(point)}: {error}") from None
 
     def _fixed(self, stand_in: bool) -> Point:
-        """What every point overrides: `with`, and where the search happens."""
+        """The overrides that all points share: `with`, and where the search happens."""
         fixed, dataset, known = dict(self.entry.with_), self.entry.dataset, self.settings.datasets
         if dataset and stand_in:
             configured = self.settings.dataset
@@ -121,7 +121,7 @@ class PlannedSweep:
         return fixed
 
     def _try(self, key: str, overrides: Point) -> None:
-        """Refuse values that the configuration does not take; `key` is that of the sweep which has them."""
+        """Refuse values that the configuration does not allow; `key` is the sweep's key that has them."""
         try:
             self.planners.variants.settings(overrides)
         except UserError as error:
@@ -151,7 +151,7 @@ class PlannedSweep:
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
 
     def _point(self, values: Point, key: str) -> Point:
-        """The point of the grid that path → value names; what it leaves out is as at the first point."""
+        """The point of the grid with these values (path → value), and those of the first point for paths left out."""
         for path in values:
             if path not in self.values:
                 raise UserError(f"{self.where}.{key}: {path} is not in the grid{nearest(path, list(self.values))}")
@@ -162,7 +162,7 @@ class PlannedSweep:
         return point
 
     def _check(self) -> None:
-        """Refuse what would make a plot that says nothing: a path that nothing depends on, an unknown name."""
+        """Refuse a sweep that could not be plotted: paths without effect, points that do not compare, unknown names."""
         for path, values in self.values.items():
             digests: dict[str, set[str]] = {}
             for scored in self.scored:
@@ -236,7 +236,7 @@ class Sweeps(dict[str, PlannedSweep]):
         return [scored.stage for name in names if name in self for scored in self[name].scored]
 
     def files(self, names: Iterable[str]) -> list[str]:
-        """The file of each sweep that programs read; a `UserError` for one that cannot be made."""
+        """The JSON file of each sweep; a `UserError` for a sweep that cannot be made."""
         for name in names:
             if name not in self:
                 raise UserError(f"sweep {name} cannot be made: {self.missing[name]}")

@@ -1,4 +1,4 @@
-"""The rows of a layout as stages: what each changes of the configuration, and the score that it shows."""
+"""The rows of a layout as stages: how each changes the configuration, and which score it shows."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,7 @@ class LayoutRows:
 
 
 def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> None:
-    """Refuse a re-ranked row that is not made from the run of the row which it names as its first stage."""
+    """Refuse a row whose run does not re-rank the run of the row that it names as its first stage."""
     runs = {(row.id, row.column, row.seed): stage.upstream.get("run") for row, stage in scored}
     for row, stage in scored:
         run, first = stage.upstream.get("run"), runs.get(((row.first_stage, ""), row.column, row.seed))

@@ -69,7 +69,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return {paper: list(tables) for paper, tables in groupby(in_folders, key=lambda table: table.split("/")[0])}
 
     def lacking(self, tables: Iterable[str]) -> list[str]:
-        """A line for each table that cannot be made, and for each reason why another lacks rows: which, and why."""
+        """A line for each table that cannot be made, and for each reason why a table lacks rows."""
         lines = []
         for table in tables:
             if table in self.missing:
@@ -173,7 +173,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
 
 def _check_stand_ins(settings: Settings) -> None:
-    """Refuse a dataset that stands in for a table's and that the configuration does not have."""
+    """Refuse a `stand_in` that names a dataset which the configuration lacks."""
     stand_in, known = settings.stand_in or {}, list(settings.datasets)
     where = {"stand_in": stand_in} if isinstance(stand_in, str) else {f"stand_in.{k}": v for k, v in stand_in.items()}
     for at, name in where.items():

@@ -57,7 +57,7 @@ def described_representation(towers: Json) -> Representation:
 
 
 def _own_towers(ctx: Context, name: str) -> Json:
-    """What is chosen by an entry's own keys, then by the files of a published encoder or by what it starts from."""
+    """The settings by an entry's own keys, then by a published encoder's files or by what the entry starts from."""
     entry = pretrained(ctx, name) or published_entry(ctx.settings.encoders, name)
     if isinstance(entry, PublishedEncoder):
         return chosen_by(entry, described_by(entry))
@@ -99,7 +99,7 @@ def described_by(entry: PublishedEncoder) -> Json:
 
 @cache
 def _described_package(package: str, folder: str) -> Json:
-    """What an installed package says of its towers; it does not change: read once for all variants."""
+    """The towers that an installed package describes; read once for all variants, since it does not change."""
     return described_towers(package_folder(package, folder))
 
 

@@ -24,7 +24,7 @@ OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where",
 
 
 def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
-    """Refuse checkpoints whose names are taken, more than there are steps, or that cannot be validated."""
+    """Refuse checkpoints whose names are taken, that cannot be validated, or that outnumber the steps."""
     validation, train = validation_of(ctx, name), ctx.settings.models[name].train
     if train.choose == "dev":
         what = f"models.{name}.train.choose is dev and checkpoints is {count}: they are validated"
@@ -53,7 +53,7 @@ def validation_of(ctx: Context, name: str) -> Validation:
 
 
 def reference(ctx: Context, name: str) -> str:
-    """The run whose top a model is validated on: `validation.from`, else that of its negatives, if it exists on dev."""
+    """The run whose top a model is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
     if own := validation_of(ctx, name).from_:
         return own
     source = ctx.settings.models[name].candidates.from_
@@ -103,7 +103,7 @@ def unused_keys(settings: Settings) -> list[str]:
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:
-    """The reduced dataset that a model's checkpoints are validated on, which is entered if it is not there."""
+    """The name of the reduced dataset that a model's checkpoints are validated on; added to the datasets if missing."""
     validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
     source, depth, others, queries = reference(ctx, name), validation.depth, validation.others, validation.queries
     size = [f"{key}{value}" for key, value in (("others", others), ("queries", queries)) if value]

@@ -58,7 +58,7 @@ class Series:
 
 
 def thinned(series: Series) -> Series:
-    """Its finite points, at most MOST_POINTS of them: means of equal numbers of neighbours."""
+    """The series' finite points, thinned to at most MOST_POINTS means over equally many neighbours."""
     known = list(map(math.isfinite, series.y))
     series = Series(series.name, [*compress(series.x, known)], [*compress(series.y, known)])
     if len(series.x) <= MOST_POINTS:

@@ -98,7 +98,7 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
 
 
 def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:
-    """The rows with scores must be those of the layout that are not quoted."""
+    """Refuse scores unless they are of exactly the layout's rows that are not quoted."""
     needed = [row.id for row in plan.layout.rows if not row.quoted]
     present, absent = [score.system for score in scored], [row.id for row in plan.rows if row.absent]
     wrong = [(system, "has no scores") for system in needed if system not in present + absent]

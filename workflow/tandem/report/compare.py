@@ -48,7 +48,7 @@ def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
 
 
 def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
-    """Differences A − B of all queries in falling order, as a plot; `compare.js` gives it those of other pairs."""
+    """A plot of the differences A − B of all queries, falling; `compare.js` shows other pairs in it."""
     summary = f"{a} is better on {sum(v > 0 for v in values)} queries, {b} on {sum(v < 0 for v in values)}"
     chart = altair.Chart(inline([{"difference": round(value, DIGITS)} for value in values]))
     chart = chart.transform_window(rank="row_number()", sort=[altair.SortField("difference", order="descending")])
@@ -68,7 +68,7 @@ def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
 
 
 def movement(depth: int) -> Specification:
-    """Ranks of a query's passages in systems A and B, joined by lines; `compare.js` adds those of the selected query.
+    """A plot that joins a passage's ranks in systems A and B; `compare.js` fills in those of the selected query.
 
     A passage that a system does not return stands at twice `depth`, the lowest rank of all.
     """
@@ -154,7 +154,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
 
 
 def judged_by(artifacts: Sequence[Artifact]) -> Qrels:
-    """What scores went by: qrels, labels, or the passages with an answer that one of the systems found."""
+    """The source of relevance: qrels, labels, or the passages with an answer that one of the systems found."""
     merged: Qrels = {}
     for artifact in artifacts:
         params = artifact.params_as(ScoreParams)
@@ -169,7 +169,7 @@ def judged_by(artifacts: Sequence[Artifact]) -> Qrels:
 def ranks_in(
     run: Artifact, dataset: Artifact, qrels: Qrels, relevant: Qrels, ignore_identical_ids: bool = False
 ) -> dict[str, dict[str, int]]:
-    """Of the queries in `relevant` the ranks, as they are scored, of the passages ranked first and of the relevant."""
+    """For each query in `relevant`, the ranks of its first `DEPTH` and its relevant passages, as they are scored."""
     return {
         query: {doc: rank for rank, doc in enumerate(docs, start=1) if rank <= DEPTH or doc in relevant[query]}
         for query, docs, _ in without_excluded(iter_run(run, dataset), qrels, ignore_identical_ids)

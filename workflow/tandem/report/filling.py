@@ -31,7 +31,7 @@ MOST_DIFFERENCES = 12  # of a row from its neighbour
 
 @dataclass(frozen=True)
 class Place:
-    """What a number is of; `collection` is what its dataset is to the layout."""
+    """What a table's number measures; `collection` is the layout's name for its dataset."""
 
     row: str
     first_stage: str
@@ -273,7 +273,7 @@ def _row(
 
 
 def differences(scores: Artifact, other: Artifact) -> list[str]:
-    """How the run of one score differs from that of another, a line for each root of it."""
+    """The differences between the runs of two scores, a line for each cause."""
     runs = [open_upstream(artifact).get("run") for artifact in (scores, other)]
     if runs[0] is None or runs[1] is None:
         return []

@@ -88,7 +88,7 @@ def is_best(table: Table, row: Row, at: int) -> bool:
 
 
 def ranked(table: Table) -> list[Row]:
-    """The rows in falling order of the first measure; those without a value last."""
+    """The rows in falling order of the first measure; rows without a value come last."""
     return sorted(table.rows, key=lambda row: -1.0 if row.cells[0].value is None else row.cells[0].value, reverse=True)
 
 

@@ -49,7 +49,7 @@ def asset(name: str) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates of `assets/`, those of HTML autoescaped; `formats` puts itself among what they can call."""
+    """The environment of the templates in `assets/`, HTML autoescaped; the module `formats` adds itself to it."""
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
         autoescape=lambda name: name is None or name.endswith(".html"),
@@ -144,7 +144,7 @@ class Grid:
 
     @property
     def numbers(self) -> list[bool]:
-        """Of each column, whether it holds numbers."""
+        """For each column, whether it holds numbers alone."""
         values = [[row[at] for row in self.rows if row[at] not in EMPTY] for at in range(len(self.head))]
         return [bool(cells) and all(map(_is_number, cells)) for cells in values]
 

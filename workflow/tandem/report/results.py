@@ -17,7 +17,7 @@ SWEEPS = "sweeps"  # the folder of a configuration's sweeps, and the prefix of t
 
 @dataclass(frozen=True)
 class Origin:
-    """Where scores come from: keys, the run's folder, and at which commit, when, where and how long it was computed."""
+    """Where scores come from: their key and the run's, its folder, commit, date, machine and computing time."""
 
     scores: str
     run: str
@@ -31,7 +31,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage(Origin):
-    """The origin of a row's number, and the layout's column, dataset, split and seed that it is of."""
+    """The origin of a row's number, with its column, dataset, split and seed."""
 
     column: str
     dataset: str
@@ -75,7 +75,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a system costs (`report/scored.py`): bytes that are searched, wall time of a query, seconds of training."""
+    """The costs of a system (see `report/scored.py`): bytes searched, wall time of a query, seconds of training."""
 
     index_bytes: int
     ms_per_query: float
@@ -241,7 +241,7 @@ def read_table(path: Path) -> Table:
 
 
 def view_path(name: str) -> Path:
-    """The file that programs read of a table, `summary`, or a sweep, `sweeps/lists`; of mine.yaml it is `mine/summary`.
+    """The JSON file of a table (`summary`) or a sweep (`sweeps/lists`); that of mine.yaml is `mine/summary`.
 
     Where there is none, it is that of the default configuration.
     """

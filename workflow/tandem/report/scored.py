@@ -49,12 +49,12 @@ def open_scores(folder: str, run: str = "") -> Artifact:
 
 
 def run_folder(scores: Artifact) -> str:
-    """Folder of the run that was scored; of the scores themselves for a group of datasets."""
+    """The folder of the run that was scored; for a group of datasets that of the scores themselves."""
     return scores.upstream.get("run") or str(scores.folder)
 
 
 def averaged(scores: Artifact) -> str:
-    """What scores are means over: queries, or of a group, whose members count alike, datasets."""
+    """The unit that a mean is over: queries, or datasets for a group, whose members count alike."""
     return "queries" if "run" in scores.upstream else "datasets"
 
 
@@ -80,12 +80,12 @@ class Scored:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What scores share that can be compared query by query: column, dataset and split."""
+        """Column, dataset and split: scores with the same place can be compared query by query."""
         return self.row.column, self.row.dataset, self.row.split
 
 
 def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[str]:
-    """What stages warn of in their manifests, or note (`notes`), each line once, after the stage's kind and name."""
+    """The warnings (or `notes`) in the manifests of stages, each once, after the stage's kind and name."""
     facts = ((f"{stage.kind} {stage.name}", stage.artifact.manifest.facts) for stage in stages)
     return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get(fact, ())))
 
@@ -109,7 +109,7 @@ def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:
 
 @dataclass(frozen=True)
 class Block:
-    """What is compared query by query: the systems searched in one place, in the layout's order."""
+    """The systems that are compared query by query, since they searched in one place; in the layout's order."""
 
     place: tuple[str, str, str]  # column, dataset and split
     systems: list[System]
@@ -143,7 +143,7 @@ class Block:
 
 
 class Position(NamedTuple):
-    """Where a row's number of a column stands: the block of its place, and the indices of system and measure."""
+    """The position of a table's number: the block of scores that holds it, and its system and measure in that block."""
 
     block: Block
     system: int

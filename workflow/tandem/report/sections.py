@@ -62,7 +62,7 @@ class Addition:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A training: its stage, seconds with those of its checkpoints, charts, steps, and mean tokens per second."""
+    """A training: its stage, its seconds (checkpoints included), charts, steps, and mean tokens per second."""
 
     stage: BuiltStage
     seconds: float
@@ -73,7 +73,7 @@ class TrainedModel:
 
 
 def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[TrainedModel]:
-    """The models that were trained; a checkpoint that another one or a model goes on from is part of that training."""
+    """The trained models; a checkpoint belongs to the training that goes on from it."""
     logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
     above = {key: _checkpoints(stage, logged) for key, stage in logged.items()}
     inner = set().union(*above.values())
@@ -123,7 +123,7 @@ def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
 
 
 def read_log(model: Artifact) -> dict[str, Series]:
-    """A training log by name, in ascending step; of a step logged twice (a resumed run) the last value counts."""
+    """A training log by name, in ascending steps; where a resumed run logged a step twice the last value counts."""
     points: dict[str, dict[int, float]] = {}
     table = pq.read_table(model.path("log.parquet"), columns=["step", "name", "value"])
     for step, name, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
@@ -162,7 +162,7 @@ class TrainingList:
 
     @property
     def grids(self) -> list[Grid]:
-        """What each rule dropped, and percentiles of the scores."""
+        """Tables of what each rule dropped, and of percentiles of the scores."""
         dropped = [[rule, f"{count:,}"] for rule, count in self.report.dropped.items()]
         groups = self.report.percentiles or {}
         levels = dict.fromkeys(level for group in groups.values() for level in group or ())

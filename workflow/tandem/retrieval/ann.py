@@ -5,8 +5,7 @@ recall, latency of one query at a time by one thread, throughput of all by all t
 """
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -202,58 +201,56 @@ def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, i
 
 
 def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> dict[str, float]:
-    """What `measured` says of a search, by `best(queries, depth)`, for some queries down to the largest k."""
-    search = partial(searcher.best, depth=max(ks))
-    together = partial(search, queries)
-    return measured(together().ranks(), exact, ks, lambda at: search(queries[at : at + 1]), together, repeats)
+    """What `measured` says of a searcher's `best(queries, depth)`, for some queries down to the largest k."""
+    depth = max(ks)
+
+    def single(at: int) -> Best:
+        best: Best = searcher.best(queries[at : at + 1], depth)
+        return best
+
+    def together() -> Best:
+        best: Best = searcher.best(queries, depth)
+        return best
+
+    return measured(together().ranks(), exact, ks, single, together, repeats)
 
 
-def open_searches(
-    job: Job[TradeoffsParams],
-) -> tuple[Array, Callable[[Threads], list[Array]], Callable[[Index, bool], Any]]:
-    """What is compared, of single vectors or late interaction, for a sample of queries.
+class VectorSearches:
+    """The searches of single vectors that are compared, for a sample of queries."""
 
-    Returns:
-        The queries, vectors or numbers; a function to each one's passages by exact search, best first; and one from an
-        `Index`, and whether exact scores decide, to a search through it.
-    """
-    params, depth, factor = job.params, max(job.params.k), job.params.sweep.rescore_factor
-    from tandem.retrieval import maxsim  # which imports `Index`
+    def __init__(self, job: Job[TradeoffsParams]) -> None:
+        self.passages, embedded = open_embeddings(job, Embeddings)
+        self.queries = embedded.at(spaced(embedded.rows, job.params.queries))
+        self.ranks = PassageOrder(job.inputs["dataset"]).ranks
+        self.depth, self.factor = max(job.params.k), job.params.sweep.rescore_factor
 
-    if maxsim.OFFSETS in job.inputs["passages"].manifest.files:
-        search = maxsim.open_search(job)
-        numbers = spaced(len(search.counts), params.queries)
+    def exact(self, threads: Threads) -> list[Array]:
+        """Each query's passages by exact search, best first."""
+        return exact_best(self.passages, self.queries, self.ranks, self.depth, threads).ranks()
 
-        def through(index: Index, rescore: bool) -> maxsim.TokenSearcher:
-            if not rescore and index.gpu != NONE:
-                raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
-            return maxsim.TokenSearcher(search, index, factor, None if rescore else index.decode)
-
-        return numbers, lambda _: search.best(numbers, depth).ranks(), through
-    passages, embedded = open_embeddings(job, Embeddings)
-    ranks, queries = PassageOrder(job.inputs["dataset"]).ranks, embedded.at(spaced(embedded.rows, params.queries))
-
-    def exact(threads: Threads) -> list[Array]:
-        return exact_best(passages, queries, ranks, depth, threads).ranks()
-
-    return queries, exact, lambda index, rescore: VectorSearcher(index, passages, ranks, rescore, factor)
+    def through(self, index: Index, rescore: bool) -> VectorSearcher:
+        """A search through an index; with `rescore` exact scores decide."""
+        return VectorSearcher(index, self.passages, self.ranks, rescore, self.factor)
 
 
 def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
     """Measure every setting of every index and write `tradeoffs.csv`."""
     params, sweep, lines = job.params, job.params.sweep, list[Line]()
-    queries, exactly, through = open_searches(job)
+    from tandem.retrieval import maxsim  # which imports `Index`
+
+    is_late = maxsim.OFFSETS in job.inputs["passages"].manifest.files
+    searches = maxsim.TokenSearches(job) if is_late else VectorSearches(job)
     gpu = lease_gpus(job)
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
     with alone(job.execution.workers) as threads, writing(job) as draft:
-        exact = exactly(threads)
+        exact = searches.exact(threads)
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
                 index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
                 for nprobe, ef_search, rescore in settings(index, sweep):
                     index.tune(nprobe, ef_search)
                     line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
-                    line |= measure(through(index, rescore), queries, exact, params.k, params.repeats)
+                    line |= measure(searches.through(index, rescore), searches.queries, exact, params.k, params.repeats)
                     lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
                 progress.add(1)
         write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))

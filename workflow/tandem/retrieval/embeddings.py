@@ -38,7 +38,7 @@ LEAST_KEPT = 0.9  # of the nearest neighbours; less is worth a warning
 
 
 def row_type(dimension: int, dtype: str = INT8) -> np.dtype[Any]:
-    """A vector in a file: its values; of int8, its float32 scale and then they, nothing between them."""
+    """The type of a vector in a file: its values; for int8 a float32 scale, directly followed by the values."""
     if dtype in STORED:
         return np.dtype((STORED[dtype], (dimension,)))
     return np.dtype([("scale", "<f4"), ("values", "i1", (dimension,))])
@@ -168,7 +168,7 @@ class Embeddings:
 
     @property
     def row_bytes(self) -> int:
-        """What a vector takes in memory as stored, in float32 and in float64."""
+        """The bytes of a vector in memory: as it is stored, in float32 and in float64, together."""
         return 16 * self.dimension
 
     @cached_property

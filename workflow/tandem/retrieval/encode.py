@@ -73,7 +73,7 @@ class Encoder:
         return texts.take(np.asarray(rows))
 
     def encode(self, texts: Ragged, progress: Progress) -> Any:
-        """What `blocks` store: vectors of texts, shape (texts, dimension), fp16, or float32 for fp32 and int8."""
+        """The vectors that `blocks` store, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
         options = self.template, self.mode, self.budget, self.dtype
         return np.asarray(encode_all(self.model, self.tower, texts, *options, counting(progress)))
 
@@ -93,7 +93,7 @@ def counting(progress: Progress) -> Callable[[Ids], None]:
 
 
 def token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
-    """Where each text's rows begin and end, shape (texts + 1,); a `UserError` if the model has one vector a text."""
+    """The bounds of each text's rows, shape (texts + 1,); a `UserError` if the model has one vector a text."""
     folder = require_part(job.inputs["model"], "dual")
     tokens, side = Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
     model: Any = load_dual(folder)
@@ -156,7 +156,7 @@ ENCODERS = {"embeddings": Encoder, "token_vectors": TokenEncoder, "term_weights"
 
 
 class Encoding:
-    """What a job encodes: the rows of its blocks, and `offsets`, where each text's rows are if they are tokens.
+    """The texts that a job encodes: the rows of its blocks and, where rows are tokens, `offsets`, each text's bounds.
 
     The blocks' origin covers the parameters and the very files that are read.
     """

@@ -1,18 +1,36 @@
-"""Fusion of several runs' lists for one query: what they list side by side, normalisations, and the methods.
+"""Fusion: several runs become one, query by query.
 
-`@fusion(name)`: a document's fused score. `@fusion_grid(name)`: the settings that tuning tries, the preferred first.
+Stage `fuse` writes the fused run; `tune_fusion` chooses the settings of its method on a split. A method,
+`@fusion(name)`, gives a document's fused score; `@fusion_grid(name)`: the settings that tuning tries, the preferred
+first.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
+from math import fsum
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import numpy as np
 
-from tandem.data.columns import Floats, Floats64
-from tandem.data.runs import ranked_order
+from tandem.cluster.progress import Progress
+from tandem.data.collection import Collection
+from tandem.data.columns import Floats, Floats64, Names
+from tandem.data.runs import NORMALIZATIONS, iter_rows, ranked_order, scored_depth, write_run
+from tandem.errors import UserError
+from tandem.evaluation.measures import CHOSEN, GRID, evaluate, most_left_out, parse_measures
+from tandem.evaluation.scores import relevance
+from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
+from tandem.store.artifact import Artifact
+from tandem.store.files import csv_text, write_json, write_text
+from tandem.store.job import Job, writing
 
+CHUNK = 1000  # queries measured together
 Setting = dict[str, float | tuple[float, ...]]  # the parameters of a method that tuning chooses
 
 
@@ -64,50 +82,145 @@ def best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], 
     return [docs[row] for row in order], rounded[order]
 
 
-# Normalisations take a column of a pool, shape (documents,), NaN where the run has no score, and fill it: a document
-# that the run does not list gets no more than the last one that it lists, so that being listed is never worse than not.
-# A run that has nothing for the query gives 0 to all.
+class RunFile:
+    """A run read query by query, whatever the order of its queries.
 
-
-def is_flat(listed: Floats64) -> bool:
-    """Whether scores of a run are all equal but for the steps by which a run lowers ties, or there are none."""
-    if not len(listed):
-        return True
-    step = np.spacing(np.abs(listed).max().astype(np.float32))
-    return bool(listed.max() - listed.min() < len(listed) * step)
-
-
-def min_max(scores: Floats64) -> Floats64:
-    """(s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
-
-    The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
-    equal, such as a list of one, each has 1: more than missing.
+    Its lists are copied to a temporary file, 8 bytes a line; `places` has where each query's begins, and its length.
     """
-    if is_flat(scores[~np.isnan(scores)]):
-        return np.where(np.isnan(scores), 0.0, 1.0)
-    low, high = np.nanmin(scores), np.nanmax(scores)
-    return _filled((scores - low) / (high - low))
+
+    def __init__(self, run: Artifact, names: Names, file: IO[bytes]) -> None:
+        self.run, self.names, self.file = run, names, file
+        self.places: dict[str, tuple[int, int]] = {}
+        for query, rows, scores in iter_rows(run, names.collection.artifact):
+            self.places[names.queries[query]] = file.tell(), len(rows)
+            file.write(rows.astype(np.uint32).tobytes() + scores.tobytes())
+
+    def read(self, query: str) -> tuple[list[str], Floats]:
+        """Documents and scores of a query, none where the run lacks it; a `UserError` if a score is infinite."""
+        first, lines = self.places.get(query, (0, 0))
+        self.file.seek(first)
+        rows, scores = np.fromfile(self.file, np.uint32, lines), np.fromfile(self.file, np.float32, lines)
+        if not np.isfinite(scores).all():
+            problem = f"query {query} has an infinite score, which cannot be added"
+            raise UserError(f"{self.run.folder}: {problem}; only numbers can")
+        return self.names.of(rows.astype(np.int64)), scores
 
 
-def z_score(scores: Floats64) -> Floats64:
-    """(s - mean) / standard deviation (of the population) over the listed documents; missing: the lowest of these.
+def pools(
+    runs: Sequence[Artifact], dataset: Artifact, queries: Sequence[str], folder: Path
+) -> Iterator[tuple[str, Pool]]:
+    """Each query that a run lists documents for, in the split's order, and its pool; `folder` is for temporary files.
 
-    Zero mean, unit variance: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001. A list whose
-    scores are all equal gives 0 to every document.
+    A run's query that the split lacks is a `UserError` at the end.
     """
-    listed = scores[~np.isnan(scores)]
-    if is_flat(listed):
-        return np.zeros_like(scores)
-    return _filled((scores - listed.mean()) / listed.std())
+    names, scored = Names(dataset), [scored_depth(run) for run in runs]
+    with ExitStack() as stack:
+        files = [RunFile(run, names, stack.enter_context(TemporaryFile(dir=folder))) for run in runs]
+        for query in queries:
+            if any(query in file.places for file in files):
+                yield query, pool([file.read(query) for file in files], scored)
+        known = set(queries)
+        for file in files:
+            for query in file.places:
+                if query not in known:
+                    problem = f"holds query {query}, which the split lacks"
+                    raise UserError(f"{file.run.folder}: {problem}; fuse runs of one split")
 
 
-def _filled(scores: Floats64) -> Floats64:
-    """Scores as they are; missing: the lowest of these, 0 where all are missing."""
-    lowest = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
-    return np.where(np.isnan(scores), lowest, scores)
+def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
+    """The ids of the split's queries, and the runs; a `UserError` where these do not fit together."""
+    runs, split = job.many("run"), job.params.split
+    require_dataset(job, *(f"run.{number}" for number in range(len(runs))))
+    for run in runs:
+        # A re-ranked run is of the split of its first stage, and its parameters do not name it.
+        if (other := run.params.get("split", split)) != split:
+            raise UserError(f"{run.folder}: is a run of split {other}, but split is {split}; fuse runs of one split")
+    return list(Collection(job.inputs["dataset"]).queries(split)), runs
 
 
-NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {"min_max": min_max, "z_score": z_score, "none": _filled}
+def tuned_settings(job: Job[FuseParams]) -> Setting:
+    """The settings that the input `tuned` has chosen; a `UserError` unless by the same method for as many runs."""
+    tuned, expected = job.inputs["tuned"], (job.params.method, len(job.many("run")))
+    method = tuned.params_as(TuneFusionParams).method, sum(role.startswith("run.") for role in tuned.upstream)
+    if method != expected:
+        problem = f"was tuned for {method[0]} of {method[1]} runs, but this is {expected[0]} of {expected[1]}"
+        raise UserError(f"{tuned.folder}: {problem}; tune it for these")
+    setting: Setting = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
+    return setting
+
+
+def fused(
+    source: Iterable[tuple[str, Pool]], params: FuseParams, progress: Progress | None = None
+) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query, documents, scores) of each query, best first, as far down as `depth`."""
+    score = fusion[params.method]
+    for query, pooled in source:
+        scores = require_numbers(score(pooled, params), len(pooled.docs), f"fuse: {params.method}, passages of {query}")
+        yield query, *best(pooled.docs, scores, params.depth)
+        if progress:
+            progress.add(1)
+
+
+def run(job: Job[FuseParams]) -> None:
+    """Write a run: the `depth` best documents of each query by the fused score, ties by document id.
+
+    Inputs: dataset; the runs `run.0`, `run.1`, …; `tuned` (a `tune_fusion`), with the settings that were tuned. A query
+    that no run lists documents for has no line.
+    """
+    queries, runs = open_runs(job)
+    tuned = tuned_settings(job) if "tuned" in job.inputs else {}
+    with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
+        source = pools(runs, job.inputs["dataset"], queries, draft.folder)
+        ranked = fused(source, job.params.model_copy(update=tuned), progress)
+        lines = write_run(job, draft, ranked)
+        if not lines:
+            raise UserError(f"fuse {job.key}: none of the runs holds a line; the first is {runs[0].folder}")
+        draft.facts |= {"queries": progress.done, "lines": lines, **({"tuned": tuned} if tuned else {})}
+
+
+def run_tuning(job: Job[TuneFusionParams]) -> None:
+    """Write grid.csv, every setting with its value, and chosen.json, the best one.
+
+    Inputs: dataset, `run.0`, `run.1`, …. A setting's value is the mean of the measure over the queries that the stage
+    `score` counts, of the lists that the stage `fuse` writes. Of equally good settings the first of the grid is chosen:
+    the most even weights, the constant named first. Memory: 8 bytes a setting and query.
+    """
+    params = job.params
+    (measure,) = parse_measures([params.measure])
+    queries, runs = open_runs(job)
+    relevant = relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
+    grid = fusion_grid[params.method](len(runs), params)
+    # Below the cutoff nothing counts; as many documents more move up as are left out.
+    left_out = most_left_out(relevant.qrels, params.ignore_identical_ids)
+    depth = min(measure.params.get("cutoff", params.depth) + left_out, params.depth)
+    base = FuseParams(method=params.method, normalize=params.normalize, depth=depth, split=params.split)
+    rows = {query: row for row, query in enumerate(relevant.queries)}
+    values = np.zeros((len(grid), len(rows)))
+    with writing(job) as draft, Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress:
+        pooled = pools(runs, job.inputs["dataset"], queries, draft.folder)
+        source = (entry for entry in pooled if entry[0] in rows)
+        while group := list(islice(source, CHUNK)):
+            at = [rows[query] for query, _ in group]
+            for number, setting in enumerate(grid):
+                ranked = fused(group, base.model_copy(update=setting))
+                options = [query for query, _ in group], params.ignore_identical_ids
+                values[number, at] = evaluate([measure], relevant.qrels, ranked, *options).values[:, 0]
+            progress.add(len(group))
+        means = [fsum(row) / len(rows) for row in values]
+        first = means.index(max(means))
+        table = ([*flat(setting).values(), mean] for setting, mean in zip(grid, means, strict=True))
+        write_text(draft.path(GRID), csv_text([*flat(grid[0]), params.measure], table))
+        write_json(draft.path(CHOSEN), grid[first])
+        draft.facts |= {"settings": len(grid), "chosen": grid[first], "value": means[first], "queries": len(rows)}
+
+
+def flat(setting: Setting) -> dict[str, float]:
+    """The numbers of a setting by name; those of a list are numbered: `weights.0`, `weights.1`, …."""
+    return {
+        f"{name}.{at}" if isinstance(value, tuple) else name: number
+        for name, value in setting.items()
+        for at, number in enumerate(value if isinstance(value, tuple) else (value,))
+    }
 
 
 @fusion_grid("rrf")

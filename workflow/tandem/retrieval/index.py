@@ -161,7 +161,7 @@ class Build:
         self.save(TRAINED, self.index)
 
     def fill(self, names: Iterable[str]) -> None:
-        """Fill those of the parts that are missing."""
+        """Fill the parts that are missing."""
         missing = {name: self.parts[name] for name in names if not self.pieces.facts(name)}
         total = sum(map(len, missing.values()))
         with Progress(f"index {self.job.key}", total, "vectors", quiet=not missing) as progress:

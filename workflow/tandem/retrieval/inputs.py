@@ -82,7 +82,7 @@ def require_tokenizer(folder: Path, tokens: Artifact) -> None:
 
 
 def require_numbers(values: object, count: int, where: str) -> NDArray[np.float64]:
-    """What a method, perhaps a plugin's, gives for `count` things; a `UserError` unless it is a number for each."""
+    """The numbers of a method, perhaps a plugin's, for `count` things; a `UserError` unless there is one for each."""
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):

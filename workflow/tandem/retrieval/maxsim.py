@@ -16,13 +16,14 @@ from tandem.cluster.progress import Progress
 from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
+from tandem.errors import UserError
 from tandem.models.ragged import Ids, ranges, token_ids
 from tandem.retrieval.ann import Index
 from tandem.retrieval.embeddings import Embeddings, Vectors
-from tandem.retrieval.exact import Array, Best, pack
-from tandem.retrieval.faiss_search import MOST, NONE, alone, lease_gpus
+from tandem.retrieval.exact import Array, Best, pack, spaced
+from tandem.retrieval.faiss_search import MOST, NONE, Threads, alone, lease_gpus
 from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
-from tandem.stages.retrieval import MaxSimParams
+from tandem.stages.retrieval import MaxSimParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
@@ -48,7 +49,7 @@ class Texts(Embeddings):
 
 
 class OneQuery:
-    """Vectors of one query's tokens, shape (tokens, dim), where `Search` expects those of a split's queries."""
+    """The vectors of one query's tokens, shape (tokens, dim), in place of the queries that `Search` expects."""
 
     def __init__(self, vectors: Array) -> None:
         self.vectors, self.offsets = vectors, np.array([0, len(vectors)])
@@ -172,6 +173,25 @@ class TokenSearcher:
 def open_search(job: Job[Any], same_token: bool = False) -> Search:
     """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
     return Search(*open_embeddings(job, Texts), PassageOrder(job.inputs["dataset"]), same_token)
+
+
+class TokenSearches:
+    """The searches by late interaction that `tradeoffs` compares, for a sample of queries, which are numbers."""
+
+    def __init__(self, job: Job[TradeoffsParams]) -> None:
+        self.search = open_search(job)
+        self.queries = spaced(len(self.search.counts), job.params.queries)
+        self.depth, self.factor = max(job.params.k), job.params.sweep.rescore_factor
+
+    def exact(self, _: Threads) -> list[Array]:
+        """Each query's passages by exact search, best first."""
+        return self.search.best(self.queries, self.depth).ranks()
+
+    def through(self, index: Index, rescore: bool) -> TokenSearcher:
+        """A search through an index; with `rescore` the stored vectors decide, else the index's codes."""
+        if not rescore and index.gpu != NONE:
+            raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
+        return TokenSearcher(self.search, index, self.factor, None if rescore else index.decode)
 
 
 @contextmanager

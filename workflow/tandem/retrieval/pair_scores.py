@@ -78,7 +78,7 @@ class PairScores:
         return np.asarray(scores[inverse])
 
     def _compute(self, keys: Array, progress: Progress | None) -> Array:
-        """Scores of pairs by the model, those of like length together, stored as they come."""
+        """Score pairs by the model, pairs of like length together, and store the scores as they come."""
         model, template = self.model, self.tokens.template
         queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         lengths = template.pair_lengths(self.tokens.queries.lengths(queries), self.tokens.passages.lengths(passages))
@@ -102,7 +102,7 @@ class PairScores:
 
     @cached_property
     def model(self) -> CrossEncoder | DualEncoder:
-        """What scores pairs, loaded when the first is missing; a `UserError` if it is not for these token ids."""
+        """The model, loaded when the first score is missing; a `UserError` if it is not for these token ids."""
         model = load_scorer(self.folder)
         if isinstance(model, DualEncoder):
             require_prompts(model.prompts, self.source)
@@ -112,19 +112,19 @@ class PairScores:
 
 
 def scoring_part(model: Artifact) -> str:
-    """The part of a model that scores pairs: its cross-encoder, else a dual encoder whose representation does."""
+    """The part of a model that scores pairs: `cross`, or `dual` if it is only a dual encoder that scores pairs."""
     dual = model.folder / "dual"
     is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
     return "dual" if is_dual and REPRESENTATIONS[DualShape.read(dual).type].scores_pairs else "cross"
 
 
 def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
-    """What scores pairs, of the folder of `scoring_part`, on the device."""
+    """Load the model in the folder of a `scoring_part` onto the device."""
     return (CrossEncoder.load(part) if part.name == "cross" else load_dual(part)).to(device())
 
 
 def tokenizer_folder(part: Path) -> Path:
-    """Where a tokenizer stands within a model's part; towers have the same."""
+    """The folder of the tokenizer within a model's part; both towers have the same."""
     return min(path.parent for path in part.rglob("tokenizer.json"))
 
 
@@ -151,7 +151,7 @@ def mean_probability(
 def mean_logit(
     teachers: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
 ) -> Array:
-    """Mean over the teachers of their logits, float32, shape (pairs,); of one teacher, its own to the bit."""
+    """The teachers' mean logits, float32, shape (pairs,); with one teacher exactly its own."""
     return _mean([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
 
 

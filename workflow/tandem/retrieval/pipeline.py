@@ -47,7 +47,7 @@ class System(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As the configuration names it: the key of its run without split and digest."""
+        """Its name in the configuration: the key of its run without split and digest."""
         return stage_name(self.run.key).rpartition(".")[0]
 
 

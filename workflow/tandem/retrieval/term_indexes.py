@@ -132,7 +132,7 @@ def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
 
 
 def counted(ranked: Iterator[Ranked], progress: Progress) -> Iterator[Ranked]:
-    """What is ranked, query by query, each counted by a progress as it comes."""
+    """The ranked lists, query by query; `progress` counts each."""
     for row in ranked:
         yield row
         progress.add(1)

@@ -56,7 +56,7 @@ class TermWeights(Embeddings):
 
     @property
     def row_bytes(self) -> int:
-        """What the mean row takes in memory: number and float64 of each term."""
+        """The bytes of the mean row: the number and float64 weight of each of its terms."""
         return int(12 * self.active) + 8
 
     def stored(self, number: int) -> Any:
@@ -193,7 +193,7 @@ class SparseRetrieval(retrieve.Retrieval):
                 yield best.keys
 
     def _best_of(self, queries: csr_array, inverted: csr_array, ranks: Array, at: slice) -> Array:
-        """`best_of` some of the queries, which are copied only now: a thread holds those that it searches for."""
+        """`best_of` for a slice of the queries, copied here, so that a thread holds only those that it searches for."""
         return best_of(queries[at], inverted, ranks, self.depth, self.passages.temperature)
 
 

@@ -51,7 +51,7 @@ def shard_commands() -> dict[str, tuple[Kind, Entry]]:
 
 
 def kind_of_command(command: str) -> Kind | None:
-    """The kind of stage that a command makes, or a shard of; None for a command that only reads artifacts."""
+    """The kind of stage that a command makes, whole or a shard; None for a command that only reads artifacts."""
     shard = shard_commands().get(command)
     return shard[0] if shard else KINDS.get(command)
 

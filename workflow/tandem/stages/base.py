@@ -39,7 +39,7 @@ class Params(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """The size of the parts that a stage is made in and that shards share: so many rows each."""
+    """The parts in which a stage is made, and which shards share: so many rows each."""
 
     rows: int
     unit: Literal["passages", "queries"]
@@ -130,7 +130,7 @@ class Kind:
 
     @property
     def train_command(self) -> str:
-        """The command that does what all shards need."""
+        """The command for the work that all shards need done first."""
         return f"{self.name}-train"
 
     def is_shared(self, stage: Planned) -> bool:

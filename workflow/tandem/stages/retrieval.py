@@ -254,8 +254,8 @@ KINDS = (
     Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=3, env="models", threads="all",
         gpu=("run",), box="Re-ranking"),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
-    Kind("fuse", "retrieval.fuse:run", FuseParams, version=2, box="Fusion"),
+    Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion"),
     Kind("pipeline", "retrieval.pipeline:run", PipelineParams, version=2, box="Re-ranking"),
     Kind("choose_pipeline", "retrieval.pipeline:run_choice", ChoosePipelineParams, box="Re-ranking"),
-    Kind("tune_fusion", "retrieval.fuse:run_tuning", TuneFusionParams, box="Fusion"),
+    Kind("tune_fusion", "retrieval.fusion:run_tuning", TuneFusionParams, box="Fusion"),
 )  # fmt: skip

@@ -50,7 +50,7 @@ def _git(*words: str) -> str | None:
 
 
 def command_output(*words: str, seconds: float = 60) -> str | None:
-    """What a command prints, stripped; None where there is no such command, or it fails or takes longer."""
+    """The stripped output of a command; None if it does not exist, fails or takes longer."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
@@ -59,7 +59,7 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
 
 
 def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
-    """Those of some files that differ from a commit, relative to the package; none where git does not know it."""
+    """The files of `paths` that differ from a commit, relative to the package; none if git does not know the commit."""
     words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
     return (_git(*words, *map(str, paths)) or "").split()
 

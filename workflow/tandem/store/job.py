@@ -31,7 +31,7 @@ P = TypeVar("P", default=Any)
 
 @dataclass(frozen=True)
 class Job(Generic[P]):
-    """What a stage's function gets.
+    """The work that a stage's function gets.
 
     Attributes:
         params: resolved parameters of the kind's model: they decide the result.
@@ -151,7 +151,7 @@ class Draft:
     files: dict[str, FileRecord] = field(default_factory=dict)
 
     def path(self, name: str) -> Path:
-        """Where to write a file of the artifact; parents are created."""
+        """The path at which to write a file of the artifact; its parents are created."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path

@@ -50,7 +50,7 @@ class BuiltStage:
 
 @dataclass(frozen=True)
 class Node:
-    """A stage in the tree above a number; a stage that occurs again is shown without what is above it."""
+    """A stage in the tree above a number; the stages above it are left out where it occurs again (`repeated`)."""
 
     stage: BuiltStage
     roles: list[str]
@@ -131,7 +131,7 @@ class Cause:
 def causes(
     artifact: Artifact, other: Artifact, renamed: bool = False, visited: set[tuple[str, str]] | None = None
 ) -> Iterator[Cause]:
-    """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
+    """Every cause of the difference between two artifacts, once: their own parameters first, then their inputs'.
 
     An input of the same name is followed to what differs in it, any other is a root itself. With `renamed`, inputs of
     the same kind and another name are followed too: two systems are compared, not variants.
@@ -181,7 +181,7 @@ def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str
 
 
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
-    """What differs between two artifacts of one key: code, libraries, machine, bytes. None should change a result."""
+    """Differences between two artifacts of one key: code, libraries, machine, bytes. None should change a result."""
     values, other_values = _beside_key(artifact), _beside_key(other)
     for path in differing_paths(values, other_values):
         yield f"{path} is {_format(values, path)}, was {_format(other_values, path)}"
@@ -200,7 +200,7 @@ def _beside_key(artifact: Artifact) -> Json:
 
 
 def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator[str]:
-    """What differs, and in which stage above if not in the artifact itself: a line each, or a paragraph per stage."""
+    """The differences of two artifacts, or of stages above them, as lines or as a paragraph per stage."""
     head = f"{artifact.key} differs from {other.key}:"
     if len(roots) <= FEW:
         yield from (f"{head} {_where(artifact, root)}{root.what} is {root.now}, was {root.before}" for root in roots)

@@ -62,7 +62,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
 
 
 def origin(job: Job[ModelParams], part: str) -> Artifact:
-    """Where a part's weights began: the first of the artifacts that each started from another."""
+    """The artifact that a part's weights come from originally, however many trainings started from one another."""
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}
     artifact = None
@@ -96,7 +96,7 @@ def _losses(job: Job[ModelParams]) -> str:
 
 
 def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
-    """Which collection, whose licence, how many lists, and where their negatives come from."""
+    """The card's table of data: collection, licence, number of lists, and where their negatives come from."""
     dataset, candidates = job.inputs["dataset"], job.inputs["candidates"]
     sources = [Path(each.upstream.get("run", each.folder)).name for each in (candidates, *job.many("candidates"))]
     rows: list[tuple[str, Any]] = [
@@ -116,7 +116,7 @@ def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
 
 
 def _numbers(job: Job[ModelParams], state: State) -> str:
-    """What the training itself measured."""
+    """The card's table of numbers that the training measured."""
     last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
     rows: list[tuple[str, Any]] = [("steps", state.step), *((f"last {name}", f"{v:.6g}") for name, v in last.items())]
     if chosen := chosen_of(job.params.train, points(state.log)):

@@ -36,14 +36,14 @@ SIGNALS = (*CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
 
 @dataclass
 class State:
-    """Where the training stands; validations are rows of the log, `dev <measure> (<part>)`."""
+    """How far the training is: its step and its log, which has validations as rows `dev <measure> (<part>)`."""
 
     step: int = 0
     log: list[LogRow] = field(default_factory=list)
 
 
 def learning(models: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that learn, by name, shared ones once; what is frozen follows from the start."""
+    """The parameters that are trained, by name, shared ones once; the frozen ones are those of the start."""
     return {name: parameter for name, parameter in models.named_parameters() if parameter.requires_grad}
 
 

@@ -84,7 +84,7 @@ def is_exhausted(train: Train, history: Sequence[Point]) -> bool:
 def outcome(
     train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists, validation: ValidationSet | None
 ) -> tuple[Json, list[str]]:
-    """What a finished training's manifest says of its effect (`at_chance`, what it was validated on), and warnings."""
+    """The facts of a finished training's effect (`at_chance`, its validation) for the manifest, and warnings."""
     history, at_chance = points(log), chance_warning(train, log, lists)
     facts: Json = {"at_chance": bool(at_chance)}
     warnings = [at_chance]
@@ -96,7 +96,7 @@ def outcome(
 
 
 def no_gain(history: Sequence[Point], by: str, measure: str = f"dev {MEASURE}") -> str:
-    """A warning where the start is kept, or the end is worse than the start; empty where there is none.
+    """A warning if the start is kept, or the end is worse than the start; else empty.
 
     Args:
         history: validations, the first of them of the start; lower is better where values are negative.
@@ -121,7 +121,7 @@ def _values(point: Point) -> str:
 
 
 def below_lists(chosen: Point, as_listed: float | None) -> str:
-    """A warning where a cross-encoder ranks the dev lists worse than their first stage; empty where there is none."""
+    """A warning if a cross-encoder ranks the dev lists worse than their first stage; else empty."""
     value = chosen.values.get("cross")
     if value is None or as_listed is None or value >= as_listed:
         return ""
@@ -129,7 +129,7 @@ def below_lists(chosen: Point, as_listed: float | None) -> str:
 
 
 def chance_warning(train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists) -> str:
-    """A warning where the supervised loss of the last tenth of the steps is about that of equal scores, else empty."""
+    """A warning if the supervised loss of the last tenth of the steps is about that of equal scores; else empty."""
     if isinstance(train, JointTrain):
         name, weight = train.supervision, float(train.teacher == "dynamic")
     else:
@@ -164,7 +164,7 @@ def chance(loss: Supervision, sizes: Sequence[int]) -> float:
 
 
 def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list[int]:
-    """Over how many passages each list's loss is: its own and, in batch, what the others add to it on average.
+    """How many passages each list's loss is over: its own and, in batch, those that others add on average.
 
     Of several positives each has a loss of its own, among the negatives.
     """

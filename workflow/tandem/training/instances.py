@@ -100,7 +100,7 @@ class Instances:
         return index, places
 
     def _negatives(self, index: int, positive: int, seed: int, epoch: int) -> Ids:
-        """Where the negatives of a list's positive stand in `lists.passages`."""
+        """The indices in `lists.passages` of the negatives for a list's positive."""
         start, stop = (int(end) for end in self.lists.offsets[index : index + 2])
         start, count = start + int(self.lists.positives[index]), int(self.negatives[index])
         if self.resample:
@@ -174,7 +174,7 @@ def ranked_draw(lists: Lists, index: int, groups: Sequence[RankGroup], seed: int
 
 
 def pseudo_labels(groups: Sequence[RankGroup]) -> Floats:
-    """What stands for the scores of `ranked_draw`'s passages: 1/rank in the first group, then 0, -1, … by group.
+    """Stand-ins for the scores of `ranked_draw`'s passages: 1/rank in the first group, then 0, -1, … by group.
 
     Zeng et al. 2022 (CL-DRD), whose later labels differ: only their order counts in its loss. Shape (passages,).
     """

@@ -181,7 +181,7 @@ class Positives:
         return np.repeat(np.arange(len(rows)), last - first), self.keys[ranges(first, last - first)] & 0xFFFFFFFF
 
     def without(self, queries: Ids) -> "Positives":
-        """Those of all other queries."""
+        """The positives of all other queries."""
         keys = self.keys[~np.isin(self.keys >> 32, queries)]
         return Positives(keys >> 32, keys & 0xFFFFFFFF, self.texts, self.own)
 

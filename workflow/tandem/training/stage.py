@@ -103,7 +103,7 @@ def train_in(job: ModelJob, world: World) -> None:
 def split_lists(
     job: ModelJob, lists: Lists, positives: Positives, data: Numbered
 ) -> tuple[Lists, Positives, ValidationSet | None]:
-    """Divide what is trained on from what is validated on: dev queries, else training queries that are set apart.
+    """Choose what is validated on, dev queries or training queries set apart, and leave it out of the training.
 
     Returns:
         The lists that are trained on, the positives without those of queries that are validated on, and these.

@@ -42,7 +42,7 @@ class Numbered:
 
     @classmethod
     def of(cls, dataset: Artifact, ignore_identical_ids: bool = False) -> Self:
-        """That of a dataset, perhaps of queries that are passages themselves."""
+        """Number a dataset's passages and queries; with `ignore_identical_ids` queries may be passages, too."""
         collection = Collection(dataset)
         passages, queries = doc_rows(collection), query_rows(collection)
         own = np.full(len(queries), -1)
@@ -119,7 +119,7 @@ def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> Va
 def set_apart(
     lists: Lists, positives: Positives, data: Numbered, most: int, seed: int
 ) -> tuple[Lists, ValidationSet | None]:
-    """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
+    """Set the lists of a tenth of the queries, at most `most`, apart to validate on; the other lists, and these.
 
     A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each of its
     known positives.
@@ -143,7 +143,7 @@ def set_apart(
 
 
 def queries_apart(lists: Lists, most: int, seed: int) -> Ids:
-    """Rows of a tenth of the lists' queries, at least one and at most `most`, drawn by `seed`; none of a single one."""
+    """The rows of a tenth of the lists' queries, one to `most`, drawn by `seed`; none if there is only one query."""
     known = np.unique(lists.queries)
     count = min(most, max(1, len(known) // SHARE)) if len(known) > 1 else 0
     return np.sort(np.random.default_rng([seed, 2]).permutation(known)[:count])

@@ -86,7 +86,7 @@ class Listing:
 
 
 class Source(ABC):
-    """What a dataset is read from.
+    """The source that a dataset is read from.
 
     Attributes:
         places: names of the corpus and the queries in errors: `corpus` and `queries` → a file or a phrase; a row number

@@ -48,12 +48,12 @@ class CMedQA2(Source):
             yield doc, "", text
 
     def queries(self) -> Iterator[Query]:
-        """(query id, text, "") of every question: the split is that of the candidates naming it."""
+        """(query id, text, "") of every question; its split is that of the candidates which name it."""
         for _, (query, text) in _rows(self._questions, "question_id", "content"):
             yield query, text, ""
 
     def qrels(self) -> Iterator[Judgement]:
-        """The candidates that are labelled; of train, where all are listed, those of the lists."""
+        """The candidates with a label; those of train are read off its training lists."""
         for split, path in self._candidates.items():
             if split == "train":
                 yield from ((query, doc, 1, split) for query, doc, label, _ in self.lists() if label)

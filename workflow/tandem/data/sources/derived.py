@@ -70,7 +70,7 @@ class Derived(Parts):
         self.facts = {role: self.base.key}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """The rows of a part; none where the dataset has no such file."""
+        """The rows of a part; none if the dataset has no such file."""
         return stream(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
 
 
@@ -144,7 +144,7 @@ class Windows(Derived):
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
-        """The documents' windows, in order; counts the documents, and those of several windows."""
+        """The documents' windows, in order; counts the documents, and the documents that have several windows."""
         entry = self._entry
         for doc, title, text in super().corpus():
             windows = cut(text, entry.length, entry.stride, self._unit, entry.most)
@@ -154,7 +154,7 @@ class Windows(Derived):
                 yield window_id(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
     def qrels(self) -> Iterator[Judgement]:
-        """Judgements of documents as those of their windows: of all, or of the first; see the class."""
+        """The documents' judgements, given to all of their windows or to the first; see the class."""
         for query, doc, relevance, split in super().qrels():
             yield query, window_id(doc, 0), relevance, split
             barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
@@ -275,7 +275,7 @@ class Reduced(Derived):
         self.facts |= {"run": run.key, "found": len(needed)}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """What stays of a part: the lists are the reference run's top passages, in its order."""
+        """The rows of a part that stay; the lists are the reference run's top passages, in its order."""
         match part:
             case "queries":
                 return ((query, self._texts[query], VALIDATED) for query in self._selected)

@@ -58,7 +58,7 @@ class QuestionRecord(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What stays of a question in memory; positives are (passage id, grade)."""
+    """A question as it is kept in memory; positives are (passage id, grade)."""
 
     id: str
     split: str

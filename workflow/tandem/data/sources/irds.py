@@ -143,7 +143,7 @@ def home() -> Path:
 
 @lru_cache(maxsize=8)
 def needs(parts: tuple[Part, ...]) -> dict[Part, tuple[Need, ...]]:
-    """The downloads of each id's part, in a second or two for all; none for what ir_datasets does not know."""
+    """The downloads of each id's part, found in a second or two for all; none for an id that ir_datasets lacks."""
     if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:

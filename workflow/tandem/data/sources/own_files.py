@@ -64,7 +64,7 @@ class BeirQueries(JudgedFiles):
         yield from ()
 
     def queries(self) -> Iterator[Query]:
-        """(query id, text, "") of each line of queries.jsonl: the split is that of the qrels naming the query."""
+        """(query id, text, "") of each line of queries.jsonl; its split is that of the qrels which name it."""
         for where, record in records(self._queries):
             yield text_of(where, record, "_id", number=True), text_of(where, record, "text"), ""
 

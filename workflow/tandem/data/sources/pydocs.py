@@ -143,7 +143,7 @@ def _modules_of(package: str) -> list[Module]:
 
 
 def module_pairs(module: Module, longest: int | None) -> list[Pair]:
-    """Pairs of one module; none of a file that is not UTF-8."""
+    """The pairs of one module; none if its file is not UTF-8."""
     try:
         source = module[1].read_text(encoding="utf-8")
     except UnicodeDecodeError:

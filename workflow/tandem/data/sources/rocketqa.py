@@ -85,7 +85,7 @@ class RocketQa(Source):
                 yield query, text, split
 
     def qrels(self) -> Iterator[Judgement]:
-        """What only matches literally has the relevance `LITERAL_MATCH`."""
+        """The judgements; a passage that only holds the answer's words has the relevance `LITERAL_MATCH`."""
         train: set[tuple[str, str]] = set()
         for split, path in self._qrels.items():
             for query, doc, relevance in _judgements(path):

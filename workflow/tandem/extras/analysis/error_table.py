@@ -137,7 +137,7 @@ class ErrorAnalysis(NamedTuple):
 
 
 def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
-    """What the page shows of an error analysis."""
+    """The error analysis as the page shows it."""
     summary = read_summary(stage.artifact)
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
     chart = bars("Guessed types of wrong results", counts, "pairs", ".0f")

@@ -174,7 +174,7 @@ def sheet_cells(row: Row) -> list[object]:
 
 
 def read_types(path: Path, errors: Artifact) -> list[str]:
-    """The annotator's types of a filled sheet, those of the answered rows.
+    """The types that the annotator chose, of the answered rows of a filled sheet.
 
     A type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case. A `UserError` for no such
     file, no CSV, another type, a pair that is not on the sheet, or one that is there twice.

@@ -113,7 +113,7 @@ def hardness_plot(hardness: Artifact, column: str) -> Any:
 
 
 def edges(values: "pd.Series[Any]", whole: bool) -> list[float]:
-    """Edges of at most BINS bins that hold all values; of whole numbers each bin takes equally many."""
+    """The edges of at most BINS bins that hold all values; bins of whole numbers hold equally many of them."""
     if not whole:
         return [at / BINS for at in range(BINS + 1)]
     last = int(values.max()) if len(values) else 1

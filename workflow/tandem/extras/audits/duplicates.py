@@ -55,7 +55,7 @@ def unpack(pairs: Hashes) -> tuple[Rows, Rows]:
 
 
 def first_of_equal(hashes: Hashes) -> Firsts:
-    """For each passage the first row whose hash is the same; an empty passage (hash 0) is its own.
+    """For each passage the first row with the same hash; for an empty passage (hash 0) its own row.
 
     Two different texts share a 64-bit hash with odds of about 1 to 500,000 in a corpus of 8.8 million.
     """

@@ -60,11 +60,11 @@ class Pool:
 
     @property
     def unlabelled(self) -> Array:
-        """Which pooled passages have no judgement."""
+        """A mask of the pooled passages without a judgement."""
         return np.array([int(row) not in self.relevance for row in self.rows], bool)
 
     def open(self, top: int) -> Array:
-        """Which pooled passages annotators are asked about: the `top` best that are unlabelled."""
+        """A mask of the passages that annotators are asked about: the `top` best that are unlabelled."""
         unlabelled = self.unlabelled
         return unlabelled & (np.cumsum(unlabelled) <= top)
 
@@ -162,7 +162,7 @@ def fused(ranks: Array) -> Array:
 
 
 def _by_ranks(pool: Pool) -> tuple[Array, float]:
-    """Fused scores of the pooled passages, and of the best positive: 0 if no system has one, NaN if there is none."""
+    """Fused scores of the pooled passages, and of the best positive: 0 if none was found, NaN without positives."""
     scores, positives = fused(pool.ranks), pool.positives
     return scores, float(scores[np.isin(pool.rows, positives)].max(initial=0)) if len(positives) else float("nan")
 
@@ -180,7 +180,7 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     judges = open_judges(job)
 
     def rank(group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
-        """Of each pool: the judges' mean probabilities of its passages, and what its best positive has."""
+        """For each pool, the judges' mean probabilities of its passages, and that of its best positive."""
         passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
         sizes = [len(rows) for rows in passages]
         repeated = np.repeat(queries.rows([pool.query for pool in group]), sizes)

@@ -91,7 +91,7 @@ def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
 
 
 def repeated_across(splits: dict[str, Split]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """For each two splits (first, second): queries of the second whose text the first has, each with its first such."""
+    """(first split, second split) → queries of the second with the first query of the same text in the first."""
     for (name, split), (other, second) in combinations(splits.items(), 2):
         texts, groups = split.by_text(), second.by_text().items()
         yield name, other, [(query, texts[text][0]) for text, group in groups for query in group if text in texts]
@@ -176,7 +176,7 @@ def holes(
     ids: IdRows,
     most: int,
 ) -> Holes:
-    """Look through a run's results, best first, down to some depths; those of queries that nobody judged are left out.
+    """Count a run's unjudged results down to some depths; queries that nobody judged are left out.
 
     At most `most` examples are returned. A result that the corpus lacks is a `UserError`.
     """

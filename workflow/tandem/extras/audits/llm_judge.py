@@ -87,7 +87,7 @@ def run(job: Job[JudgeLlmParams]) -> None:
 def unjudged(
     job: Job[JudgeLlmParams], queries: dict[str, str], judged: dict[str, dict[str, int]], docs: IdRows
 ) -> Iterator[Pair]:
-    """What is on the pool's sheet, and the first passages of each run that nobody judged, query by query."""
+    """The unjudged passages of each query: those on the pool's sheet, and those at the top of each run."""
     known: dict[str, set[str]] = {query: set() for query in queries}
     for query, doc, is_open in tables.stream(job.inputs["pool"].path("pool.parquet"), "query_id", "doc_id", "asked"):
         if is_open:

@@ -157,7 +157,7 @@ Examples = dict[str, list[Example]]
 
 
 def examples(findings: Findings, splits: dict[str, Split], duplicates: Duplicates, ids: IdRows) -> Examples:
-    """Examples of each finding; of those without any an empty list."""
+    """Examples of each finding, an empty list for one without any."""
     result = corpus_examples(duplicates, ids)
     for name, split in splits.items():
         result |= split_examples(name, split)
@@ -217,11 +217,8 @@ def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dic
     def listed(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
         return [{"id": name, "text": t if len(t) <= CHARACTERS else f"{t[:CHARACTERS]}…"} for name, t in rows]
 
-    return {
-        finding: [
-            {"note": note, "queries": listed(queries), "passages": listed((d, contents(*texts[d])) for d in passages)}
-            for note, passages, queries in some
-        ]
-        for finding, some in examples.items()
-        if some
-    }
+    def as_json(example: Example) -> dict[str, object]:
+        passages = [(doc, contents(*texts[doc])) for doc in example.passages]
+        return {"note": example.note, "queries": listed(example.queries), "passages": listed(passages)}
+
+    return {finding: list(map(as_json, some)) for finding, some in examples.items() if some}

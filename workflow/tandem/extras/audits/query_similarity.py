@@ -41,7 +41,7 @@ class Queries:
 
 
 def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[Queries, Queries]:
-    """The training queries, which may be none, and those of the other splits (of all, or of those named)."""
+    """The training queries, perhaps none, and the queries of the other splits, of all or of the named ones."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
     others = sorted((split for split in every if split != TRAIN and split in (splits or every)), key=order)
@@ -179,9 +179,9 @@ def cosines(left: Array, right: Array, rows: Array, columns: Array) -> Array:
 
 
 def reaching(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tuple[Array, Array]:
-    """Where a block of scores may hold the best `depth` of its rows and all that equal the last; by row, then column.
+    """(rows, columns) of the scores in a block that may be among their row's best `depth`, ties with the last included.
 
-    Scores must exceed 0 and the row's floor, both less the `margin` by which scores may be too low.
+    They exceed 0 and the row's floor, each less `margin`, by which scores may be too low. Sorted by row, then column.
     """
     above = block > (np.maximum(floors, 0) - margin)[:, None]
     if np.count_nonzero(above) > 2 * depth * len(block):  # only the first blocks: a partition is slow

@@ -42,17 +42,17 @@ def one_line(text: str) -> str:
 
 
 def safe(text: str) -> str:
-    """A text that no spreadsheet computes: an apostrophe before what would begin a formula."""
+    """A text with an apostrophe before what a spreadsheet would take for the beginning of a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def safe_id(name: str) -> str:
-    """The same for an id; one more apostrophe before those that it begins with, so that it can be read back."""
+    """As `safe`, for an id; an id that begins with an apostrophe gets another, so that `plain_id` reads it back."""
     return f"'{name}" if name.startswith(("'", *FORMULA)) else name
 
 
 def plain_id(cell: str) -> str:
-    """The id of a cell that `safe_id` wrote, or a spreadsheet that dropped the apostrophe."""
+    """The id in a cell that `safe_id` wrote, even if a spreadsheet has dropped the apostrophe."""
     return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *FORMULA))) else cell
 
 
@@ -211,22 +211,28 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
         where, relevant = f"{path}:{row}", VERDICTS.get(verdict.lower())
         if relevant is None:
             raise UserError(f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
-        if query not in pooled:
-            raise UserError(f"{where}: query_id {query!r} is not in {pool.folder}; ids must stay as they were")
-        if doc not in pooled[query]:
-            raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
-        if pooled[query][doc] is not None:
-            raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
+        _require_open(where, query, doc, pooled, pool.folder)
         first, before = verdicts.setdefault((query, doc), (row, relevant))
         if before != relevant:
             here, there = (f"{'' if value else 'not '}relevant" for value in (relevant, before))
             both = f"{doc} for query {query} is {here} here and {there} in row {first}"
             raise UserError(f"{where}: {both}; keep one of the rows")
     answers: Answers = {}
-    for query, doc in ((query, doc) for query, docs in pooled.items() for doc in docs):
-        if (query, doc) in verdicts:
-            answers.setdefault(query, {})[doc] = verdicts[query, doc][1]
+    for query, docs in pooled.items():
+        for doc in docs:
+            if (query, doc) in verdicts:
+                answers.setdefault(query, {})[doc] = verdicts[query, doc][1]
     return answers, len(machine_made)
+
+
+def _require_open(where: str, query: str, doc: str, pooled: dict[str, dict[str, int | None]], folder: Path) -> None:
+    """Refuse a verdict on a passage that is not in the pool, or is labelled already."""
+    if query not in pooled:
+        raise UserError(f"{where}: query_id {query!r} is not in {folder}; ids must stay as they were")
+    if doc not in pooled[query]:
+        raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
+    if pooled[query][doc] is not None:
+        raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
 
 
 def describe(

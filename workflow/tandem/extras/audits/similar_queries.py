@@ -93,7 +93,7 @@ def _once(rows: pa.Table) -> pa.Table:
 
 
 def decided(job: Job[SimilarQueriesParams], others: Queries, train: Queries, proposer: Proposer) -> Pairs:
-    """The nearest pairs and those of the same words, scored by the judges or by what proposed them."""
+    """The nearest pairs and pairs of the same words, scored by the judges, else by the proposing similarity."""
     near = similarity.nearest(proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}")
     width = max(1, len(train))
     close, equal = (other * width + at for other, at in (near, similarity.same(others, train)))

@@ -23,7 +23,7 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
 from tandem.extras.demo.systems import COLUMN_OF, DUAL, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
-from tandem.extras.operations.targets import Configuration, override, split_files
+from tandem.extras.operations.targets import Configuration, dataset_override, split_files
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.models.usage import POOL
@@ -89,7 +89,7 @@ def export(
     names, paths = split_files([model, *files])
     if len(names) != 1:
         raise UserError(f"{len(names)} words are no YAML files; say one model")
-    configuration = Configuration(paths, [override("dataset", dataset)] if dataset else [])
+    configuration = Configuration(paths, [dataset_override(dataset)] if dataset else [])
     system = f"{names[0]}@{index}" if index else names[0]
     if split and not run:
         raise UserError("--split: only a run is of a split; say --run too, or leave it out")

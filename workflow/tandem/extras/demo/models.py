@@ -26,7 +26,7 @@ FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of 
 
 
 def open_part(part: Served) -> "Dual | Crosses":
-    """A dual encoder or cross-encoders, warmed up."""
+    """Load a dual encoder or cross-encoders, and warm them up."""
     use_workers(THREADS)
     model = Dual(part) if part.column == "DE" else Crosses(part)
     model.answer({"query": "warm up", "rows": [0]})

@@ -125,7 +125,7 @@ class Session:
         return [texts[row] for row in rows]
 
     def find(self, text: str) -> KnownQuery | None:
-        """The collection's query with exactly this text, of several one of `split`; None if there is none."""
+        """The collection's query with exactly this text, preferably of `split`; None if there is none."""
         same = self._queries.filter(pc.equal(self._queries["text"], text)).to_pylist()
         if not same:
             return None
@@ -155,7 +155,7 @@ def answer(session: Session, query: str, count: int) -> Answer:
 
 
 class Ranking:
-    """The work on one query; what a part has computed is not computed again."""
+    """The ranking of one query; each part's result is computed once and kept."""
 
     def __init__(self, session: Session, query: str) -> None:
         self.session, self.query = session, query
@@ -193,7 +193,7 @@ class Ranking:
         return self._scores[scorer.key]
 
     def _listed(self, scorer: Scorer, depth: int) -> Ranked:
-        """BM25's list, at least as deep as its runs, so that passages that others retrieve have a score."""
+        """BM25's list, at least as deep as its runs: passages that other systems retrieve then have a score, too."""
         with self._timed("BM25"):
             deep = max(depth, scorer.params["depth"])
             return [(doc, score) for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)]

@@ -20,7 +20,7 @@ from rich.text import Text
 from tandem.errors import UserError
 from tandem.extras.demo.ranking import Answer, Session, answer
 from tandem.extras.demo.systems import BM25, COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
-from tandem.extras.operations.targets import Configuration, override, split_files
+from tandem.extras.operations.targets import Configuration, dataset_override, split_files
 from tandem.retrieval.lexical.bm25s import STOP_WORDS
 from tandem.stages.base import Json
 
@@ -61,7 +61,7 @@ def search(
         if not all(name.strip() for name in names):
             raise UserError("the query is blank")
         system, *queries = names
-        configuration = Configuration(files, [override("dataset", dataset)] if dataset else [])
+        configuration = Configuration(files, [dataset_override(dataset)] if dataset else [])
         with open_session(system, configuration, alone) as session:
             for query in queries or read_queries():
                 if text := query.encode(errors="replace").decode().strip():  # an argument's bytes may be no UTF-8

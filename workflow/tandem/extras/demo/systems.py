@@ -1,4 +1,4 @@
-"""What a system searches with: the parts that score passages, read off the stages that write its run."""
+"""The parts of a system that score passages, found from the stages that write its run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Scorer:
 
     @property
     def label(self) -> str:
-        """What its scores are called: `BM25`, `DE de_bm25neg`, `CE ce_deneg`."""
+        """The name of its scores: `BM25`, `DE de_bm25neg`, `CE ce_deneg`."""
         return BM25 if self.name == "bm25" else f"{self.column} {self.name}"
 
 
@@ -55,7 +55,7 @@ def resolve(plan: FullPlan, system: str) -> Stage:
 
 
 def source_runs(run: Stage) -> list[Stage]:
-    """The runs that a run is made from, in order: one that is re-ranked, or those that are fused."""
+    """The runs that a run is made from, in order: the one that it re-ranks, or those that it fuses."""
     roles = sorted((role for role in run.upstream if role.split(".")[0] == "run"), key=lambda role: (len(role), role))
     return [run.upstream[role] for role in roles]
 
@@ -66,12 +66,12 @@ def all_runs(run: Stage) -> list[Stage]:
 
 
 def fixed_runs(run: Stage) -> list[Stage]:
-    """Those of a run and its sources that answer only the queries they were made for, as a plugin's scorer does."""
-    return [it for it in all_runs(run) if it.kind not in (*COLUMN_OF, "fuse") or it.values.get("scorer")]
+    """The runs, of a run and its sources, that cannot be made for a new query, such as those of a plugin's scorer."""
+    return [each for each in all_runs(run) if each.kind not in (*COLUMN_OF, "fuse") or each.values.get("scorer")]
 
 
 def part(run: Stage) -> Scorer:
-    """What gives a run of a kind in `COLUMN_OF` its scores."""
+    """The part that gives a run of a kind in `COLUMN_OF` its scores."""
     name, above = run.name.rpartition(".")[0], dict(run.upstream)
     if run.kind == "bm25":
         return Scorer(BM25, name, run.key, run.values, above)

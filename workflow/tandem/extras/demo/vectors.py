@@ -25,7 +25,7 @@ PER_VALUE = 4  # bytes of a value of a block that is ready
 
 
 def open_part(part: Served) -> "Searched":
-    """What a dual encoder searches."""
+    """Open the passages that a dual encoder searches."""
     kinds: dict[str, type[Searched]] = {"term_weights": Terms, "token_vectors": Tokens}
     return kinds.get(part.inputs["passages"].kind, Vectors)(part)
 

@@ -56,7 +56,7 @@ class Served:
     count: int  # parts that share the process
 
     def params_as(self, model: type[P]) -> P:
-        """Those of its parameters that a model has."""
+        """The part's parameters that are fields of `model`."""
         return model.model_validate({name: self.params[name] for name in model.model_fields.keys() & self.params})
 
 

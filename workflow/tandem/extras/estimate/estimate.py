@@ -119,7 +119,7 @@ def derived(stage: Stage, whole: Volumes) -> Volumes:
 
 
 def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
-    """What a stage costs; None for kinds that take a moment, and for a plugin's without a cost function.
+    """The cost of a stage; None for a kind that takes only a moment, or a plugin's kind without a cost function.
 
     A mistake in a plugin's cost function is a `UserError`.
     """
@@ -168,7 +168,7 @@ def processes(stage: Stage, setting: Setting) -> int:
 
 
 def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> dict[Stage, Cost]:
-    """What each of some stages costs, without those of no known cost."""
+    """The costs of some stages; stages without a known cost are left out."""
     return {stage: own for stage in stages if (own := stage_cost(stage, setting, hardware))}
 
 
@@ -181,7 +181,7 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def binding(costs: Mapping[Stage, Cost]) -> str:
-    """What most of the time passes with, the stage that takes most of it, and what makes that shorter."""
+    """Say what takes most of the time, which stage takes most of that, and what would shorten it."""
     whole = total(costs.values())
     part = max(BINDING, key=whole.parts.__getitem__)
     stage = max(costs, key=lambda stage: costs[stage].parts[part])
@@ -200,7 +200,7 @@ def binding(costs: Mapping[Stage, Cost]) -> str:
 
 
 def stages_of_tables(plan: FullPlan) -> list[Stage]:
-    """What the tables of `rule all` need, upstream first."""
+    """The stages that the tables of `rule all` need, upstream first."""
     plan.tables.files()
     return upstream_first(plan.tables.requested_scores())
 

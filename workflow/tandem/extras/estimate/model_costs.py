@@ -52,7 +52,7 @@ def token_vectors(stage: Stage, setting: Setting) -> Work:
 
 
 def logits(model: Stage, shape: EncoderShape) -> float:
-    """Operations a token of the wide layer above a model's encoder; 0 where there is none."""
+    """Operations per token of the wide layer above a model's encoder; 0 without one."""
     return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
 
 
@@ -74,7 +74,7 @@ def term_weights(stage: Stage, setting: Setting) -> Work:
 
 
 def instances_of(stage: Stage, setting: Setting) -> int:
-    """What an epoch of a training visits (`train.instance`): lists, positives, or rows.
+    """The number of visits in an epoch of a training, which are lists, positives or rows (`train.instance`).
 
     A query has one list, or two where undenoised and denoised ones are mixed. Its positives are those of the dataset;
     where answers or a judge label, one. Rows are a dual encoder's single negatives and a cross-encoder's pairs.

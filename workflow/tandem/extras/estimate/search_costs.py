@@ -139,7 +139,7 @@ def topics(stage: Stage, setting: Setting) -> Work:
 
 @cost("ann")
 def ann(stage: Stage, setting: Setting) -> Work:
-    """Searching an index, exact scores of what it proposes, and the exact search that recall is measured against."""
+    """Searching an index, scoring its proposals exactly, and the exact search that its recall is measured against."""
     index, params, queries = IndexSize(stage.upstream["index"], setting), params_of(stage), setting.queries(stage)
     depth = min(params.depth, index.rows)
     proposed = min(depth * params.rescore_factor, index.rows) if params.rescore else depth
@@ -264,7 +264,7 @@ def weights_of(stage: Stage, setting: Setting) -> float:
 
 @cost("search_impacts")
 def search_impacts(stage: Stage, setting: Setting) -> Work:
-    """As a search by BM25, of some times the terms."""
+    """A search by BM25 whose queries have several times the terms."""
     rows = bm25_rows(stage, setting, setting.queries(stage), params_of(stage).depth, terms=5)
     return Work(rows=rows, memory=bm25_memory(stage, setting), run=setting.run(stage))
 

@@ -103,7 +103,7 @@ def bm25_rows(
 
 
 def bm25_memory(stage: Stage, setting: Setting) -> float:
-    """Bytes of a search: Java, ids that are looked up, and the index, which is mapped."""
+    """Bytes that a search needs: those of Java, of the ids that are looked up, and of the mapped index."""
     return 2 * LIGHT + HEAP + FOUND * setting.passages(stage) + lucene_bytes(stage, setting)
 
 
@@ -115,7 +115,7 @@ def named(stage: Stage, setting: Setting) -> float:
 def score_pairs(
     setting: Setting, tokens: Stage, pairs: float, models: int, disk: float = 0.0, run: float = 0.0
 ) -> Work:
-    """Cross-encoders' scores of pairs, which are stored; `disk` and `run` are what the stage itself writes."""
+    """Scoring pairs by cross-encoders, and storing the scores; `disk` and `run` are what the stage itself writes."""
     shape, length = setting.shape(tokens), setting.pair_length(tokens)
     operations, rows = models * shape.forward(pairs, length), (("encoded", models * pairs * length),)
     memory = PROCESS + 8 * shape.parameters + mapped_tokens(tokens, setting)
@@ -158,7 +158,7 @@ def teacher(stage: Stage, setting: Setting) -> Work:
 
 
 def split_of(run: Stage) -> str:
-    """The split of a run; a re-ranked one is of that of what it re-ranks."""
+    """The split of a run; a re-ranked run has that of its first stage."""
     split = getattr(params_of(run), "split", None)
     return str(split) if split else split_of(run.upstream["run"])
 

@@ -124,7 +124,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
 
 
 def guess_language(collection: Look) -> str:
-    """The language that the passages seem to be in; English and a note where that is not clear."""
+    """The language of most passages; English, with a note, where it is not clear."""
     shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
     best = max(shares, key=shares.__getitem__, default="")
     if len(best) == 2 and shares[best] >= LIKELY:
@@ -135,7 +135,7 @@ def guess_language(collection: Look) -> str:
 
 
 def described(choices: Choices) -> list[str]:
-    """What was found: the data with its oddities, what the splits allow, the encoder, the machine."""
+    """Describe what was found: the data and its oddities, what the splits allow, the encoder, the machine."""
     collection, language = choices.collection, choices.language
     queries = ", ".join(f"{split} {count:,}" for split, count in collection.queries.items())
     sizes = f"{'' if collection.whole else 'more than '}{collection.passages:,} passages, queries: {queries}"
@@ -154,7 +154,7 @@ def described(choices: Choices) -> list[str]:
 
 
 def costs(config: Raw, choices: Choices) -> list[str]:
-    """The estimate: of all and of BM25 alone; or why there is none."""
+    """The lines of the estimate, for all systems and for BM25 alone; or why there is none."""
     if not choices.collection.whole:  # at least so many
         counts = {"passages": choices.collection.passages}
         config = merged(config, {"datasets": {choices.name: {"counts": counts}}})

@@ -112,7 +112,7 @@ def look(job: DatasetJob, seconds: float) -> Look:
 
 
 def share_of_dev(queries: list[str]) -> float | None:
-    """The least share by which some of the training queries become dev, and some do not; None if there is none."""
+    """The least share that makes some of the training queries dev, but not all; None if there is none."""
     places = [position(query) for query in queries]
     return next((share for share in SHARES if any(at < share for at in places) and max(places) >= share), None)
 

@@ -107,7 +107,7 @@ def _zip(files: dict[str, Path], out: Path, top: str) -> None:
 
 
 def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, Path]:
-    """Every file of a table's bundle by its place in it; those that are written for it lie in `folder`.
+    """Place in the bundle → file, for every file of a table's bundle; files written for the bundle lie in `folder`.
 
     Raises:
         UserError: the table does not exist or is not made, or a file is damaged.

@@ -125,7 +125,7 @@ def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
 
 
 def _mixed(what: str, rows: dict[str, list[BuiltStage]]) -> Iterator[str]:
-    """Kinds whose code, and libraries whose version, differs between the rows of one table, each with its stages."""
+    """A warning for each kind whose code, and each library whose version, differs between the rows of one table."""
     values: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row, stages in rows.items():
         for stage in stages:

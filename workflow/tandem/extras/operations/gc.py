@@ -114,7 +114,7 @@ def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
 
 
 def unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded]:
-    """What lies in results/ and is not needed; folders where a job is running are left out."""
+    """The folders of results/ that no configuration needs; folders where a job is running are left out."""
     for folder in targets.artifact_folders(results):
         kind = targets.kind_of(folder)
         if (kind, folder.name) in spent and not targets.is_running(folder):
@@ -148,7 +148,7 @@ def _describe(folder: Path, group: str) -> Unneeded:
 
 
 def listing(folders: list[Unneeded], groups: list[str], configurations: Sequence[targets.Configuration]) -> str:
-    """A line for each folder, the class's sum below it; of classes in `groups` alone."""
+    """A line for each folder, and the sum below each class of them; `groups` are the classes that were asked for."""
     if not folders:
         names = ", ".join(configuration.name for configuration in configurations)
         what = "everything" if {*groups} >= {*NAMES} else f"every folder of {', '.join(groups)}"

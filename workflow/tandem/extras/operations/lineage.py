@@ -74,7 +74,7 @@ def why(artifact: str, other: str | None = None, /) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """What a word stands for: a label for people, and its artifacts, of a number one for every seed."""
+    """What a word of the command line stands for: a label, and its artifacts (for a number, one per seed)."""
 
     label: str
     artifacts: list[Artifact]
@@ -150,7 +150,7 @@ def _parts(
 
 
 def open_scored(scored: Lineage) -> Artifact:
-    """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
+    """The score artifact that a row's lineage names: that of the run's dataset, else any with the key."""
     beside = Path(scored.folder).parents[1] / "score" / scored.scores
     return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)
 
@@ -192,7 +192,7 @@ def _drawn(node: Node, described: set[str], first: str, rest: str) -> Iterator[s
 
 
 def describe(stage: BuiltStage) -> Iterator[str]:
-    """What made a stage, in a few lines."""
+    """Describe in a few lines how a stage was made."""
     manifest = stage.artifact.manifest
     if stage.params:
         values = {path: json.dumps(value, ensure_ascii=False) for path, value in stage.params}

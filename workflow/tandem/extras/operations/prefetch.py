@@ -37,7 +37,7 @@ class Item:
 
     @property
     def note(self) -> str:
-        """What is said about a model whose revision may mean another commit tomorrow."""
+        """The warning about a model whose revision may mean another commit tomorrow."""
         if self.hub is None or COMMIT.fullmatch(self.hub[1]):
             return ""
         return f"{self.hub[1]} may move; prefetch pins it in {LOCK}"
@@ -122,7 +122,7 @@ def listing(items: Sequence[Item]) -> str:
 
 
 def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
-    """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
+    """The downloads of a dataset's own files, each URL once; none if it has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]
         what, load = f"ir_datasets {stage.values['id']}", partial(fetch_ir_datasets, stage.name, stage.values)

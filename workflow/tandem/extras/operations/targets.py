@@ -118,14 +118,14 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
     return configurations or [Configuration()], rest
 
 
-def override(key: str, text: str) -> str:
-    """`key=text` in which YAML, too, reads a text: a dataset may be called 2024 or no."""
-    plain = NAME.fullmatch(text) and yaml.load(text, LOADER) == text
-    return f"{key}={text if plain else json.dumps(text, ensure_ascii=False)}"
+def dataset_override(name: str) -> str:
+    """`dataset=<name>`, quoted where YAML would read the name as something else than a text: 2024, no."""
+    plain = NAME.fullmatch(name) and yaml.load(name, LOADER) == name
+    return f"dataset={name if plain else json.dumps(name, ensure_ascii=False)}"
 
 
 def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
-    """Names, and files of a configuration: all of YAML, and those of JSON that exist and are no results.
+    """Split words into names and files of a configuration: YAML files, and JSON files that exist and are no results.
 
     Several words in one that end in `.yaml` are a query, unless there is such a file.
     """

@@ -135,7 +135,7 @@ def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
 
 
 def cells(job: RunningJob) -> tuple[str, ...]:
-    """One job's cells; what its file lacks is empty."""
+    """One job's cells, empty where its file lacks a value."""
     slurm, via = f" slurm {job.slurm}" if job.slurm else "", f" via {job.host}" if job.host else ""
     silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""
     row = (

@@ -51,7 +51,7 @@ class Fault:
 
 
 class Examined(NamedTuple):
-    """What shows of a folder without reading its files."""
+    """The findings about a folder that need no reading of its files."""
 
     folder: Path
     stamp: int  # `stamp` of the folder before it was looked at
@@ -131,7 +131,7 @@ def compared(
 
 
 def stamp(folder: Path) -> int:
-    """When an artifact's manifest was written, in nanoseconds; 0 where there is none."""
+    """The time at which an artifact's manifest was written, in nanoseconds; 0 without a manifest."""
     try:
         return (folder / MANIFEST).stat().st_mtime_ns
     except OSError:
@@ -205,7 +205,7 @@ def _faults(folder: Path, manifest: Manifest, files: list[Path], contents: Conte
 
 
 def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
-    """What is wrong with the names in a store of pairs' scores, and its parts, whose names are their checksums."""
+    """The faults of a store of pairs' scores by its files' names, and its parts, whose names are their checksums."""
     from tandem.retrieval.pair_store import NAME, store_name
 
     what, why, files = "", "", dict[str, FileRecord]()
@@ -233,7 +233,7 @@ def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
 
 
 def _order_files(folder: Path) -> dict[str, FileRecord]:
-    """The files of an order of ids; none where it is half made: the next job that needs it makes it again."""
+    """The files of an order of ids; none of a half-made one, which the next job makes again."""
     try:
         files = json.loads((folder / "order.json").read_text(encoding="utf-8"))["files"]
         return {name: FileRecord(bytes=file["bytes"], sha256=file["sha256"]) for name, file in files.items()}
@@ -242,7 +242,7 @@ def _order_files(folder: Path) -> dict[str, FileRecord]:
 
 
 def differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
-    """Files missing, of another size or, unless `quick`, of other bytes; none of an artifact made again meanwhile."""
+    """The files that are missing, of another size or (unless `quick`) of other bytes; none if made again meanwhile."""
     faults = []
     for name in names:
         path, expected, what = examined.folder / name, examined.files[name], ""

@@ -63,7 +63,7 @@ class Pretraining(ABC, Generic[T]):
         self.models = nn.ModuleDict({"dual": model, "head": self.head, **self.further()})
 
     def further(self) -> dict[str, nn.Module]:
-        """What else is trained and dropped afterwards, by name."""
+        """The further modules that are trained and dropped afterwards, by name."""
         return {}
 
     @abstractmethod

@@ -125,7 +125,7 @@ def read_request(words: Sequence[str]) -> RunRequest:
 
 
 def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
-    """Say what the targets lack; a `UserError` for one that is unknown or cannot be made."""
+    """Print what the targets lack; a `UserError` for a target that is unknown or cannot be made."""
     for target in targets or ["all"]:
         if target in PRINTED:
             raise UserError(f"{target} is a command of its own: {PRINTED[target]}")
@@ -177,7 +177,7 @@ class Snakemake:
             self._events.put(None)
 
     def follow(self, line: progress.Line) -> tuple[progress.Run, int]:
-        """Show what happens until Snakemake ends; what has happened, and the exit status."""
+        """Show the progress until Snakemake ends; return what has happened, and the exit status."""
         run = progress.Run()
         try:
             while self._next(run, line):

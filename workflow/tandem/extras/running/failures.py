@@ -60,13 +60,13 @@ def stage_words(logs: Iterable[str]) -> str:
 
 
 def words_of_failed_stages(logs: Iterable[str]) -> str:
-    """What the stages said that failed, by Snakemake's own logs of a run; empty where they said nothing."""
+    """The last words of the stages that failed, by Snakemake's logs of a run; empty if they left none."""
     named = dict.fromkeys(FAILED.findall("\n".join(read_lines(*logs))))
     return "\n".join(filter(None, (stage_words(paths.split(", ")) for paths in named)))
 
 
 def read_lines(*logs: str | Path) -> list[str]:
-    """The lines of logs that are not blank; none of one that cannot be read."""
+    """The lines of logs without the blank ones; a log that cannot be read has none."""
     lines = list[str]()
     for path in logs:
         with suppress(OSError):

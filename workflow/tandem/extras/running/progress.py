@@ -74,7 +74,7 @@ class BegunJob:
         return self.wildcards.get("kind", ""), self.wildcards.get("key", "")
 
     def share(self) -> float | None:
-        """Which share of its work is done, by the progress file that it keeps; None without one."""
+        """The share of the job's work that is done, from its progress file; None without one."""
         try:
             text = progress_path(Path(self.output[0])).read_text(encoding="utf-8")
             record = ProgressRecord.model_validate_json(text)
@@ -128,7 +128,7 @@ class Run:
 
 
 def requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
-    """The stages that targets may need: of tables those behind them, of other targets all that are planned."""
+    """The stages that targets may need: those behind tables, or all where a target is no table."""
     if set(targets) <= {"all", "report"}:
         return stages_of_all(plan)
     tables = tables_of_targets(plan)
@@ -144,7 +144,7 @@ def tables_of_targets(plan: FullPlan) -> dict[str, list[str]]:
 
 
 class Forecast:
-    """The share of a run that is done and the seconds left, by estimates of the stages that are not made yet."""
+    """Forecasts what share of a run is done and how many seconds are left, by estimates of the unfinished stages."""
 
     def __init__(self, plan: FullPlan, stages: Sequence[Stage]) -> None:
         self.settings, self.began = plan.settings, time.monotonic()
@@ -201,7 +201,7 @@ class Forecast:
 
 
 def describe(job: BegunJob, stages: Stages) -> str:
-    """What a job does, in words: `training cross-encoder ce_deneg`."""
+    """Describe a job in words: `training cross-encoder ce_deneg`."""
     kind, key = job.stage
     does = DOES.get(kind or job.rule, (kind or job.rule).replace("_", " "))
     if not kind:

@@ -45,7 +45,7 @@ def open_engine(job: Job[Any]) -> Iterator[Engine]:
 
 
 def require_index(job: Job[Any]) -> Artifact:
-    """The index that is searched; a `UserError` where it is of another dataset, or lacks what the search reads."""
+    """The job's index; a `UserError` if it is of another dataset, or lacks what the search needs."""
     params: Bm25Variant = job.params
     dataset, index = job.inputs["dataset"], next(job.inputs[role] for role in ENGINES if role in job.inputs)
     if os.path.basename(index.upstream["dataset"]) != dataset.key:

@@ -207,7 +207,7 @@ class Bm25s:
 
 
 def reaching(scores: Floats, depth: int) -> Rows:
-    """Rows whose positive score is at least that at rank `depth`: ties at the cut are all in."""
+    """The rows with the `depth` best positive scores, and all that tie with the last of them."""
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
         some = scores[rows]
@@ -236,7 +236,7 @@ class Field:
 
 
 class FieldScores:
-    """Scores of every term in every passage that has it in a field that is searched, of so many different `terms`.
+    """The score of every term in every passage that has it in a searched field; `terms` is the number of terms.
 
     Memory: 8 bytes each, three times as much while they are computed.
     """

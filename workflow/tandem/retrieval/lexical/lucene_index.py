@@ -87,7 +87,7 @@ class Indexing:
                 progress.add(batch.num_rows)
 
     def join_parts(self, numbers: Sequence[int], index: Path) -> None:
-        """Put the parts together: Lucene copies their segments and merges small ones, so that statistics are of all."""
+        """Join the parts: Lucene copies their segments and merges small ones, so that statistics cover all parts."""
         first, *more = (self.parts.path(number) / INDEX for number in numbers)
         if not more:
             os.replace(first, index)
@@ -174,7 +174,7 @@ def index_files(
 
 @cache
 def logged_errors(machine: JavaClass) -> Any:
-    """A Java `StringWriter` that gets each error that Anserini logs, after which it goes on, as a line."""
+    """A Java `StringWriter` that gets a line for each error that Anserini logs (and then ignores)."""
     lines, log4j = machine("java.io.StringWriter")(), "org.apache.logging.log4j"
     core = f"{log4j}.core"
     layout = machine(f"{core}.layout.PatternLayout").createDefaultLayout()

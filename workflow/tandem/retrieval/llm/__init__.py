@@ -102,7 +102,7 @@ class Answers:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """A `UserError` for what sqlite says of a file of answers that is damaged, locked, read-only or full."""
+    """Turn sqlite's errors about a damaged, locked, read-only or full file of answers into a `UserError`."""
     try:
         yield
     except sqlite3.OperationalError as error:

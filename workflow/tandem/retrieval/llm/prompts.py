@@ -70,7 +70,7 @@ def grade_prompt(query: str, passage: str) -> str:
 
 
 def verdict_text(answer: str) -> str:
-    """What a model says after it has thought aloud, up to `</think>`; thoughts that are cut off say nothing."""
+    """A model's answer without its thoughts, which end at `</think>`; empty if the thoughts were cut off."""
     return answer.rpartition("</think>")[2].partition("<think>")[0]
 
 

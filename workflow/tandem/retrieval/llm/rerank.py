@@ -52,7 +52,7 @@ def probability(first: float | None, second: float | None) -> float:
 
 
 def all_pairs(count: int, prefer: Prefer) -> Floats:
-    """Each passage's sum of preferences over all others; of equal ones the earlier is higher by the least bit."""
+    """Each passage's sum of preferences over all others; of equal sums the earlier is higher by the least bit."""
     sums = np.zeros(count)
     for i, j in combinations(range(count), 2):
         share = prefer(i, j)
@@ -85,7 +85,7 @@ def by_places(ranked: list[int]) -> Floats:
 
 
 def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
-    """By all pairs, or by `passes` of `bubble`; counts comparisons that were `ties`, and unclear answers."""
+    """Score by all pairs, or by `passes` of `bubble`; counts `ties`, and unclear answers as `repaired`."""
     counts: Counter[str] = Counter(ties=0, repaired=0)
     decide = probability if params.form == "duot5" else wins
 
@@ -103,7 +103,7 @@ def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
 
 
 def yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
-    """By the log-odds that a passage is relevant; those with neither word come last, in the order of the run."""
+    """Score by the log-odds that a passage is relevant; passages without an answer come last, in the run's order."""
     questions = (prompts.yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
     odds = [answers.compare(prompt, prompts.WORDS[params.form]).score for prompt in questions]
     lowest = min((score for score in odds if score is not None), default=0.0)
@@ -113,7 +113,7 @@ def yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: An
 
 
 def listwise(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
-    """By the model's order of each window, mended where it is no permutation."""
+    """Score by the model's order of each window, which is repaired if it is no permutation."""
     counts: Counter[str] = Counter(repaired=0)
 
     def order_of(inside: list[int]) -> list[int]:

@@ -106,7 +106,7 @@ class Teacher:
 
 @dataclass(eq=False)
 class DualObjective:
-    """What objectives of one dual encoder share; `positives` are those that are known of the training queries."""
+    """Base of the objectives of one dual encoder; `positives` are the known ones of the training queries."""
 
     model: DualEncoder
     tokens: Tokens
