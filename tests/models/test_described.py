@@ -9,7 +9,7 @@ import pytest
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.models.described import described_towers
+from tandem.models.described import described_towers, longest_input
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.store import files
 from tandem.store.files import sha256
@@ -79,6 +79,18 @@ def test_a_value_of_another_type_is_a_line_with_file_and_key(tmp_path, file, key
     with pytest.raises(UserError, match=f"{file}: {key} is "):
         described_towers(tmp_path)
     (tmp_path / file).write_text(json.dumps({key: None}))
+    assert described_towers(tmp_path)["pooling"] == "mean"
+
+
+def test_the_file_about_inputs_has_an_older_name_too(tmp_path):
+    describe(tmp_path, MEAN)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 512}))
+    (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"max_seq_length": 128}))
+    assert longest_input(tmp_path) == 128
+    (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.raises(UserError, match="sentence_roberta_config.json: describes do_lower_case"):
+        described_towers(tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": False}))  # comes first
     assert described_towers(tmp_path)["pooling"] == "mean"
 
 

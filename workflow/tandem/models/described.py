@@ -25,9 +25,15 @@ PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the 
 LIBRARY = "config_sentence_transformers.json"
 LIBRARIES = re.compile(r"^(sentence_transformers|pylate)\..*\.")  # whose modules are computed here; no other code is
 METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
+# Names of the file about a model's inputs: the first that says something is read. Now it has BERT's for all families.
+INPUTS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 LENGTHS = (
     *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
-    *(("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")),
+    *((name, "max_seq_length") for name in INPUTS),
+    ("tokenizer_config.json", "model_max_length"),
 )
 MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_prefix", "doc_token_id")}  # their keys
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
@@ -102,7 +108,7 @@ def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
     behind = names[1 + len(dense) :]
     if names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)] or sorted(behind) not in MASKED:
         raise _unknown(listed, f"the order {', '.join(names)}")
-    mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", folder / "sentence_bert_config.json"
+    mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", _inputs_file(folder)
     mask, config = read_json(mask_path), read_optional(folder / LIBRARY)
     if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
         raise _unknown(mask_path, SKIPPED)
@@ -276,9 +282,14 @@ def _prompts(path: Path, config: Json) -> dict[str, str]:
     return sides
 
 
+def _inputs_file(folder: Path) -> Path:
+    """The file about a model's inputs, by any of its names."""
+    return next((folder / name for name in INPUTS if read_optional(folder / name)), folder / INPUTS[0])
+
+
 def _check_inputs(folder: Path) -> None:
     """Refuse what a model does to texts that its tokenizer does not do itself."""
-    path = folder / "sentence_bert_config.json"
+    path = _inputs_file(folder)
     config = read_optional(path)
     if config.get("do_lower_case"):
         raise _unknown(path, "do_lower_case")
