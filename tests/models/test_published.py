@@ -233,6 +233,22 @@ def test_a_prompt_that_leaves_no_room_is_refused(encoder, dataset, make_job, tmp
         ),
         ("sentence_bert_config.json", {"do_lower_case": True}, "describes do_lower_case, which is not computed here"),
         ("sentence_bert_config.json", {"modality_config": {"message": {}}}, "texts in a chat's template"),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"text": {"method": "forward", "method_output_name": ["hidden_states", 1]}}},
+            'texts read by {"method": "forward", "method_output_name": ."hidden_states", 1.}',
+        ),
+        ("sentence_bert_config.json", {"tokenizer_args": {"add_eos_token": True}}, "add_eos_token in tokenizer_args"),
+        (
+            "sentence_bert_config.json",
+            {"config_kwargs": {"num_hidden_layers": 1}},
+            "num_hidden_layers in config_kwargs",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {"add_special_tokens": False}}},
+            "text in processing_kwargs",
+        ),
     ],
 )
 def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
@@ -240,6 +256,15 @@ def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=refused):
         described_towers(folder)
+
+
+def test_options_that_change_no_vector_are_read(publish, taken_over, dataset):
+    folder = publish("bert", "mean", Normalize())
+    options = {"model_args": {"add_pooling_layer": False}, "tokenizer_args": {"use_fast": True, "revision": None}}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(options))
+    dual, tokens = taken_over(folder)
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    assert_equal_vectors(DualEncoder.load(dual).eval(), tokens, theirs, dataset)
 
 
 def test_prompts_by_whatever_name_files_have_them(publish):

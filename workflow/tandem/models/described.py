@@ -30,6 +30,15 @@ INPUTS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+# Its keys with options of transformers, by their names of now and of before, and the options that change no vector.
+OPTIONS = tuple(f"{of}_{what}" for of in ("model", "config", "processor", "tokenizer") for what in ("kwargs", "args"))
+HARMLESS = {
+    *("add_pooling_layer", "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "model_max_length"),
+    *("padding_side", "torch_dtype", "trust_remote_code", "unpad_inputs", "use_cache", "use_fast", "use_safetensors"),
+    "use_memory_efficient_attention",
+}
+# How an encoder reads texts: the output of its forward pass that the modules behind it take.
+READ = [{"method": "forward", "method_output_name": output} for output in ("last_hidden_state", "logits")]
 LENGTHS = (
     *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
     *((name, "max_seq_length") for name in INPUTS),
@@ -42,6 +51,7 @@ HIDDEN = ("hidden_size", "dim", "d_model")  # names of the size of states, by fa
 KINDS = {dict: "object", list: "list", int: "whole number"}  # of JSON, in words
 VALUES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
     **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
+    **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
     **dict.fromkeys(("architectures", "skiplist_words"), list),
     **dict.fromkeys(("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int),
     **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
@@ -288,13 +298,20 @@ def _inputs_file(folder: Path) -> Path:
 
 
 def _check_inputs(folder: Path) -> None:
-    """Refuse what a model does to texts that its tokenizer does not do itself."""
+    """Refuse what a model does to texts, or with its encoder, that tokenizer and encoder do not do by themselves."""
     path = _inputs_file(folder)
     config = read_optional(path)
     if config.get("do_lower_case"):
         raise _unknown(path, "do_lower_case")
-    if "message" in (config.get("modality_config") or {}):
+    modalities = config.get("modality_config") or {}
+    if "message" in modalities:
         raise _unknown(path, "texts in a chat's template")
+    if (text := modalities.get("text", READ[0])) not in READ:
+        raise _unknown(path, f"texts read by {json.dumps(text)}")
+    for key in (*OPTIONS, "processing_kwargs"):
+        options = config.get(key) or {}
+        if own := [name for name, value in options.items() if name not in HARMLESS and value is not None]:
+            raise _unknown(path, f"{own[0]} in {key}")
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
