@@ -113,6 +113,39 @@ def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, famil
     assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
 
 
+@pytest.mark.parametrize(
+    ("family", "first", "config"),
+    [
+        ("mistral", True, {"tokenizer_class": "LlamaTokenizerFast"}),
+        ("mistral", False, {"tokenizer_class": "LlamaTokenizer"}),
+        ("qwen3", False, {"auto_map": {"AutoTokenizer": [None, "tokenization_qwen.Qwen2TokenizerFast"]}}),
+    ],
+)
+def test_the_last_token_that_a_tokenizer_promises_is_pooled(publish, taken_over, dataset, family, first, config):
+    """As E5 Mistral and GTE Qwen2 have it: `tokenizer.json` alone, which transformers 5 reads, does not put it."""
+    folder = publish(family, "lasttoken", Normalize(), padding="left")
+    tokenizer = load_tokenizer(folder)
+    tokenizer.add_bos_token = first
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config | {"add_eos_token": True}))
+    dual, tokens = taken_over(folder)
+    before = (tokenizer.bos_token_id,) if first else ()
+    assert tokens.template.single == (before, (tokenizer.eos_token_id,))
+    promised = {"add_bos_token": first, "add_eos_token": True}
+    ours = DualEncoder.load(dual).eval()
+    theirs = SentenceTransformer(str(folder), device="cpu", processor_kwargs=promised)
+    assert_equal_vectors(ours, tokens, theirs, dataset)
+    assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
+
+
+def test_where_it_was_never_put_it_is_not_put_now(publish):
+    folder = publish("qwen3", "lasttoken")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_eos_token": True}))
+    assert Template.of(load_tokenizer(folder)).single == ((), ())
+
+
 @pytest.mark.parametrize("family", encoding.FAMILIES)
 def test_packed_they_are_the_same(publish, taken_over, dataset, family):
     folder = publish(family, "mean", Normalize(), prompts=PROMPTS)

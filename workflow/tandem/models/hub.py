@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem.cluster import faults
 from tandem.errors import UserError
-from tandem.models.described import METADATA, encoder_files, read_json, static_queries
+from tandem.models.described import METADATA, encoder_files, read_json, read_optional, static_queries
 from tandem.store.files import sha256
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -30,6 +30,8 @@ FILES = (
 )
 # One of these is what a fast tokenizer is made from.
 TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
+# Classes of tokenizers that heeded `add_eos_token` before transformers 5.
+ENDING = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 # Of a sparse encoder of passages alone: the weights of its parts.
 PARTS = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
 
@@ -172,11 +174,23 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's fast tokenizer."""
+    """The folder's fast tokenizer; behind a text stands the last token that `tokenizer_config.json` promises.
+
+    transformers 5 reads `add_eos_token` only where there is no `tokenizer.json`. Before, tokenizers of `ENDING` and
+    those with code of their own put the token there, and models were trained with it.
+    """
     from transformers import AutoTokenizer
 
     with loading(folder):
-        return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+    config = read_optional(folder / "tokenizer_config.json")
+    name = str(config.get("tokenizer_class")).removesuffix("Fast")
+    if config.get("add_eos_token") and tokenizer.eos_token and (name in ENDING or "auto_map" in config):
+        around = tokenizer("a")["input_ids"]
+        if around[-1] != tokenizer.eos_token_id:
+            tokenizer.add_bos_token = around[0] == tokenizer.bos_token_id
+            tokenizer.add_eos_token = True
+    return tokenizer
 
 
 def tokenizer_digest(text: str) -> str:
