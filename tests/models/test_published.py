@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -225,6 +225,36 @@ def test_more_dimensions_than_there_are_are_refused(publish):
     folder = publish("bert", "mean")
     with pytest.raises(UserError, match="dim is 33, but its vectors have 32 numbers"):
         DualEncoder.start(folder, True, **TOWERS, dim=33)
+
+
+def test_weights_of_an_encoder_with_code_of_its_own_are_refused(publish):
+    """As Jina's second generation has them, which calls itself a BERT."""
+    folder = publish("bert", "mean")
+    path, weights = folder / "config.json", folder / "model.safetensors"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}})
+    )
+    kept = {name: tensor for name, tensor in load_file(weights).items() if "position_embeddings" not in name}
+    save_file(kept, weights, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="lack embeddings.position_embeddings.weight, .* they are of code of its own"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize("causal", [None, False, True])
+def test_a_decoder_with_code_of_its_own_says_whether_it_is_causal(publish, taken_over, dataset, causal):
+    """As Stella and GTE Qwen have it: their code reads texts in both directions, transformers' own in one."""
+    folder = publish("qwen3", "mean", Normalize())
+    path = folder / "config.json"
+    said = {} if causal is None else {"is_causal": causal}
+    code = {"AutoModel": "modeling_qwen.Qwen3Model"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": code} | said))
+    if causal is None:
+        with pytest.raises(UserError, match="needs code of its own .modeling_qwen.Qwen3Model., .*is_causal: false"):
+            taken_over(folder)
+        return
+    dual, tokens = taken_over(folder)
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    assert_equal_vectors(DualEncoder.load(dual).eval(), tokens, theirs, dataset)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3, bidirectional", "llama", "mistral"])

@@ -218,7 +218,23 @@ def check_weights(folder: Path, report: Any, missing: Sequence[str] = ()) -> Non
         problem = f"lack {missing[0]}" if missing else f"hold {wrong[0]} of another shape"
         count = len(missing) + len(wrong) - 1
         more = f" and {count} more" if count else ""
-        raise UserError(f"{folder}: its weights {problem}{more}, by config.json; copy the files that belong together")
+        own = "auto_map" in read_optional(folder / "config.json")
+        hint = "they are of code of its own, which is never run" if own else "copy the files that belong together"
+        raise UserError(f"{folder}: its weights {problem}{more}, by config.json; {hint}")
+
+
+def _check_code(config: Any, folder: Path) -> None:
+    """Refuse a decoder with code of its own that does not say whether it is causal: transformers' own would be.
+
+    Of some such models (GTE Qwen, Stella) the code has every token see the whole text, and nothing else says so.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    decodes = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    code = (getattr(config, "auto_map", None) or {}).get("AutoModel")
+    if decodes and code and not hasattr(config, "is_causal"):
+        hint = "say in config.json, of a copy, whether a token sees what follows (is_causal: false) or not (true)"
+        raise UserError(f"{folder}: needs code of its own ({code}), which is never run; {hint}")
 
 
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
@@ -229,6 +245,7 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
     check_folder(folder)
     with loading(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    _check_code(config, folder)
     # of T5 and its relatives the encoder alone
     texts, whole = (names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
