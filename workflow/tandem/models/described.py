@@ -298,20 +298,29 @@ def _inputs_file(folder: Path) -> Path:
 
 
 def _check_inputs(folder: Path) -> None:
-    """Refuse what a model does to texts, or with its encoder, that tokenizer and encoder do not do by themselves."""
+    if problem := foreign_inputs(folder):
+        raise _unknown(*problem)
+
+
+def foreign_inputs(folder: Path) -> tuple[Path, str] | None:
+    """What is done to texts, or with the encoder, that tokenizer and encoder do not do by themselves; and who says so.
+
+    None where nothing is.
+    """
     path = _inputs_file(folder)
     config = read_optional(path)
     if config.get("do_lower_case"):
-        raise _unknown(path, "do_lower_case")
+        return path, "do_lower_case"
     modalities = config.get("modality_config") or {}
     if "message" in modalities:
-        raise _unknown(path, "texts in a chat's template")
+        return path, "texts in a chat's template"
     if (text := modalities.get("text", READ[0])) not in READ:
-        raise _unknown(path, f"texts read by {json.dumps(text)}")
+        return path, f"texts read by {json.dumps(text)}"
     for key in (*OPTIONS, "processing_kwargs"):
         options = config.get(key) or {}
         if own := [name for name, value in options.items() if name not in HARMLESS and value is not None]:
-            raise _unknown(path, f"{own[0]} in {key}")
+            return path, f"{own[0]} in {key}"
+    return None
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
