@@ -57,6 +57,7 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
         (MEAN, "own.Normalize", "describes the module own.Normalize, which is not computed here"),
         (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean [+] max"),
         ({"pooling_mode": "mean_sqrt_len_tokens"}, "Normalize", "describes the pooling mean_sqrt_len_tokens"),
+        ({"pooling_mode": None}, "Normalize", "1_Pooling/config.json: describes the pooling None"),
     ],
 )
 def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, message):
@@ -70,6 +71,7 @@ def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, message
     [
         ("config_sentence_transformers.json", "prompts", ["query: "]),
         ("config_sentence_transformers.json", "truncate_dim", "64"),
+        ("config_sentence_transformers.json", "default_prompt_name", ["query"]),
         ("sentence_bert_config.json", "modality_config", "text"),
     ],
 )

@@ -48,12 +48,13 @@ MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_pr
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
 ROUTER = "router_config.json"
 HIDDEN = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
-KINDS = {dict: "object", list: "list", int: "whole number"}  # of JSON, in words
+KINDS = {dict: "object", list: "list", int: "whole number", str: "string"}  # of JSON, in words
 VALUES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
     **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
     **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
     **dict.fromkeys(("architectures", "skiplist_words"), list),
     **dict.fromkeys(("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int),
+    **dict.fromkeys(("default_prompt_name",), str),
     **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
 }
 
@@ -264,7 +265,7 @@ def _pooling(path: Path) -> str:
     config = read_json(path)
     switched = [key.removeprefix(SWITCH) for key, on in config.items() if key.startswith(SWITCH) and on]
     modes = config.get("pooling_mode", [OLD.get(name, name) for name in switched])
-    modes = [modes] if isinstance(modes, str) else modes
+    modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or modes[0] not in get_args(Pooling):
         raise _unknown(path, f"the pooling {' + '.join(map(str, modes)) or 'none'}")
     if not config.get("include_prompt", True):
