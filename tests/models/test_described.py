@@ -216,3 +216,15 @@ def test_the_command_says_where_sentence_transformers_puts_no_prompt(mine, capsy
         assert run(["encoder", "tiny", "--configfile", str(tmp_path / "own.yaml")]) == 0
         line = "no document: passage is taken; sentence-transformers' encode_document puts none"
         assert (line in capsys.readouterr().out) == ("document" not in prompts and not own)
+
+
+def test_the_command_says_which_prompts_are_of_no_side(mine, capsys, tmp_path):
+    """As E5 Mistral has them: one a task."""
+    prompts = {"web_search_query": "Instruct: find\nQuery: ", "sts_query": "Instruct: compare\nQuery: ", "query": ""}
+    (mine / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    for own in ({}, {"query": prompts["web_search_query"]}):
+        entry = {"source": "folder", "path": str(mine), "prompts": own}
+        (tmp_path / "own.yaml").write_text(json.dumps({"encoders": {"tiny": entry}}))
+        assert run(["encoder", "tiny", "--configfile", str(tmp_path / "own.yaml")]) == 0
+        line = "prompts web_search_query, sts_query are of no side; say prompts: {query: …} in an entry"
+        assert (line in capsys.readouterr().out) == (not own)
