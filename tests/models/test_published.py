@@ -202,6 +202,18 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
     assert described_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
 
 
+def test_vectors_that_are_cut_behind_length_1_are_refused_where_scores_are_dot_products(publish):
+    """sentence-transformers then leaves them shorter than 1, which counts; by cosines it does not."""
+    folder = publish("bert", "mean", Normalize(), similarity_fn_name="dot", truncate_dim=12)
+    cut = SentenceTransformer(str(folder), device="cpu").encode(["the owl"], show_progress_bar=False)
+    assert np.linalg.norm(cut) < 0.99
+    with pytest.raises(UserError, match="config_sentence_transformers.json: describes truncate_dim behind Normalize"):
+        described_towers(folder)
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"similarity_fn_name": "cosine"}))
+    assert described_towers(folder)["dim"] == 12
+
+
 @pytest.mark.parametrize(
     ("layer", "keys", "message"),
     [

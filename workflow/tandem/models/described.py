@@ -105,6 +105,8 @@ def described_towers(folder: Path) -> Json:
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
         raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
+    if unit and similarity == "dot" and config.get("truncate_dim"):
+        raise _unknown(folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot")
     if unit or similarity == "cosine":
         towers |= {"normalize": True, "temperature": TEMPERATURE}
     optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
