@@ -419,3 +419,14 @@ def test_a_layer_whose_weights_do_not_fit_is_one_line(weights, publish):
         save_file(weights, path)
     with pytest.raises(UserError, match="2_Dense: its weights"):
         DualEncoder.start(folder, True, "mean", False, 1.0, dense=["2_Dense"])
+
+
+@pytest.mark.parametrize(
+    "keys", [{"use_residual": True}, {"module_input_name": "token_embeddings"}, {"module_output_name": "sparse"}]
+)
+def test_a_layer_that_does_more_is_one_line(keys, publish):
+    folder = publish("bert", "mean", Dense(32, 32))
+    path = folder / "2_Dense/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    with pytest.raises(UserError, match="2_Dense: is not a linear layer of a text's vector with an activation"):
+        DualEncoder.start(folder, True, "mean", False, 1.0, dense=["2_Dense"])
