@@ -9,7 +9,7 @@ import pytest
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.models.described import described_towers
+from tandem.models.described import described_towers, longest_input
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.store import files
 from tandem.store.files import sha256
@@ -57,6 +57,7 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
         (MEAN, "own.Normalize", "describes the module own.Normalize, which is not computed here"),
         (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean [+] max"),
         ({"pooling_mode": "mean_sqrt_len_tokens"}, "Normalize", "describes the pooling mean_sqrt_len_tokens"),
+        ({"pooling_mode": None}, "Normalize", "1_Pooling/config.json: describes the pooling None"),
     ],
 )
 def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, message):
@@ -70,6 +71,7 @@ def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, message
     [
         ("config_sentence_transformers.json", "prompts", ["query: "]),
         ("config_sentence_transformers.json", "truncate_dim", "64"),
+        ("config_sentence_transformers.json", "default_prompt_name", ["query"]),
         ("sentence_bert_config.json", "modality_config", "text"),
     ],
 )
@@ -79,6 +81,18 @@ def test_a_value_of_another_type_is_a_line_with_file_and_key(tmp_path, file, key
     with pytest.raises(UserError, match=f"{file}: {key} is "):
         described_towers(tmp_path)
     (tmp_path / file).write_text(json.dumps({key: None}))
+    assert described_towers(tmp_path)["pooling"] == "mean"
+
+
+def test_the_file_about_inputs_has_an_older_name_too(tmp_path):
+    describe(tmp_path, MEAN)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 512}))
+    (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"max_seq_length": 128}))
+    assert longest_input(tmp_path) == 128
+    (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.raises(UserError, match="sentence_roberta_config.json: describes do_lower_case"):
+        described_towers(tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": False}))  # comes first
     assert described_towers(tmp_path)["pooling"] == "mean"
 
 
@@ -202,3 +216,15 @@ def test_the_command_says_where_sentence_transformers_puts_no_prompt(mine, capsy
         assert run(["encoder", "tiny", "--configfile", str(tmp_path / "own.yaml")]) == 0
         line = "no document: passage is taken; sentence-transformers' encode_document puts none"
         assert (line in capsys.readouterr().out) == ("document" not in prompts and not own)
+
+
+def test_the_command_says_which_prompts_are_of_no_side(mine, capsys, tmp_path):
+    """As E5 Mistral has them: one a task."""
+    prompts = {"web_search_query": "Instruct: find\nQuery: ", "sts_query": "Instruct: compare\nQuery: ", "query": ""}
+    (mine / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    for own in ({}, {"query": prompts["web_search_query"]}):
+        entry = {"source": "folder", "path": str(mine), "prompts": own}
+        (tmp_path / "own.yaml").write_text(json.dumps({"encoders": {"tiny": entry}}))
+        assert run(["encoder", "tiny", "--configfile", str(tmp_path / "own.yaml")]) == 0
+        line = "prompts web_search_query, sts_query are of no side; say prompts: {query: …} in an entry"
+        assert (line in capsys.readouterr().out) == (not own)

@@ -245,6 +245,24 @@ def test_what_is_no_encoder_is_refused_in_one_line(family_folder, make_job, tmp_
         check_encoder(tmp_path / "few", tmp_path / "few")
 
 
+def test_an_encoder_that_reads_padding_or_more_than_texts_is_refused(family_folder, tmp_path):
+    import transformers
+
+    words = load_tokenizer(family_folder("bert"))
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    convolving = transformers.ConvBertConfig(vocab_size=len(words), embedding_size=32, initializer_range=0.3, **size)
+    text, pictures = size | {"vocab_size": len(words)}, size | {"image_size": 8, "patch_size": 4}
+    both = transformers.CLIPConfig(text_config=text, vision_config=pictures)
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        transformers.ConvBertModel(convolving).save_pretrained(tmp_path / "convbert")
+        transformers.CLIPModel(both).save_pretrained(tmp_path / "clip")
+    for name, line in {"convbert": "reads the padding behind a text", "clip": "is not an encoder of texts"}.items():
+        words.save_pretrained(tmp_path / name)
+        with pytest.raises(UserError, match=f"{name} {line}"):
+            check_encoder(tmp_path / name, tmp_path / name)
+
+
 def test_ernie_reads_every_text_as_task_0(family_folder):
     """The released ERNIE 2.0 adds a vector of the task; without a number given, it is that of task 0."""
     model = load_encoder(family_folder("ernie")).eval()

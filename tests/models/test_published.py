@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -113,6 +113,39 @@ def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, famil
     assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
 
 
+@pytest.mark.parametrize(
+    ("family", "first", "config"),
+    [
+        ("mistral", True, {"tokenizer_class": "LlamaTokenizerFast"}),
+        ("mistral", False, {"tokenizer_class": "LlamaTokenizer"}),
+        ("qwen3", False, {"auto_map": {"AutoTokenizer": [None, "tokenization_qwen.Qwen2TokenizerFast"]}}),
+    ],
+)
+def test_the_last_token_that_a_tokenizer_promises_is_pooled(publish, taken_over, dataset, family, first, config):
+    """As E5 Mistral and GTE Qwen2 have it: `tokenizer.json` alone, which transformers 5 reads, does not put it."""
+    folder = publish(family, "lasttoken", Normalize(), padding="left")
+    tokenizer = load_tokenizer(folder)
+    tokenizer.add_bos_token = first
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config | {"add_eos_token": True}))
+    dual, tokens = taken_over(folder)
+    before = (tokenizer.bos_token_id,) if first else ()
+    assert tokens.template.single == (before, (tokenizer.eos_token_id,))
+    promised = {"add_bos_token": first, "add_eos_token": True}
+    ours = DualEncoder.load(dual).eval()
+    theirs = SentenceTransformer(str(folder), device="cpu", processor_kwargs=promised)
+    assert_equal_vectors(ours, tokens, theirs, dataset)
+    assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
+
+
+def test_where_it_was_never_put_it_is_not_put_now(publish):
+    folder = publish("qwen3", "lasttoken")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_eos_token": True}))
+    assert Template.of(load_tokenizer(folder)).single == ((), ())
+
+
 @pytest.mark.parametrize("family", encoding.FAMILIES)
 def test_packed_they_are_the_same(publish, taken_over, dataset, family):
     folder = publish(family, "mean", Normalize(), prompts=PROMPTS)
@@ -169,6 +202,18 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
     assert described_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
 
 
+def test_vectors_that_are_cut_behind_length_1_are_refused_where_scores_are_dot_products(publish):
+    """sentence-transformers then leaves them shorter than 1, which counts; by cosines it does not."""
+    folder = publish("bert", "mean", Normalize(), similarity_fn_name="dot", truncate_dim=12)
+    cut = SentenceTransformer(str(folder), device="cpu").encode(["the owl"], show_progress_bar=False)
+    assert np.linalg.norm(cut) < 0.99
+    with pytest.raises(UserError, match="config_sentence_transformers.json: describes truncate_dim behind Normalize"):
+        described_towers(folder)
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"similarity_fn_name": "cosine"}))
+    assert described_towers(folder)["dim"] == 12
+
+
 @pytest.mark.parametrize(
     ("layer", "keys", "message"),
     [
@@ -192,6 +237,36 @@ def test_more_dimensions_than_there_are_are_refused(publish):
     folder = publish("bert", "mean")
     with pytest.raises(UserError, match="dim is 33, but its vectors have 32 numbers"):
         DualEncoder.start(folder, True, **TOWERS, dim=33)
+
+
+def test_weights_of_an_encoder_with_code_of_its_own_are_refused(publish):
+    """As Jina's second generation has them, which calls itself a BERT."""
+    folder = publish("bert", "mean")
+    path, weights = folder / "config.json", folder / "model.safetensors"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}})
+    )
+    kept = {name: tensor for name, tensor in load_file(weights).items() if "position_embeddings" not in name}
+    save_file(kept, weights, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="lack embeddings.position_embeddings.weight, .* they are of code of its own"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize("causal", [None, False, True])
+def test_a_decoder_with_code_of_its_own_says_whether_it_is_causal(publish, taken_over, dataset, causal):
+    """As Stella and GTE Qwen have it: their code reads texts in both directions, transformers' own in one."""
+    folder = publish("qwen3", "mean", Normalize())
+    path = folder / "config.json"
+    said = {} if causal is None else {"is_causal": causal}
+    code = {"AutoModel": "modeling_qwen.Qwen3Model"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": code} | said))
+    if causal is None:
+        with pytest.raises(UserError, match="needs code of its own .modeling_qwen.Qwen3Model., .*is_causal: false"):
+            taken_over(folder)
+        return
+    dual, tokens = taken_over(folder)
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    assert_equal_vectors(DualEncoder.load(dual).eval(), tokens, theirs, dataset)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3, bidirectional", "llama", "mistral"])
@@ -233,6 +308,22 @@ def test_a_prompt_that_leaves_no_room_is_refused(encoder, dataset, make_job, tmp
         ),
         ("sentence_bert_config.json", {"do_lower_case": True}, "describes do_lower_case, which is not computed here"),
         ("sentence_bert_config.json", {"modality_config": {"message": {}}}, "texts in a chat's template"),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"text": {"method": "forward", "method_output_name": ["hidden_states", 1]}}},
+            'texts read by {"method": "forward", "method_output_name": ."hidden_states", 1.}',
+        ),
+        ("sentence_bert_config.json", {"tokenizer_args": {"add_eos_token": True}}, "add_eos_token in tokenizer_args"),
+        (
+            "sentence_bert_config.json",
+            {"config_kwargs": {"num_hidden_layers": 1}},
+            "num_hidden_layers in config_kwargs",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {"add_special_tokens": False}}},
+            "text in processing_kwargs",
+        ),
     ],
 )
 def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
@@ -240,6 +331,15 @@ def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=refused):
         described_towers(folder)
+
+
+def test_options_that_change_no_vector_are_read(publish, taken_over, dataset):
+    folder = publish("bert", "mean", Normalize())
+    options = {"model_args": {"add_pooling_layer": False}, "tokenizer_args": {"use_fast": True, "revision": None}}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(options))
+    dual, tokens = taken_over(folder)
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    assert_equal_vectors(DualEncoder.load(dual).eval(), tokens, theirs, dataset)
 
 
 def test_prompts_by_whatever_name_files_have_them(publish):
@@ -318,4 +418,15 @@ def test_a_layer_whose_weights_do_not_fit_is_one_line(weights, publish):
     else:
         save_file(weights, path)
     with pytest.raises(UserError, match="2_Dense: its weights"):
+        DualEncoder.start(folder, True, "mean", False, 1.0, dense=["2_Dense"])
+
+
+@pytest.mark.parametrize(
+    "keys", [{"use_residual": True}, {"module_input_name": "token_embeddings"}, {"module_output_name": "sparse"}]
+)
+def test_a_layer_that_does_more_is_one_line(keys, publish):
+    folder = publish("bert", "mean", Dense(32, 32))
+    path = folder / "2_Dense/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    with pytest.raises(UserError, match="2_Dense: is not a linear layer of a text's vector with an activation"):
         DualEncoder.start(folder, True, "mean", False, 1.0, dense=["2_Dense"])

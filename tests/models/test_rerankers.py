@@ -120,23 +120,32 @@ def test_of_two_labels_the_score_is_their_difference(published, reranker):
         assert np.allclose(torch.tensor(scores).sigmoid(), softmax, atol=1e-4)  # what denoising reads
 
 
+def edited(folder, file="config.json", **keys):
+    path = folder / file
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(content | keys))
+    return folder
+
+
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("name", ["modules.linear.Identity", "modules.activation.Sigmoid"])
-def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(name, published, reranker):
+def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(name, again, published, reranker, tmp_path):
+    """In its `config.json`, or where sentence-transformers 6 writes it when it saves the model `again`."""
     from sentence_transformers import CrossEncoder as Theirs
 
-    folder = published("bert", sentence_transformers={"activation_fn": f"torch.nn.{name}"})
+    folder = edited(published("bert"), sentence_transformers={"activation_fn": f"torch.nn.{name}"})
+    if again:
+        Theirs(str(folder), device="cpu", local_files_only=True).save(str(tmp_path / "again"))
+        folder = tmp_path / "again"
+        assert name in (folder / "config_sentence_transformers.json").read_text()
+    saved = reranker(folder).folder / "cross"
     before, after = (
         Theirs(str(place), device="cpu", local_files_only=True).predict(PAIRS, show_progress_bar=False)
-        for place in (folder, reranker(folder).folder / "cross")
+        for place in (folder, saved)
     )
     assert np.allclose(before, after, atol=1e-4)
-    assert np.allclose(ours(reranker(folder).folder / "cross"), theirs(folder), atol=1e-4)
-
-
-def edited(folder, **keys):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
-    return folder
+    assert np.allclose(ours(saved), before, atol=1e-4) == name.endswith("Identity")
+    assert np.allclose(ours(saved), theirs(folder), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +171,24 @@ def test_what_is_not_computed_here_is_refused_in_one_line(keys, line, published)
         check_reranker(edited(published("bert"), **keys))
     assert line in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "line"),
+    [
+        (
+            "config_sentence_transformers.json",
+            {"activation_fn": "torch.nn.modules.activation.Tanh"},
+            "the activation of scores is torch.nn.modules.activation.Tanh; allowed: Sigmoid, Identity",
+        ),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "describes do_lower_case, which is not computed here"),
+    ],
+)
+def test_nor_is_what_files_beside_it_describe(file, keys, line, published):
+    folder = edited(published("bert"), file, **keys)
+    (folder / "modules.json").write_text("[]")
+    with pytest.raises(UserError, match=line):
+        check_reranker(folder)
 
 
 def test_a_folder_without_a_head_a_tokenizer_or_safetensors_is_refused(published, reranker, family_folder, tmp_path):

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub.utils import filter_repo_objects
 from tiny_project import ROOT, write_beir
 
 from tandem.cli import run
 from tandem.config.merging import gathered
 from tandem.errors import UserError
 from tandem.extras.init import guess_language
-from tandem.extras.init.configuration import ANALYZED, CPU, execution, experiment, flow, starting_encoder
+from tandem.extras.init.configuration import ANALYZED, CPU, DESCRIBING, execution, experiment, flow, starting_encoder
 from tandem.extras.init.look import Look, Machine
 from tandem.extras.plan import FullPlan
 from tandem.plan.sizes import EncoderShape
@@ -305,6 +306,13 @@ def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder
     assert done.stderr.splitlines()[-1].startswith(
         "tandem init: encoder: how org/elsewhere makes a text's vector is not"
     )
+
+
+def test_all_files_that_describe_an_encoder_are_fetched_from_the_hub():
+    places = ["config.json", "modules.json", "1_Pooling/config.json", "router_config.json", "artifact.metadata"]
+    places += ["config_sentence_transformers.json", "document_0_Transformer/sentence_bert_config.json"]
+    weights = ["model.safetensors", "2_Dense/model.safetensors", "tokenizer.json"]
+    assert [*filter_repo_objects([*places, *weights], allow_patterns=list(DESCRIBING))] == places
 
 
 def test_values_stand_on_one_line_of_yaml():

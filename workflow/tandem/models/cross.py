@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tandem.errors import UserError
 from tandem.models.encoding import equal_batches, pooled
-from tandem.models.heads import FAMILIES, check_reranker, relevant_label
+from tandem.models.heads import FAMILIES, check_reranker, relevant_label, saved_activation
 from tandem.models.hub import (
     WEIGHTS,
     check_length,
@@ -224,6 +224,8 @@ class Classifier(nn.Module):
             raise UserError(f"{folder}: holds no {min(report['missing_keys'])}: a re-ranker needs its whole head")
         if not new:
             check_weights(folder, report)
+        if activation := saved_activation(folder):  # where `AutoModel…` keeps it, whatever file it is from
+            whole.config.sentence_transformers = {"activation_fn": activation}
         head, encoder = cls(whole, folder / "config.json"), whole.base_model
         if FAMILIES[family].dense.startswith(f"{whole.base_model_prefix}.pooler"):
             encoder.pooler = None  # the head's own layer now

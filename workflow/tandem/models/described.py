@@ -25,19 +25,36 @@ PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the 
 LIBRARY = "config_sentence_transformers.json"
 LIBRARIES = re.compile(r"^(sentence_transformers|pylate)\..*\.")  # whose modules are computed here; no other code is
 METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
+# Names of the file about a model's inputs: the first that says something is read. Now it has BERT's for all families.
+INPUTS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+# Its keys with options of transformers, by their names of now and of before, and the options that change no vector.
+OPTIONS = tuple(f"{of}_{what}" for of in ("model", "config", "processor", "tokenizer") for what in ("kwargs", "args"))
+HARMLESS = {
+    *("add_pooling_layer", "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "model_max_length"),
+    *("padding_side", "torch_dtype", "trust_remote_code", "unpad_inputs", "use_cache", "use_fast", "use_safetensors"),
+    "use_memory_efficient_attention",
+}
+# How an encoder reads texts: the output of its forward pass that the modules behind it take.
+READ = [{"method": "forward", "method_output_name": output} for output in ("last_hidden_state", "logits")]
 LENGTHS = (
     *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
-    *(("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")),
+    *((name, "max_seq_length") for name in INPUTS),
+    ("tokenizer_config.json", "model_max_length"),
 )
 MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_prefix", "doc_token_id")}  # their keys
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
 ROUTER = "router_config.json"
 HIDDEN = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
-KINDS = {dict: "object", list: "list", int: "whole number"}  # of JSON, in words
+KINDS = {dict: "object", list: "list", int: "whole number", str: "string"}  # of JSON, in words
 VALUES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
     **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
+    **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
     **dict.fromkeys(("architectures", "skiplist_words"), list),
     **dict.fromkeys(("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int),
+    **dict.fromkeys(("default_prompt_name",), str),
     **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
 }
 
@@ -88,6 +105,8 @@ def described_towers(folder: Path) -> Json:
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
         raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
+    if unit and similarity == "dot" and config.get("truncate_dim"):
+        raise _unknown(folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot")
     if unit or similarity == "cosine":
         towers |= {"normalize": True, "temperature": TEMPERATURE}
     optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
@@ -102,7 +121,7 @@ def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
     behind = names[1 + len(dense) :]
     if names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)] or sorted(behind) not in MASKED:
         raise _unknown(listed, f"the order {', '.join(names)}")
-    mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", folder / "sentence_bert_config.json"
+    mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", _inputs_file(folder)
     mask, config = read_json(mask_path), read_optional(folder / LIBRARY)
     if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
         raise _unknown(mask_path, SKIPPED)
@@ -248,7 +267,7 @@ def _pooling(path: Path) -> str:
     config = read_json(path)
     switched = [key.removeprefix(SWITCH) for key, on in config.items() if key.startswith(SWITCH) and on]
     modes = config.get("pooling_mode", [OLD.get(name, name) for name in switched])
-    modes = [modes] if isinstance(modes, str) else modes
+    modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or modes[0] not in get_args(Pooling):
         raise _unknown(path, f"the pooling {' + '.join(map(str, modes)) or 'none'}")
     if not config.get("include_prompt", True):
@@ -276,14 +295,35 @@ def _prompts(path: Path, config: Json) -> dict[str, str]:
     return sides
 
 
+def _inputs_file(folder: Path) -> Path:
+    """The file about a model's inputs, by any of its names."""
+    return next((folder / name for name in INPUTS if read_optional(folder / name)), folder / INPUTS[0])
+
+
 def _check_inputs(folder: Path) -> None:
-    """Refuse what a model does to texts that its tokenizer does not do itself."""
-    path = folder / "sentence_bert_config.json"
+    if problem := foreign_inputs(folder):
+        raise _unknown(*problem)
+
+
+def foreign_inputs(folder: Path) -> tuple[Path, str] | None:
+    """What is done to texts, or with the encoder, that tokenizer and encoder do not do by themselves; and who says so.
+
+    None where nothing is.
+    """
+    path = _inputs_file(folder)
     config = read_optional(path)
     if config.get("do_lower_case"):
-        raise _unknown(path, "do_lower_case")
-    if "message" in (config.get("modality_config") or {}):
-        raise _unknown(path, "texts in a chat's template")
+        return path, "do_lower_case"
+    modalities = config.get("modality_config") or {}
+    if "message" in modalities:
+        return path, "texts in a chat's template"
+    if (text := modalities.get("text", READ[0])) not in READ:
+        return path, f"texts read by {json.dumps(text)}"
+    for key in (*OPTIONS, "processing_kwargs"):
+        options = config.get(key) or {}
+        if own := [name for name, value in options.items() if name not in HARMLESS and value is not None]:
+            return path, f"{own[0]} in {key}"
+    return None
 
 
 def read_json(path: Path, kind: type = dict) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
-from tandem.models.described import read_json, read_optional
+from tandem.models.described import LIBRARY, foreign_inputs, read_json, read_optional
 from tandem.models.hub import check_tokenizer
 
 SUFFIX = "ForSequenceClassification"
@@ -54,6 +54,15 @@ def saved_score(folder: Path) -> str | None:
     return "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
 
 
+def saved_activation(folder: Path) -> str | None:
+    """The activation of a published cross-encoder's scores, as of its files of any age; None if they name none."""
+    config = read_optional(folder / "config.json")
+    described = config.get("sentence_transformers") or {}
+    library = read_optional(folder / LIBRARY) if (folder / "modules.json").is_file() else {}
+    names = (library.get("activation_fn"), described.get("activation_fn"))
+    return next((str(name) for name in (*names, config.get("sbert_ce_default_activation_function")) if name), None)
+
+
 def check_reranker(folder: Path) -> None:
     """Refuse a folder that holds no published cross-encoder, or one whose scores are not computed here."""
     path = folder / "config.json"
@@ -66,11 +75,12 @@ def check_reranker(folder: Path) -> None:
     if family not in FAMILIES:
         own = "; it needs code of its own, which is never run" if "auto_map" in config else ""
         raise UserError(f"{path}: model_type is {family}{own}; allowed: {', '.join(FAMILIES)}")
-    described = config.get("sentence_transformers") or {}
-    activation = described.get("activation_fn") or config.get("sbert_ce_default_activation_function")
-    if activation is not None and str(activation).rpartition(".")[2] not in ACTIVATIONS:
-        raise UserError(f"{path}: the activation of scores is {activation}; allowed: {', '.join(ACTIVATIONS)}")
-    beside = folder / "config_sentence_transformers.json"
+    activation = saved_activation(folder)
+    if activation is not None and activation.rpartition(".")[2] not in ACTIVATIONS:
+        raise UserError(f"{folder}: the activation of scores is {activation}; allowed: {', '.join(ACTIVATIONS)}")
+    if problem := foreign_inputs(folder):
+        raise UserError(f"{problem[0]}: describes {problem[1]}, which is not computed here")
+    beside = folder / LIBRARY
     if prompt := read_optional(beside).get("default_prompt_name"):
         raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
     relevant_label(config, path)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem.cluster import faults
 from tandem.errors import UserError
-from tandem.models.described import METADATA, encoder_files, read_json, static_queries
+from tandem.models.described import METADATA, encoder_files, read_json, read_optional, static_queries
 from tandem.store.files import sha256
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -30,6 +30,8 @@ FILES = (
 )
 # One of these is what a fast tokenizer is made from.
 TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
+# Classes of tokenizers that heeded `add_eos_token` before transformers 5.
+ENDING = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 # Of a sparse encoder of passages alone: the weights of its parts.
 PARTS = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
 
@@ -172,11 +174,23 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's fast tokenizer."""
+    """The folder's fast tokenizer; behind a text stands the last token that `tokenizer_config.json` promises.
+
+    transformers 5 reads `add_eos_token` only where there is no `tokenizer.json`. Before, tokenizers of `ENDING` and
+    those with code of their own put the token there, and models were trained with it.
+    """
     from transformers import AutoTokenizer
 
     with loading(folder):
-        return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+    config = read_optional(folder / "tokenizer_config.json")
+    name = str(config.get("tokenizer_class")).removesuffix("Fast")
+    if config.get("add_eos_token") and tokenizer.eos_token and (name in ENDING or "auto_map" in config):
+        around = tokenizer("a")["input_ids"]
+        if around[-1] != tokenizer.eos_token_id:
+            tokenizer.add_bos_token = around[0] == tokenizer.bos_token_id
+            tokenizer.add_eos_token = True
+    return tokenizer
 
 
 def tokenizer_digest(text: str) -> str:
@@ -204,7 +218,23 @@ def check_weights(folder: Path, report: Any, missing: Sequence[str] = ()) -> Non
         problem = f"lack {missing[0]}" if missing else f"hold {wrong[0]} of another shape"
         count = len(missing) + len(wrong) - 1
         more = f" and {count} more" if count else ""
-        raise UserError(f"{folder}: its weights {problem}{more}, by config.json; copy the files that belong together")
+        own = "auto_map" in read_optional(folder / "config.json")
+        hint = "they are of code of its own, which is never run" if own else "copy the files that belong together"
+        raise UserError(f"{folder}: its weights {problem}{more}, by config.json; {hint}")
+
+
+def _check_code(config: Any, folder: Path) -> None:
+    """Refuse a decoder with code of its own that does not say whether it is causal: transformers' own would be.
+
+    Of some such models (GTE Qwen, Stella) the code has every token see the whole text, and nothing else says so.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    decodes = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    code = (getattr(config, "auto_map", None) or {}).get("AutoModel")
+    if decodes and code and not hasattr(config, "is_causal"):
+        hint = "say in config.json, of a copy, whether a token sees what follows (is_causal: false) or not (true)"
+        raise UserError(f"{folder}: needs code of its own ({code}), which is never run; {hint}")
 
 
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
@@ -215,6 +245,7 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
     check_folder(folder)
     with loading(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    _check_code(config, folder)
     # of T5 and its relatives the encoder alone
     texts, whole = (names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding

@@ -44,6 +44,7 @@ LAYER = "linear.weight"  # among the weights of Stanford's checkpoints
 QUERIES, POOLING = "query", "1_SpladePooling"
 PARTS = (3, 4, 5, 6)  # the texts' last words stand at a third, a quarter, … of the vocabulary
 CLOSE = 1e-5  # vectors as near as this are one
+PADDING, BATCHED = 8, 1e-3  # tokens behind a text by which no state of its own tokens changes more
 
 
 def run(job: Job[EncoderParams]) -> None:
@@ -150,9 +151,13 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
         model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
     except UserError as error:  # a copy that failed is no place where a user mends anything
         raise UserError(str(error).replace(str(folder), str(source))) from None
-    kind, rows = model.config.model_type, model.get_input_embeddings().weight.shape[0]
+    kind = model.config.model_type
     if model.config.is_encoder_decoder:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
+    try:
+        rows, size = model.get_input_embeddings().weight.shape[0], model.config.hidden_size
+    except (AttributeError, NotImplementedError):
+        raise UserError(f"{source}: {kind} is not an encoder of texts alone; choose one of texts") from None
     if len(tokenizer) > rows:
         raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
     if len(tokenizer) <= len(special := set(tokenizer.all_special_ids)):
@@ -162,15 +167,19 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
         problem = f"has {tokenizer.cls_token} and {tokenizer.sep_token}, but puts neither around a text"
         raise UserError(f"{source}: its tokenizer {problem}; mend post_processor in tokenizer.json")
     inputs = tokenizer("a", "b", return_tensors="pt")
+    longer = {name: nn.functional.pad(row, (0, PADDING)) for name, row in inputs.items()}
     try:
         with torch.inference_mode():
-            states = model(**inputs).last_hidden_state
-    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+            states, padded = (model(**rows).last_hidden_state for rows in (inputs, longer))
+    except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
-    if (shape := tuple(states.shape)) != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
+    if (shape := tuple(states.shape)) != (1, length := inputs["input_ids"].shape[1], size):
         raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
     _check_finite(states, model, source)
+    if not torch.allclose(states, padded[:, :length], rtol=BATCHED, atol=BATCHED):
+        problem = "reads the padding behind a text, so its vectors depend on the texts beside it"
+        raise UserError(f"{source}: {kind} {problem}; choose an encoder of another family")
     check_pooling(model, pooling, folder, source)
 
 

@@ -153,7 +153,8 @@ class Dense(nn.Module):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
         activation = getattr(nn, name.rpartition(".")[2], None) if name.startswith("torch.nn.") else None
-        plain = config.get("module_input_name", reads) == reads and not config.get("use_residual")
+        read, written = (config.get(f"module_{what}_name") or reads for what in ("input", "output"))
+        plain = read == written == reads and not config.get("use_residual")
         if activation is None or not plain:
             of = "a text's vector" if reads == INPUT else "tokens' vectors"
             raise UserError(f"{folder}: is not a linear layer of {of} with an activation of PyTorch")

@@ -193,11 +193,13 @@ def encoder(name: str, *, configurations: Configurations = ()) -> None:
     described = described_by(entry)
     own = entry_of_hub(known, name) if entry.source == "hub" else None
     lines = [("source", entry.source, place), *choices(entry, described, f"encoders.{own or name}")]
-    if folder and entry.prompts.passage is None and "passage" in described.get("prompts", {}):
-        prompt = passage_prompt(read_optional(folder / LIBRARY).get("prompts") or {})
-        if prompt in PASSAGE[1:]:
-            differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
-            lines.append(("", FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
+    prompts = read_optional(folder / LIBRARY).get("prompts") or {} if folder else {}
+    prompt, others = passage_prompt(prompts), [name for name in prompts if name not in ("query", *PASSAGE)]
+    if entry.prompts.passage is None and "passage" in described.get("prompts", {}) and prompt in PASSAGE[1:]:
+        differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
+        lines.append(("", FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
+    if others and not chosen_by(entry, described).get("prompts"):
+        lines.append(("", FILES, f"prompts {', '.join(others)} are of no side; say prompts: {{query: …}} in an entry"))
     if folder and (limit := longest_input(folder)):
         lines.append(("longest input", FILES, f"{limit} tokens"))
     print(columns(lines))

@@ -15,7 +15,7 @@ from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import tokens_of
 from tandem.extras.init.look import SHARES, Look, Machine
-from tandem.models.described import LIBRARY, METADATA, described_towers
+from tandem.models.described import METADATA, described_towers, encoder_files
 from tandem.models.hub import positions_in
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
@@ -33,7 +33,7 @@ FEWEST_TOKENS = 2048
 LARGE = 512  # hidden numbers, from which the learning rates of small encoders are too high
 USUAL = {"en": "minilm", "zh": "bert-base-chinese"}
 OTHERWISE = "bert-base-multilingual-cased"
-DESCRIBING = ("config.json", "modules.json", "*/config.json", "sentence_bert_config.json", LIBRARY, METADATA)
+DESCRIBING = ("*config*.json", "modules.json", METADATA)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def hub_entry(name: str) -> Raw:
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(DESCRIBING), etag_timeout=10))
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((encoder_files(folder) / "config.json").read_text(encoding="utf-8"))
         shape = asdict(EncoderShape.of(config)) | {"positions": positions_in(config)}
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError, KeyError):
         return {}
