@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.models import encoding as attention
 from tandem.models.acceleration import accelerate, can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn, device
+from tandem.models.device import be_deterministic, by_onednn, device
 from tandem.models.dual import DualEncoder
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -42,6 +42,19 @@ def test_auto_on_a_cpu_is_padded(model):
     assert chosen(model) == {"dual": (usual, None), "cross": (usual, None)}
     accelerate(model, Execution(attention="auto", compile="auto"), 2048, "auto", training=True)
     assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_on_cuda_alone_what_is_not_deterministic_is_an_error(kind, monkeypatch):
+    """As long as torch only warns, attention's backward pass on CUDA stays as it is."""
+    monkeypatch.setattr("tandem.models.device.device", lambda: torch.device(kind))
+    before = torch.get_deterministic_debug_mode()
+    try:
+        be_deterministic()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() == (kind == "cpu")
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
