@@ -1,5 +1,7 @@
 """Which attention and packing an encoder gets, and that compiled layers compute the same."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -133,20 +135,39 @@ def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, trace
     assert not torch.equal(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), vectors[0])
 
 
-def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("CC", "gcc-of-nobody")
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.fixture
+def looking():
+    """`can_compile` that looks anew, now and after the test."""
     can_compile.cache_clear()
-    try:
-        assert [can_compile(), can_compile()] == [False, False]
-        output = capsys.readouterr().err
-        assert output.count("none of the C compilers gcc-of-nobody, gcc, clang is on the path") == 1
-        (tmp_path / "clang").write_text("#!/bin/sh")
-        (tmp_path / "clang").chmod(0o755)
-        can_compile.cache_clear()
-        assert can_compile()
-    finally:
-        can_compile.cache_clear()
+    yield can_compile
+    can_compile.cache_clear()
+
+
+def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys, looking):
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert [looking(), looking()] == [False, False]
+    assert capsys.readouterr().err.count("none of the C compilers gcc, clang is on the path") == 1
+    (tmp_path / "clang").write_text("#!/bin/sh")
+    (tmp_path / "clang").chmod(0o755)
+    looking.cache_clear()
+    assert looking()
+    monkeypatch.setenv("CC", "gcc-of-nobody")  # Triton then takes no other
+    looking.cache_clear()
+    assert not looking()
+    assert "none of the C compilers gcc-of-nobody is on the path" in capsys.readouterr().err
+
+
+def test_a_machine_without_pythons_headers_says_so(monkeypatch, tmp_path, capsys, looking):
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setenv("CC", sys.executable)
+    assert not looking()
+    assert f"{tmp_path / 'Python.h'} is missing, which a system has in python3-dev" in capsys.readouterr().err
+    (tmp_path / "Python.h").touch()
+    looking.cache_clear()
+    assert looking()
 
 
 @pytest.mark.skipif(not by_onednn(), reason="where encoders are frozen by oneDNN")

@@ -6,7 +6,9 @@ layers' within rounding, and nothing needs compiling.
 
 import os
 import shutil
+import sysconfig
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,15 +83,18 @@ def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
 
 @cache
 def can_compile() -> bool:
-    """Whether a C compiler exists, which compiled code needs on a GPU; without one, a line says so."""
-    names = [os.environ.get("CC", "cc"), "gcc", "clang"]
-    available = any(map(shutil.which, names))
-    if not available:
+    """Whether a C compiler and Python's headers exist, which compiled code needs on a GPU; without, a line says so."""
+    names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]  # as Triton looks for one
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    missing = "" if any(map(shutil.which, names)) else f"none of the C compilers {', '.join(names)} is on the path"
+    if not missing and not header.is_file():
+        missing = f"{header} is missing, which a system has in python3-dev"
+    if missing:
         say(
-            f"layers are not compiled: none of the C compilers {', '.join(names)} is on the path; a training step or "
-            "a batch takes longer, its results are the same within rounding"
+            f"layers are not compiled: {missing}; a training step or a batch takes longer, its results are the same "
+            "within rounding"
         )
-    return available
+    return not missing
 
 
 def compile_layers(encoder: nn.Module, packed: bool) -> None:
