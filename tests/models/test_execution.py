@@ -46,6 +46,19 @@ def test_auto_on_a_cpu_is_padded(model):
     assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what a machine says whose GPUs torch cannot use")
+@pytest.mark.parametrize(("cuda", "why"), [("13.0", "it needs a driver for CUDA 13.0"), (None, "built without CUDA")])
+def test_gpus_that_torch_cannot_use_are_a_line(cuda, why, monkeypatch, capsys):
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    for gpus, said in (("0,1", True), ("", False)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+        device.cache_clear()
+        assert [device(), device()] == [torch.device("cpu")] * 2
+        output = capsys.readouterr().err
+        assert output.count("sees none of the GPUs 0, 1; ") == said
+        assert (why in output) == said
+
+
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_on_cuda_alone_what_is_not_deterministic_is_an_error(kind, monkeypatch):
     """As long as torch only warns, attention's backward pass on CUDA stays as it is."""

@@ -9,13 +9,22 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from tandem.cluster.progress import say
+from tandem.cluster.scheduler import offered
+
 MMAP_MAX, TRIM_THRESHOLD, RETAINED = -4, -1, 1 << 30  # glibc's mallopt(3): which settings, and bytes
 
 
 @cache
 def device() -> torch.device:
-    """The CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA."""
+    """The CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA.
+
+    A line says so where the machine has GPUs that torch cannot use.
+    """
     if not torch.cuda.is_available():
+        if gpus := offered(os.environ):
+            why = f"it needs a driver for CUDA {cuda}" if (cuda := torch.version.cuda) else "it was built without CUDA"
+            say(f"computes on the CPU: torch {torch.__version__} sees none of the GPUs {', '.join(gpus)}; {why}")
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
