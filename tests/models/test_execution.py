@@ -133,6 +133,15 @@ def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_te
     assert list(dual.state_dict()) == names
 
 
+def test_no_clock_decides_which_code_a_layer_gets(model, traced):
+    """Shards compile by themselves, and make the blocks of one artifact."""
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(deterministic=False):
+        compile_layers(model["dual"], packed=True)
+        assert torch._inductor.config.deterministic
+
+
 def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, traced):
     """As cached gradients need it: first without a graph, then with one."""
     accelerate(model, Execution(attention="packed", compile="always"), 128, "fp32", training=True)

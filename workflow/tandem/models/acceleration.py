@@ -100,12 +100,15 @@ def can_compile() -> bool:
 def compile_layers(encoder: nn.Module, packed: bool) -> None:
     """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
 
-    Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open.
+    Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open. No time
+    is taken on a GPU to choose code whose sums have another order: all jobs, on machines of one kind, choose the same.
     """
     import torch._dynamo
+    import torch._inductor.config
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
+    torch._inductor.config.deterministic = True
     for layer in encoder.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.compile(dynamic=not packed)
