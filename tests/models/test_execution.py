@@ -72,6 +72,30 @@ def test_on_cuda_alone_what_is_not_deterministic_is_an_error(kind, monkeypatch):
         torch.set_deterministic_debug_mode(before)
 
 
+def test_padded_texts_without_padding_have_a_mask_too_on_cuda(model, monkeypatch):
+    """Without a mask CUDA takes another kernel: a text alone of its length had other last bits than in company."""
+    for name in ("device.device", "acceleration.device"):
+        monkeypatch.setattr(f"tandem.models.{name}", lambda: torch.device("cuda"))
+    accelerate(model, Execution(attention="padded"), 2048, "fp32", training=True)
+    assert chosen(model) == {"dual": ("sdpa", None), "cross": ("sdpa", None)}
+    accelerate(model, Execution(attention="padded"), 2048, "fp32", training=False)
+    assert chosen(model) == {"dual": (attention.MASKED, None), "cross": (attention.MASKED, None)}
+    monkeypatch.undo()
+    masks, plain = [], nn.functional.scaled_dot_product_attention
+
+    def attend(*parts, **options):
+        masks.append(options["attn_mask"])
+        return plain(*parts, **options)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", attend)
+    vectors = model.eval()["dual"].encode("query", texts([6, 6]), TEMPLATE, "fp32")
+    assert [tuple(mask.shape) for mask in masks] == [(2, 1, 8, 8)] * 2
+    assert all(mask.all() for mask in masks)
+    model["dual"].towers["query"].set_attn_implementation("sdpa")
+    assert torch.allclose(model["dual"].encode("query", texts([6, 6]), TEMPLATE, "fp32"), vectors, atol=1e-6)
+    assert masks[2:] == [None, None]
+
+
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
 def test_packed_on_demand(model, tokens, row):
     accelerate(model, Execution(attention="packed"), tokens, "fp32", training=True)

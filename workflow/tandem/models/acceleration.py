@@ -20,7 +20,7 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision, rows_change_bits
 from tandem.models.dual import DualEncoder
-from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, PACKED, register
+from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, MASKED, PACKED, register
 
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
@@ -61,7 +61,8 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
                 elif by_onednn() and not compiled:
                     make_ready(encoder, tokens)
                 # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes.
-                own = FLOAT32 if by_onednn() and encoder.config.model_type in FAMILIES else None
+                own = FLOAT32 if by_onednn() else MASKED if device().type == "cuda" and not training else None
+                own = own if encoder.config.model_type in FAMILIES else None
                 if attention := PACKED if packed else "eager" if training and device().type == "cpu" else own:
                     register()
                     encoder.set_attn_implementation(attention)
