@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.models import encoding as attention
 from tandem.models.acceleration import accelerate, can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import be_deterministic, by_onednn, device
+from tandem.models.device import be_deterministic, by_onednn, device, kernels
 from tandem.models.dual import DualEncoder
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -57,6 +57,13 @@ def test_gpus_that_torch_cannot_use_are_a_line(cuda, why, monkeypatch, capsys):
         output = capsys.readouterr().err
         assert output.count("sees none of the GPUs 0, 1; ") == said
         assert (why in output) == said
+
+
+def test_gpus_of_two_kinds_are_two_devices(monkeypatch):
+    """Their last bits differ: a line tells of blocks that both have made, and pairs' scores are kept apart."""
+    monkeypatch.setattr("tandem.models.device.device", lambda: torch.device("cuda", 1))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda place: f"NVIDIA of {place}")
+    assert kernels("bf16") == "cuda, NVIDIA of cuda:1"
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -81,9 +81,11 @@ def rows_change_bits(mode: str) -> bool:
 
 
 def kernels(mode: str) -> str:
-    """What multiplies here in this precision, `cpu, oneDNN …`, `cpu` or `cuda`: another one gives other last bits."""
+    """What multiplies in this precision, `cpu, oneDNN …`, `cpu` or `cuda, <GPU>`: others give other last bits."""
+    if device().type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(device())}"
     tiles = " in AMX's tiles" if rows_change_bits(mode) else ""
-    return f"cpu, oneDNN{tiles} and attention in fp32" if by_onednn() else device().type
+    return f"cpu, oneDNN{tiles} and attention in fp32" if by_onednn() else "cpu"
 
 
 def has_bf16() -> bool:
