@@ -19,6 +19,7 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
 
 gc.disable()  # until all is imported and collected
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests compare on the CPU; set it for those of CUDA's kernels
 WHOLE = {"build_once", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
 # Files, tests of files, and, where a line ends in [, tests of many cases of which the first alone is quick.
 SLOW = {*(Path(__file__).parent / "slow.txt").read_text().splitlines()}

@@ -141,9 +141,19 @@ def test_jobs_within_one_allocation_share_it_out(hold, tmp_path):
 def test_a_machine_without_gpus_leases_none(unset, monkeypatch, tmp_path):
     monkeypatch.setenv("TANDEM_LEASES", str(tmp_path / "leases"))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(scheduler, "DEVICES", tmp_path)
     scheduler.lease(2, "job")
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert not (tmp_path / "leases").exists()
+
+
+def test_without_nvidia_smi_gpus_are_counted_by_their_device_files(unset, monkeypatch, tmp_path):
+    for name in ("nvidia3", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia-caps"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(scheduler, "DEVICES", tmp_path)
+    assert scheduler.offered({}) == ["0", "1"]  # CUDA counts those that the container has
+    assert scheduler.offered({"TANDEM_GPUS": "3"}) == ["3"]
 
 
 @pytest.fixture

@@ -110,3 +110,16 @@ def test_where_memory_is_refused_at_work_nothing_is_lost(copied, undisturbed):
         assert stage.kind == "lucene" or copied.files(stage) == undisturbed.files(stage)
     print(f"seed {SEED}: {dict(ends)}")
     assert ends["a line"] > 5
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.55 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+    ],
+)
+def test_a_gpu_without_memory_is_a_line(message):
+    expected = f"the GPU's memory is used up: {message.splitlines()[0]}; give the job more, or lower "
+    assert (faults.explain_fault(RuntimeError(message)) or "").startswith(expected)

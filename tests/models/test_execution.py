@@ -1,5 +1,7 @@
 """Which attention and packing an encoder gets, and that compiled layers compute the same."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from tandem.errors import UserError
 from tandem.models import encoding as attention
 from tandem.models.acceleration import accelerate, can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn, device
+from tandem.models.device import be_deterministic, by_onednn, device, kernels
 from tandem.models.dual import DualEncoder
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -42,6 +44,63 @@ def test_auto_on_a_cpu_is_padded(model):
     assert chosen(model) == {"dual": (usual, None), "cross": (usual, None)}
     accelerate(model, Execution(attention="auto", compile="auto"), 2048, "auto", training=True)
     assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what a machine says whose GPUs torch cannot use")
+@pytest.mark.parametrize(("cuda", "why"), [("13.0", "it needs a driver for CUDA 13.0"), (None, "built without CUDA")])
+def test_gpus_that_torch_cannot_use_are_a_line(cuda, why, monkeypatch, capsys):
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    for gpus, said in (("0,1", True), ("", False)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+        device.cache_clear()
+        assert [device(), device()] == [torch.device("cpu")] * 2
+        output = capsys.readouterr().err
+        assert output.count("sees none of the GPUs 0, 1; ") == said
+        assert (why in output) == said
+
+
+def test_gpus_of_two_kinds_are_two_devices(monkeypatch):
+    """Their last bits differ: a line tells of blocks that both have made, and pairs' scores are kept apart."""
+    monkeypatch.setattr("tandem.models.device.device", lambda: torch.device("cuda", 1))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda place: f"NVIDIA of {place}")
+    assert kernels("bf16") == "cuda, NVIDIA of cuda:1"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_on_cuda_alone_what_is_not_deterministic_is_an_error(kind, monkeypatch):
+    """As long as torch only warns, attention's backward pass on CUDA stays as it is."""
+    monkeypatch.setattr("tandem.models.device.device", lambda: torch.device(kind))
+    before = torch.get_deterministic_debug_mode()
+    try:
+        be_deterministic()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() == (kind == "cpu")
+    finally:
+        torch.set_deterministic_debug_mode(before)
+
+
+def test_padded_texts_without_padding_have_a_mask_too_on_cuda(model, monkeypatch):
+    """Without a mask CUDA takes another kernel: a text alone of its length had other last bits than in company."""
+    for name in ("device.device", "acceleration.device"):
+        monkeypatch.setattr(f"tandem.models.{name}", lambda: torch.device("cuda"))
+    accelerate(model, Execution(attention="padded"), 2048, "fp32", training=True)
+    assert chosen(model) == {"dual": ("sdpa", None), "cross": ("sdpa", None)}
+    accelerate(model, Execution(attention="padded"), 2048, "fp32", training=False)
+    assert chosen(model) == {"dual": (attention.MASKED, None), "cross": (attention.MASKED, None)}
+    monkeypatch.undo()
+    masks, plain = [], nn.functional.scaled_dot_product_attention
+
+    def attend(*parts, **options):
+        masks.append(options["attn_mask"])
+        return plain(*parts, **options)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", attend)
+    vectors = model.eval()["dual"].encode("query", texts([6, 6]), TEMPLATE, "fp32")
+    assert [tuple(mask.shape) for mask in masks] == [(2, 1, 8, 8)] * 2
+    assert all(mask.all() for mask in masks)
+    model["dual"].towers["query"].set_attn_implementation("sdpa")
+    assert torch.allclose(model["dual"].encode("query", texts([6, 6]), TEMPLATE, "fp32"), vectors, atol=1e-6)
+    assert masks[2:] == [None, None]
 
 
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
@@ -105,6 +164,15 @@ def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_te
     assert list(dual.state_dict()) == names
 
 
+def test_no_clock_decides_which_code_a_layer_gets(model, traced):
+    """Shards compile by themselves, and make the blocks of one artifact."""
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(deterministic=False):
+        compile_layers(model["dual"], packed=True)
+        assert torch._inductor.config.deterministic
+
+
 def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, traced):
     """As cached gradients need it: first without a graph, then with one."""
     accelerate(model, Execution(attention="packed", compile="always"), 128, "fp32", training=True)
@@ -120,20 +188,39 @@ def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, trace
     assert not torch.equal(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), vectors[0])
 
 
-def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("CC", "gcc-of-nobody")
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.fixture
+def looking():
+    """`can_compile` that looks anew, now and after the test."""
     can_compile.cache_clear()
-    try:
-        assert [can_compile(), can_compile()] == [False, False]
-        output = capsys.readouterr().err
-        assert output.count("none of the C compilers gcc-of-nobody, gcc, clang is on the path") == 1
-        (tmp_path / "clang").write_text("#!/bin/sh")
-        (tmp_path / "clang").chmod(0o755)
-        can_compile.cache_clear()
-        assert can_compile()
-    finally:
-        can_compile.cache_clear()
+    yield can_compile
+    can_compile.cache_clear()
+
+
+def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys, looking):
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert [looking(), looking()] == [False, False]
+    assert capsys.readouterr().err.count("none of the C compilers gcc, clang is on the path") == 1
+    (tmp_path / "clang").write_text("#!/bin/sh")
+    (tmp_path / "clang").chmod(0o755)
+    looking.cache_clear()
+    assert looking()
+    monkeypatch.setenv("CC", "gcc-of-nobody")  # Triton then takes no other
+    looking.cache_clear()
+    assert not looking()
+    assert "none of the C compilers gcc-of-nobody is on the path" in capsys.readouterr().err
+
+
+def test_a_machine_without_pythons_headers_says_so(monkeypatch, tmp_path, capsys, looking):
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setenv("CC", sys.executable)
+    assert not looking()
+    assert f"{tmp_path / 'Python.h'} is missing, which a system has in python3-dev" in capsys.readouterr().err
+    (tmp_path / "Python.h").touch()
+    looking.cache_clear()
+    assert looking()
 
 
 @pytest.mark.skipif(not by_onednn(), reason="where encoders are frozen by oneDNN")

@@ -132,6 +132,17 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypa
     assert np.array_equal(search(torch_search.search, embeddings, ranks, queries, 25), expected)
 
 
+def test_products_are_of_float32_whatever_the_environment_says(store):
+    """Other products are off by more than the bound allows: TF32 has ten bits."""
+    vectors, queries = wide(normal(18, 100, 32), normal(19, 5, 32))
+    torch.set_float32_matmul_precision("high")
+    try:
+        search(torch_search.search, store(vectors, dtype="fp32"), np.arange(100), queries, 10)
+        assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 @pytest.fixture
 def like_cuda(monkeypatch):
     """Vectors held, multiplied and decided as on CUDA, by the processor."""

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
+from tandem.training.distributed import World
 
 WEIGHTS = "dual/shared/model.safetensors"
 
@@ -81,3 +82,15 @@ def test_two_devices_and_two_nodes_train_what_one_process_trains(dual, start, sl
         # Adam scales up gradients that are nothing but rounding, such as that of a key's bias, which softmax cancels.
         np.testing.assert_allclose(double[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name)
     assert open_artifact(devices.out).manifest.execution["devices"] == 2
+
+
+def test_a_rank_that_fails_ends_without_the_others(monkeypatch):
+    """nccl takes leave only when what was begun together has been done, and the others wait for this rank."""
+    calls = []
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, **options: calls.append(options["rank"]))
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: calls.append("destroyed"))
+    with World(0, 2).joined():
+        pass
+    with pytest.raises(ValueError, match="diverged"), World(1, 2).joined():
+        raise ValueError("diverged")
+    assert calls == [0, "destroyed", 1]

@@ -19,6 +19,7 @@ MEMORY = (
     "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "outofmemory", "bad_alloc",
     "unable to allocate", "malloc of size", "failed to map segment", "can't start new thread", "insufficient memory",
     "failed to create jvm", "resource temporarily unavailable", "could not create a primitive",
+    "_status_alloc_failed",
 )  # fmt: skip
 WRITABLE = "make it writable, or work in another folder (snakemake --directory)"
 DISK = {

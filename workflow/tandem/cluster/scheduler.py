@@ -27,6 +27,7 @@ from tandem.store.environment import command_output
 from tandem.store.files import try_lock
 
 VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
+DEVICES = Path("/dev")
 HIDDEN = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
 POLL, EVERY = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
 JOB, END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
@@ -64,10 +65,15 @@ def lease(count: int, label: str) -> None:
 
 
 def offered(environment: Mapping[str, str]) -> list[str]:
-    """The ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists."""
+    """The ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists.
+
+    A container may lack it: its GPUs are then counted by their device files, `/dev/nvidia0` and so on.
+    """
     names = environment.get(VISIBLE, environment.get(IDS))
     if names is None:  # indices by the driver's own tool, which starts no CUDA
-        return re.findall(r"^GPU (\d+):", command_output("nvidia-smi", "-L") or "", re.MULTILINE)
+        if (listed := command_output("nvidia-smi", "-L")) is not None:
+            return re.findall(r"^GPU (\d+):", listed, re.MULTILINE)
+        return [str(index) for index, _ in enumerate(DEVICES.glob("nvidia[0-9]*"))]
     return [name for name in dict.fromkeys(map(str.strip, names.split(","))) if name not in HIDDEN]
 
 

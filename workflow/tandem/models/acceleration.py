@@ -6,7 +6,9 @@ layers' within rounding, and nothing needs compiling.
 
 import os
 import shutil
+import sysconfig
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision, rows_change_bits
 from tandem.models.dual import DualEncoder
-from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, PACKED, register
+from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, MASKED, PACKED, register
 
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
@@ -59,7 +61,8 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
                 elif by_onednn() and not compiled:
                     make_ready(encoder, tokens)
                 # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes.
-                own = FLOAT32 if by_onednn() and encoder.config.model_type in FAMILIES else None
+                own = FLOAT32 if by_onednn() else MASKED if device().type == "cuda" and not training else None
+                own = own if encoder.config.model_type in FAMILIES else None
                 if attention := PACKED if packed else "eager" if training and device().type == "cpu" else own:
                     register()
                     encoder.set_attn_implementation(attention)
@@ -81,26 +84,32 @@ def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
 
 @cache
 def can_compile() -> bool:
-    """Whether a C compiler exists, which compiled code needs on a GPU; without one, a line says so."""
-    names = [os.environ.get("CC", "cc"), "gcc", "clang"]
-    available = any(map(shutil.which, names))
-    if not available:
+    """Whether a C compiler and Python's headers exist, which compiled code needs on a GPU; without, a line says so."""
+    names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]  # as Triton looks for one
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    missing = "" if any(map(shutil.which, names)) else f"none of the C compilers {', '.join(names)} is on the path"
+    if not missing and not header.is_file():
+        missing = f"{header} is missing, which a system has in python3-dev"
+    if missing:
         say(
-            f"layers are not compiled: none of the C compilers {', '.join(names)} is on the path; a training step or "
-            "a batch takes longer, its results are the same within rounding"
+            f"layers are not compiled: {missing}; a training step or a batch takes longer, its results are the same "
+            "within rounding"
         )
-    return available
+    return not missing
 
 
 def compile_layers(encoder: nn.Module, packed: bool) -> None:
     """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
 
-    Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open.
+    Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open. No time
+    is taken on a GPU to choose code whose sums have another order: all jobs, on machines of one kind, choose the same.
     """
     import torch._dynamo
+    import torch._inductor.config
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
+    torch._inductor.config.deterministic = True
     for layer in encoder.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.compile(dynamic=not packed)

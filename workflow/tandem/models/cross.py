@@ -165,12 +165,15 @@ class CrossEncoder(nn.Module):
         first, second = Ragged.of(queries), Ragged.of(passages)
         step = FINE_STEP if self.any_rows else STEP
         padded = -(-template.pair_lengths(np.diff(first.offsets), np.diff(second.offsets)) // step) * step
-        scores = np.empty(len(padded), np.float32)
+        scores, batches, computed = np.empty(len(padded), np.float32), list[Ids](), list[Tensor]()
         for batch, rows in equal_batches(padded, budget):
             inputs = self.pairs(first.take(batch), second.take(batch), template)
             inputs = inputs if self.any_rows else inputs.filled(rows)
             logits = self.logits(inputs, mode, packed=None, multiple=int(padded[batch[0]]))
-            scores[batch] = logits[: len(batch)].cpu().numpy()
+            batches.append(batch)
+            computed.append(logits[: len(batch)])
+        if batches:  # read at once: looking at each batch would leave a GPU idle while the next is put together
+            scores[np.concatenate(batches)] = torch.cat(computed).cpu().numpy()
         return scores
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:

@@ -9,13 +9,22 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from tandem.cluster.progress import say
+from tandem.cluster.scheduler import offered
+
 MMAP_MAX, TRIM_THRESHOLD, RETAINED = -4, -1, 1 << 30  # glibc's mallopt(3): which settings, and bytes
 
 
 @cache
 def device() -> torch.device:
-    """The CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA."""
+    """The CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA.
+
+    A line says so where the machine has GPUs that torch cannot use.
+    """
     if not torch.cuda.is_available():
+        if gpus := offered(os.environ):
+            why = f"it needs a driver for CUDA {cuda}" if (cuda := torch.version.cuda) else "it was built without CUDA"
+            say(f"computes on the CPU: torch {torch.__version__} sees none of the GPUs {', '.join(gpus)}; {why}")
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
@@ -38,8 +47,11 @@ def use_workers(count: int | None) -> None:
 
 
 def be_deterministic() -> None:
-    """Use torch's deterministic algorithms, with a warning where there is none."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    """Use torch's deterministic algorithms; where there is none, an error on CUDA and a warning on the CPU.
+
+    On CUDA attention's backward pass adds in any order as long as torch only warns.
+    """
+    torch.use_deterministic_algorithms(True, warn_only=device().type == "cpu")
     # Filling finds bugs, at a twelfth of a step's time; nothing here reads memory it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
@@ -69,9 +81,11 @@ def rows_change_bits(mode: str) -> bool:
 
 
 def kernels(mode: str) -> str:
-    """What multiplies here in this precision, `cpu, oneDNN …`, `cpu` or `cuda`: another one gives other last bits."""
+    """What multiplies in this precision, `cpu, oneDNN …`, `cpu` or `cuda, <GPU>`: others give other last bits."""
+    if device().type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(device())}"
     tiles = " in AMX's tiles" if rows_change_bits(mode) else ""
-    return f"cpu, oneDNN{tiles} and attention in fp32" if by_onednn() else device().type
+    return f"cpu, oneDNN{tiles} and attention in fp32" if by_onednn() else "cpu"
 
 
 def has_bf16() -> bool:

@@ -1,8 +1,8 @@
 """Run an encoder over texts: padded or packed into one row without padding, and pooled to one vector each.
 
-Encoders of `FAMILIES` take packed rows, and float32 attention, through transformers' attention interface:
-`set_attn_implementation(PACKED)` or `(FLOAT32)` after `register`. Where the texts of a packed row lie reaches the
-attention through keyword arguments.
+Encoders of `FAMILIES` take packed rows, float32 attention and a mask of every batch through transformers' attention
+interface: `set_attn_implementation(PACKED)`, `(FLOAT32)` or `(MASKED)` after `register`. Where the texts of a packed
+row lie reaches the attention through keyword arguments.
 """
 
 import importlib
@@ -23,7 +23,7 @@ from tandem.models.hub import BEHIND_PADDING
 from tandem.models.ragged import Ids, ends, ranges
 from tandem.models.tokens import Inputs
 
-PACKED, FLOAT32 = "tandem_packed", "tandem_float32"
+PACKED, FLOAT32, MASKED = "tandem_packed", "tandem_float32", "tandem_masked"
 # Encoders of transformers that hand keyword arguments down to an attention over whole texts.
 FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
 BLOCK = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
@@ -69,12 +69,22 @@ def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
 
 
 def register() -> None:
-    """Make both attentions known to transformers."""
+    """Make these attentions known to transformers."""
     if torch.cuda.is_available():
         importlib.import_module("torch.nn.attention.varlen")  # before layers are compiled that call it
-    for name, function in ((PACKED, packed_attention), (FLOAT32, attention_in_float32)):
+    functions = {PACKED: packed_attention, FLOAT32: attention_in_float32, MASKED: sdpa_attention_forward}
+    for name, function in functions.items():
         AttentionInterface.register(name, function)
-        AttentionMaskInterface.register(name, sdpa_mask)
+        AttentionMaskInterface.register(name, mask_always if name == MASKED else sdpa_mask)
+
+
+def mask_always(*arguments: Any, **options: Any) -> Tensor | None:
+    """transformers' mask, also of a batch without padding, for which CUDA would take another kernel without one.
+
+    A text's last bits would depend on the others; and looking for padding waits for the GPU.
+    """
+    mask: Tensor | None = sdpa_mask(*arguments, **options | {"allow_is_bidirectional_skip": False})
+    return mask
 
 
 def packed_attention(

@@ -66,7 +66,12 @@ class Index:
         self.sizes = [int(index.ntotal) for index in indexes]
 
     def tune(self, nprobe: int | None, ef_search: int | None) -> None:
-        """Set how many lists per query or candidates in a graph are searched; None leaves FAISS's value."""
+        """Set how many lists per query or candidates in a graph are searched; None leaves FAISS's value.
+
+        A `UserError` of more lists than a GPU searches.
+        """
+        if self.lists and nprobe and nprobe > MOST and self.gpu != NONE:
+            raise UserError(f"{self.factory}: nprobe is {nprobe}, but a GPU searches at most {MOST} lists; lower it")
         space = faiss.ParameterSpace() if self.gpu == NONE else faiss.GpuParameterSpace()
         for part in self.parts:
             if self.lists and nprobe:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 NONE, SHARD = "none", "shard"  # ways to use GPUs; also "replicate"
-MOST = 2048  # passages per query that FAISS retrieves on a GPU
+MOST = 2048  # passages per query that FAISS retrieves on a GPU, and lists that it searches there
 PIECE = 4096  # vectors that are assigned together
 ITERATIONS = 10  # FAISS's number for inverted lists
 EPSILON = 1 / 1024  # FAISS's: how far the halves of a split centroid are moved apart

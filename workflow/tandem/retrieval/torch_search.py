@@ -235,6 +235,8 @@ def _reaching(segments: Tensor, peaks: Tensor, cut: Tensor) -> tuple[Tensor, Ten
 def search(queries: Vectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
     """The best `depth` passages of each query; arguments and result as of `faiss_search.search`."""
     use_workers(workers)
+    # Not TF32, though `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` allow it, as in NVIDIA's images: the bounds are of float32.
+    torch.set_float32_matmul_precision("highest")
     where = device()
     # A proposal costs 8 bytes in float32 and as padded segments, those near the cut an eighth of it several times over.
     tile = max(SEGMENT, memory // 3 // 16)

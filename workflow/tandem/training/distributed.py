@@ -64,7 +64,10 @@ class World:
 
     @contextmanager
     def joined(self) -> Iterator[Self]:
-        """Meet the other processes: over nccl with one CUDA device each (`LOCAL_RANK`), else over gloo."""
+        """Meet the other processes: over nccl with one CUDA device each (`LOCAL_RANK`), else over gloo.
+
+        After an error nobody takes leave: nccl would first wait for what the others never join, up to `PATIENCE`.
+        """
         if self.size == 1:
             yield self
             return
@@ -72,10 +75,8 @@ class World:
         if backend == "nccl":
             torch.cuda.set_device(device())
         dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=PATIENCE)
-        try:
-            yield self
-        finally:
-            dist.destroy_process_group()
+        yield self
+        dist.destroy_process_group()
 
     def slice(self, count: int) -> slice:
         """This process' part of `count` things in a row; the first processes take one more where it is uneven."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tandem.models.cross import CrossEncoder
+from tandem.models.device import place
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids, micro_batches
 from tandem.models.tokens import Tokens
@@ -88,7 +89,7 @@ class Replayed:
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
             values = torch.cat([self._part(number) for number in range(len(self.parts))])
-            values = values[torch.from_numpy(np.argsort(np.concatenate(self.parts))).to(values.device)]
+            values = values[place(torch.from_numpy(np.argsort(np.concatenate(self.parts))))]
         if self.fits or not learning:
             return values
         self.cached = values.detach().requires_grad_()
@@ -99,7 +100,7 @@ class Replayed:
         if self.cached is None or self.cached.grad is None:
             return
         for number, rows in enumerate(self.parts):
-            self._part(number).backward(self.cached.grad[torch.from_numpy(rows).to(self.cached.device)])
+            self._part(number).backward(self.cached.grad[place(torch.from_numpy(rows))])
 
     def _part(self, number: int) -> Tensor:
         """Values of one micro-batch, with its own dropout."""
@@ -109,7 +110,7 @@ class Replayed:
 
 def on_lists(scores: Tensor, batch: Batch) -> Tensor:
     """Scores in the order of `batch.mask` → shape (queries, list); 0 where no passage stands."""
-    at = torch.from_numpy(np.argwhere(batch.mask)).to(scores.device)
+    at = place(torch.from_numpy(np.argwhere(batch.mask)))
     return scores.new_zeros(batch.passages.shape).index_put((at[:, 0], at[:, 1]), scores)
 
 
@@ -194,6 +195,6 @@ def list_scores(score: Score, queries: Tensor, passages: Tensor, batch: Batch) -
 
     Shape (queries, list); of no meaning where no passage stands.
     """
-    place = np.zeros(batch.passages.shape, np.int64)
-    place[batch.mask] = np.arange(int(batch.mask.sum()))
-    return score(queries, passages[torch.from_numpy(place).to(passages.device)])
+    rows = np.zeros(batch.passages.shape, np.int64)
+    rows[batch.mask] = np.arange(int(batch.mask.sum()))
+    return score(queries, passages[place(torch.from_numpy(rows))])
