@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tandem.errors import UserError
 from tandem.models.hub import files_digest, load_encoder, package_folder, weight_files, weights_digest
@@ -99,6 +100,22 @@ def test_weights_that_make_nan_are_refused(make_job, encoder_folder, tmp_path, n
     job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, options)
     with pytest.raises(UserError, match=f"mine: the vector of a text holds nan, so does {name} among its weights"):
         run(job)
+
+
+def test_layers_beside_the_encoder_are_named_and_heads_of_tasks_are_not(make_job, encoder_folder, tmp_path):
+    """ANCE's published checkpoint has a layer behind RoBERTa, which no class of transformers has."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    names = ["bert.embeddings.position_ids", "cls.predictions.bias", "bert.pooler.dense.bias"]
+    for more in ([], ["embeddingHead.weight", "norm.bias"]):
+        weights = load_file(encoder_folder / "model.safetensors")
+        weights = {f"bert.{name}": weight for name, weight in weights.items()}
+        save_file(weights | {name: torch.zeros(32) for name in [*names, *more]}, folder / "model.safetensors")
+        job = make_job("encoder", tmp_path / f"e-{len(more):010d}", {"source": "folder"}, {}, {"path": str(folder)})
+        run(job)
+        warnings = open_artifact(job.out).manifest.facts.get("warnings", [])
+        assert [line.split("reads ")[1].split(";")[0] for line in warnings] == [
+            f"{name} and 1 more" for name in more[:1]
+        ]
 
 
 def test_a_folder_that_does_not_exist_is_named(make_job, tmp_path):

@@ -30,6 +30,13 @@ FILES = (
 )
 # One of these is what a fast tokenizer is made from.
 TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
+# Heads that transformers puts on encoders for its tasks: vectors of texts need none of them.
+HEADS = {
+    *("classification_head", "classifier", "cls", "decoder", "discriminator_predictions", "generator_lm_head"),
+    *("generator_predictions", "head", "lm_head", "lm_loss", "lm_predictions", "mask_predictions", "pooler"),
+    *("pre_classifier", "pred_layer", "predictions", "qa_outputs", "score", "shared", "sop_classifier"),
+    *("vocab_layer_norm", "vocab_projector", "vocab_transform"),
+}
 # Classes of tokenizers that heeded `add_eos_token` before transformers 5.
 ENDING = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 # Of a sparse encoder of passages alone: the weights of its parts.
@@ -239,6 +246,11 @@ def _check_code(config: Any, folder: Path) -> None:
 
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
     """The folder's encoder without a task head, in float32; with `layers` only so many of its first layers."""
+    return read_encoder(folder, layers)[0]
+
+
+def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str]]:
+    """`load_encoder`, and the names of weights beside the encoder's, such as ANCE's layer, but for heads of tasks."""
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 
@@ -257,7 +269,9 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
     except TypeError:  # families without a pooling layer do not take the option
         model, report = from_folder(auto, folder, **options)
     check_weights(folder, report, sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")))
-    return model
+    known = {*HEADS, *dict(model.named_children())}  # within the encoder's own parts stand buffers of older versions
+    names = {name: name.removeprefix(f"{model.base_model_prefix}.").split(".")[0] for name in report["unexpected_keys"]}
+    return model, sorted(name for name, part in names.items() if part not in known)
 
 
 def _first_layers(config: Any, folder: Path, layers: int) -> Any:

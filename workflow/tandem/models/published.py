@@ -30,6 +30,7 @@ from tandem.models.hub import (
     load_encoder,
     load_tokenizer,
     package_folder,
+    read_encoder,
     tokenizer_digest,
     weight_files,
     weights_digest,
@@ -83,7 +84,10 @@ def run(job: Job[EncoderParams]) -> None:
         if params.layers:
             load_encoder(source, params.layers).save_pretrained(draft.folder / "hf")
             (draft.folder / "hf" / INDEX).unlink(missing_ok=True)  # of shards, which are now one file
-        check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
+        unread = check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
+        if unread and not markers(source):
+            others = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+            warn(job, draft, f"{source}: no layer of the encoder reads {unread[0]}{others}; vectors are without them")
         draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
         if commit and commit != params.revision:
             pin = f"pin it by tandem prefetch, or revision: {commit}"
@@ -145,13 +149,16 @@ def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
     describe_router(folder, {QUERIES: "SparseStaticEmbedding"}, {"": "Transformer", POOLING: "SpladePooling"})
 
 
-def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
-    """Refuse a copy of `source` whose model does not give a pair of texts a vector a token, or cannot be pooled so."""
+def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
+    """Refuse a copy of `source` whose model does not give a pair of texts a vector a token, or cannot be pooled so.
+
+    Returns the names of weights that it leaves out, as `read_encoder`.
+    """
     try:
-        model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
+        (model, unread), tokenizer = read_encoder(folder), load_tokenizer(folder)
     except UserError as error:  # a copy that failed is no place where a user mends anything
         raise UserError(str(error).replace(str(folder), str(source))) from None
-    kind = model.config.model_type
+    kind = model.eval().config.model_type
     if model.config.is_encoder_decoder:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
     try:
@@ -181,6 +188,7 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
         problem = "reads the padding behind a text, so its vectors depend on the texts beside it"
         raise UserError(f"{source}: {kind} {problem}; choose an encoder of another family")
     check_pooling(model, pooling, folder, source)
+    return unread
 
 
 def _check_finite(states: Tensor, model: Any, where: Path) -> None:
