@@ -164,7 +164,8 @@ def run_here(line):
             status = main() if program == "tandem" else snakemake.cli.main(words)
         except SystemExit as ended:  # a text is printed when the process ends, whose status is 1 then
             status = ended.code
-        signal.signal(signal.SIGTERM, ended_by)
+        finally:
+            signal.signal(signal.SIGTERM, ended_by)
         output.seek(0)
         text = output.read()
     return (1, f"{text}{status}\n") if isinstance(status, str) else (status or 0, text)

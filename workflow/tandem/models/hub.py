@@ -250,7 +250,10 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
 
 
 def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str]]:
-    """`load_encoder`, and the names of weights beside the encoder's, such as ANCE's layer, but for heads of tasks."""
+    """The encoder of `load_encoder`, and the names of the weights that it leaves out, such as those of ANCE's layer.
+
+    Heads of transformers' tasks are left out as well, and not named.
+    """
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 

@@ -152,18 +152,20 @@ def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
 def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
     """Refuse a copy of `source` whose model does not give a pair of texts a vector a token, or cannot be pooled so.
 
-    Returns the names of weights that it leaves out, as `read_encoder`.
+    Returns the names of the weights that the encoder leaves out; see `read_encoder`.
     """
     try:
-        (model, unread), tokenizer = read_encoder(folder), load_tokenizer(folder)
+        model, unread = read_encoder(folder)
+        tokenizer = load_tokenizer(folder)
     except UserError as error:  # a copy that failed is no place where a user mends anything
         raise UserError(str(error).replace(str(folder), str(source))) from None
-    kind = model.eval().config.model_type
+    model.eval()
+    kind = model.config.model_type
     if model.config.is_encoder_decoder:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
     try:
         rows, size = model.get_input_embeddings().weight.shape[0], model.config.hidden_size
-    except (AttributeError, NotImplementedError):
+    except (AttributeError, RuntimeError):  # transformers' words for a model of texts and pictures
         raise UserError(f"{source}: {kind} is not an encoder of texts alone; choose one of texts") from None
     if len(tokenizer) > rows:
         raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
