@@ -12,7 +12,8 @@ from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from tandem.errors import UserError
-from tandem.models.described import described_towers, longest_input
+from tandem.models.described import described_towers
+from tandem.models.folders import longest_input
 from tandem.models.hub import load_tokenizer
 from tandem.models.multi import TokenVectors
 from tandem.models.published import run

@@ -9,7 +9,8 @@ import pytest
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.models.described import described_towers, longest_input
+from tandem.models.described import described_towers
+from tandem.models.folders import longest_input
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.store import files
 from tandem.store.files import sha256

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tandem.errors import UserError
-from tandem.models.hub import files_digest, load_encoder, package_folder, weight_files, weights_digest
+from tandem.models.folders import files_digest, weight_files, weights_digest
+from tandem.models.hub import load_encoder, package_folder
 from tandem.models.published import run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256

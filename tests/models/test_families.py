@@ -10,7 +10,8 @@ import torch
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.hub import BEHIND_PADDING, check_length, load_encoder, load_tokenizer, positions_in
+from tandem.models.folders import BEHIND_PADDING, positions_in
+from tandem.models.hub import check_length, load_encoder, load_tokenizer
 from tandem.models.lora import set_dropout
 from tandem.models.published import check_encoder, run
 from tandem.models.tokens import Template

@@ -15,7 +15,7 @@ from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.described import described_towers
 from tandem.models.dual import dot_scores, encode_batches
-from tandem.models.hub import weights_digest
+from tandem.models.folders import weights_digest
 from tandem.models.published import run
 from tandem.models.sparse import SparseEncoder, largest, sparse_rows, splade
 from tandem.models.tokens import Tokens

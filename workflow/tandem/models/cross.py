@@ -18,16 +18,9 @@ from torch import Tensor, nn
 
 from tandem.errors import UserError
 from tandem.models.encoding import equal_batches, pooled
+from tandem.models.folders import WEIGHTS
 from tandem.models.heads import FAMILIES, check_reranker, relevant_label, saved_activation
-from tandem.models.hub import (
-    WEIGHTS,
-    check_length,
-    check_weights,
-    from_folder,
-    load_encoder,
-    load_tokenizer,
-    save_encoder,
-)
+from tandem.models.hub import check_length, check_weights, from_folder, load_encoder, load_tokenizer, save_encoder
 from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder

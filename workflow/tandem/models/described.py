@@ -9,10 +9,21 @@ import re
 import string
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import get_args
 
 from tandem.config.base import Pooling
 from tandem.errors import UserError
+from tandem.models.folders import (
+    INPUTS,
+    LIBRARY,
+    METADATA,
+    OPTIONS,
+    SPARSE,
+    encoder_files,
+    read_json,
+    read_optional,
+    static_queries,
+)
 from tandem.stages.base import Json
 
 # Files of before sentence-transformers 5 have a switch for each pooling; some have another name than the pooling.
@@ -22,16 +33,8 @@ TEMPERATURE = 0.05  # the inverse of 20, the scale of cosines in sentence-transf
 MASKED = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
 SKIPPED = "tokens that are left out besides passages' punctuation"
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
-LIBRARY = "config_sentence_transformers.json"
 LIBRARIES = re.compile(r"^(sentence_transformers|pylate)\..*\.")  # whose modules are computed here; no other code is
-METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
-# Names of the file about a model's inputs: the first that says something is read. Now it has BERT's for all families.
-INPUTS = tuple(
-    f"sentence_{family}_config.json"
-    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
-# Its keys with options of transformers, by their names of now and of before, and the options that change no vector.
-OPTIONS = tuple(f"{of}_{what}" for of in ("model", "config", "processor", "tokenizer") for what in ("kwargs", "args"))
+# Of options of transformers those that change no vector.
 HARMLESS = {
     *("add_pooling_layer", "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "model_max_length"),
     *("padding_side", "torch_dtype", "trust_remote_code", "unpad_inputs", "use_cache", "use_fast", "use_safetensors"),
@@ -39,32 +42,8 @@ HARMLESS = {
 }
 # How an encoder reads texts: the output of its forward pass that the modules behind it take.
 READ = [{"method": "forward", "method_output_name": output} for output in ("last_hidden_state", "logits")]
-LENGTHS = (
-    *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
-    *((name, "max_seq_length") for name in INPUTS),
-    ("tokenizer_config.json", "model_max_length"),
-)
 MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_prefix", "doc_token_id")}  # their keys
-SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
-ROUTER = "router_config.json"
 HIDDEN = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
-KINDS = {dict: "object", list: "list", int: "whole number", str: "string"}  # of JSON, in words
-VALUES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
-    **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
-    **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
-    **dict.fromkeys(("architectures", "skiplist_words"), list),
-    **dict.fromkeys(("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int),
-    **dict.fromkeys(("default_prompt_name",), str),
-    **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
-}
-
-
-class StaticQueriesFiles(NamedTuple):
-    """Folders of a sparse encoder of passages alone: weights of queries' tokens, the encoder, and its pooling."""
-
-    queries: Path
-    passages: Path
-    pooling: Path
 
 
 def described_towers(folder: Path) -> Json:
@@ -232,36 +211,6 @@ def _described_sparse(folder: Path, path: Path, **known: str) -> Json:
     return towers | {"representation": {"type": "sparse"} | options | top} | ({"prompts": prompts} if prompts else {})
 
 
-def static_queries(folder: Path) -> StaticQueriesFiles | None:
-    """Where a sparse encoder has its parts whose queries go through no network; None of any other folder.
-
-    sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
-    """
-    config = read_optional(folder / ROUTER)
-    structure, types = config.get("structure"), config.get("types")
-    if not isinstance(structure, dict) or not isinstance(types, dict):
-        return None
-    routes = [structure.get(side) or [] for side in ("query", "document")]
-    names = [[str(types.get(place)).rpartition(".")[2] for place in places] for places in routes]
-    if names[0] != ["SparseStaticEmbedding"] or names[1] not in SPARSE:
-        return None
-    return StaticQueriesFiles(*(folder / str(place) for places in routes for place in places))
-
-
-def encoder_files(folder: Path) -> Path:
-    """The folder with an encoder's weights and tokenizer: itself, or that of its passages' encoder."""
-    return static.passages if (static := static_queries(folder)) else folder
-
-
-def longest_input(folder: Path) -> int | None:
-    """The tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
-    for name, key in LENGTHS:
-        value = read_optional(folder / name).get(key)
-        if value and value < 1 << 30:  # tokenizers without a limit say 1e30
-            return int(value)
-    return None
-
-
 def _pooling(path: Path) -> str:
     """The pooling of `1_Pooling/config.json`: `pooling_mode`, in older files one switch for each."""
     config = read_json(path)
@@ -324,26 +273,6 @@ def foreign_inputs(folder: Path) -> tuple[Path, str] | None:
         if own := [name for name, value in options.items() if name not in HARMLESS and value is not None]:
             return path, f"{own[0]} in {key}"
     return None
-
-
-def read_json(path: Path, kind: type = dict) -> Any:
-    """The object, or list, of a JSON file of a published model; a `UserError` if it is of another kind, or broken."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
-    if not isinstance(value, kind):
-        raise UserError(f"{path}: is no JSON {KINDS[kind]}; mend it")
-    values: Json = value if isinstance(value, dict) else {}
-    for key, needed in VALUES.items():
-        if not isinstance(values.get(key), (needed, type(None))):
-            raise UserError(f"{path}: {key} is {json.dumps(values[key])[:80]}; a JSON {KINDS[needed]} is needed")
-    return value
-
-
-def read_optional(path: Path) -> Json:
-    """The object of a JSON file that need not be there; empty without it."""
-    return read_json(path) if path.is_file() else {}
 
 
 def _unknown(path: Path, what: str) -> UserError:

@@ -19,7 +19,7 @@ from transformers.masking_utils import sdpa_mask
 
 from tandem.errors import UserError
 from tandem.models.device import device, place, precision
-from tandem.models.hub import BEHIND_PADDING
+from tandem.models.folders import BEHIND_PADDING
 from tandem.models.ragged import Ids, ends, ranges
 from tandem.models.tokens import Inputs
 

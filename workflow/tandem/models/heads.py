@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
-from tandem.models.described import LIBRARY, foreign_inputs, read_json, read_optional
-from tandem.models.hub import check_tokenizer
+from tandem.models.described import foreign_inputs
+from tandem.models.folders import LIBRARY, check_tokenizer, read_json, read_optional
 
 SUFFIX = "ForSequenceClassification"
 ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking

@@ -3,9 +3,8 @@
 import hashlib
 import importlib.util
 import json
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,23 +12,9 @@ from typing import Any
 
 from tandem.cluster import faults
 from tandem.errors import UserError
-from tandem.models.described import METADATA, encoder_files, read_json, read_optional, static_queries
-from tandem.store.files import sha256
+from tandem.models.folders import FILES, METADATA, WEIGHTS, check_folder, read_optional
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# Families whose positions are counted from behind the padding's number.
-BEHIND_PADDING = (
-    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
-    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
-)
-# Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
-FILES = (
-    *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
-    *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
-)
-# One of these is what a fast tokenizer is made from.
-TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
 # Heads that transformers puts on encoders for its tasks: vectors of texts need none of them.
 HEADS = {
     *("classification_head", "classifier", "cls", "decoder", "discriminator_predictions", "generator_lm_head"),
@@ -77,83 +62,6 @@ def _snapshot(name: str, revision: str, patterns: list[str], **options: bool) ->
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {reason}") from None
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that is not a Hugging Face model with safetensors weights."""
-    if not (folder / "config.json").is_file():
-        hint = _mend(folder, "name a folder that transformers saved")
-        raise UserError(f"{folder}: config.json is missing (found: {_names(folder)}); {hint}")
-    weight_files(folder)
-
-
-def check_tokenizer(folder: Path) -> None:
-    """Refuse an encoder's folder without a tokenizer's files, of which transformers makes one without words."""
-    files = encoder_files(folder)
-    if not any(path.is_file() for pattern in TOKENIZER for path in files.glob(pattern)):
-        needed = f"{TOKENIZER[0]} is missing, and so are {', '.join(TOKENIZER[1:])} (found: {_names(files)})"
-        raise UserError(f"{files}: {needed}; copy the tokenizer's files that belong to the weights")
-
-
-def _names(folder: Path) -> str:
-    """What is in a folder, as messages say it."""
-    return ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
-
-
-def _mend(folder: Path, hint: str) -> str:
-    """What to do about a folder without a whole model: merge an adapter, else as `hint` says."""
-    merge = (
-        "it is an adapter of peft alone: merge it into its model (merge_and_unload) and save that with its tokenizer"
-    )
-    return merge if (folder / "adapter_config.json").is_file() else hint
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a folder's weights, by name; of a whole file and shards the whole file, as in transformers.
-
-    Raises:
-        UserError: no safetensors, an index that cannot be read, or a shard that is not there.
-    """
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    index = folder / INDEX
-    if not index.is_file():
-        hint = "only safetensors are loaded: name a revision that has them, or a folder that transformers saved anew"
-        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {_names(folder)}); {_mend(folder, hint)}")
-    shards = read_json(index).get("weight_map")
-    names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
-    if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
-        raise UserError(f"{index}: names no shards (weight_map: tensor to file beside it); save the model anew")
-    if missing := [name for name in names if not (folder / name).is_file()]:
-        raise UserError(
-            f"{folder}: {missing[0]} is missing, which {INDEX} names; fetch or copy all {len(names)} shards"
-        )
-    return [folder / name for name in names]
-
-
-def weights_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
-    """sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
-
-    Weights of queries' tokens, where an encoder has them, are one more file, the last. `digest` is that of one file.
-    """
-    static = static_queries(folder)
-    files = weight_files(encoder_files(folder)) + (weight_files(static.queries) if static else [])
-    if files == [folder / WEIGHTS]:
-        return digest(files[0])
-    return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()
-
-
-def files_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
-    """sha256 of the lines that `sha256sum` prints of a folder's files beside the weights, by path.
-
-    Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
-    """
-    static, own = static_queries(folder), encoder_files(folder)
-    files = {path for pattern in FILES for path in own.glob(pattern)}.difference(weight_files(own))
-    if static:
-        files |= {*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.pooling / "config.json"}
-    lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @contextmanager
@@ -287,15 +195,6 @@ def _first_layers(config: Any, folder: Path, layers: int) -> Any:
         if isinstance(value, list) and len(value) == whole and name.startswith("layer"):
             setattr(config, name, value[:layers])
     return config
-
-
-def positions_in(config: Mapping[str, Any]) -> int | None:
-    """Tokens of the longest input, special ones included, by a `config.json`; None where it says no limit."""
-    limit: int | None = config.get("max_position_embeddings")
-    if limit and (family := config.get("model_type")) in BEHIND_PADDING:
-        padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)
-        return limit if padding is None else limit - padding - 1
-    return limit
 
 
 def check_length(model: Any, tokens: int, what: str) -> None:

@@ -17,24 +17,21 @@ from torch import Tensor, nn
 from tandem.cluster.progress import warn
 from tandem.config.base import Pooling
 from tandem.errors import UserError
-from tandem.models.described import StaticQueriesFiles, described_towers, is_stanford, markers, static_queries
+from tandem.models.described import described_towers, is_stanford, markers
 from tandem.models.encoding import pool
-from tandem.models.hub import (
+from tandem.models.folders import (
     FILES,
     INDEX,
     WEIGHTS,
+    StaticQueriesFiles,
     check_folder,
     check_tokenizer,
-    download,
     files_digest,
-    load_encoder,
-    load_tokenizer,
-    package_folder,
-    read_encoder,
-    tokenizer_digest,
+    static_queries,
     weight_files,
     weights_digest,
 )
+from tandem.models.hub import download, load_encoder, load_tokenizer, package_folder, read_encoder, tokenizer_digest
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKENS, Dense, describe_router
 from tandem.models.tokens import Template

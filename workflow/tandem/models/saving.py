@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.errors import UserError
-from tandem.models.described import static_queries
-from tandem.models.hub import WEIGHTS
+from tandem.models.folders import WEIGHTS, static_queries
 from tandem.models.ragged import Ragged
 from tandem.store.files import write_json
 

@@ -15,7 +15,7 @@ from tandem.cluster.work import Parts
 from tandem.data.collection import Collection, contents
 from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
-from tandem.models.described import longest_input
+from tandem.models.folders import longest_input
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.tokens import Template

@@ -10,8 +10,8 @@ from typing import get_args
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
 from tandem.errors import Unavailable, UserError
+from tandem.models.folders import files_digest, weights_digest
 from tandem.models.heads import check_reranker
-from tandem.models.hub import files_digest, weights_digest
 from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import Stage

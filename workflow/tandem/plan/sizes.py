@@ -14,8 +14,9 @@ from tandem.config.encoders import PublishedEncoder, Reranker, Shape
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.models.described import HIDDEN, encoder_files, read_json
-from tandem.models.hub import description, package_folder, positions_in
+from tandem.models.described import HIDDEN
+from tandem.models.folders import encoder_files, positions_in, read_json
+from tandem.models.hub import description, package_folder
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.stages.base import Json

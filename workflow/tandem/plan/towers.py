@@ -19,7 +19,8 @@ from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
-from tandem.models.hub import COMMIT, check_tokenizer, description, package_folder
+from tandem.models.folders import check_tokenizer
+from tandem.models.hub import COMMIT, description, package_folder
 from tandem.plan.context import Context, json_of
 from tandem.stages.base import Json
 from tandem.store.files import write_text

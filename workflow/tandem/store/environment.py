@@ -8,11 +8,13 @@ import resource
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import tandem
 from tandem.stages import KINDS
+from tandem.stages.base import Entry
 
 PACKAGE = Path(tandem.__file__).parent
 IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -32,11 +34,15 @@ TOKEN = re.compile(r"\b(?:(?:hf_|gh[opsur]_)[A-Za-z0-9]{24,}|(?:github_pat_|glpa
 def provenance() -> tuple[dict[str, str], str | None, bool | None]:
     """Versions of the libraries that this process imported, the checkout's commit, and whether files differ from it.
 
-    The last two are None outside a git checkout.
+    The last two are None outside a git checkout, and those of the first call: later changes are not what runs.
     """
-    status = _git("status", "--porcelain", "--untracked-files=no")
-    libraries = {name: _version(name) for name in LIBRARIES if name in sys.modules}
-    return libraries, _git("rev-parse", "HEAD"), None if status is None else bool(status)
+    return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *_checkout(PACKAGE)
+
+
+@cache
+def _checkout(package: Path) -> tuple[str | None, bool | None]:
+    status = _git(package, "status", "--porcelain", "--untracked-files=no")
+    return _git(package, "rev-parse", "HEAD"), None if status is None else bool(status)
 
 
 def _version(module: str) -> str:
@@ -44,9 +50,9 @@ def _version(module: str) -> str:
     return str(getattr(sys.modules[module], "__version__", None) or importlib.metadata.version(module))
 
 
-def _git(*words: str) -> str | None:
+def _git(package: Path, *words: str) -> str | None:
     # Reading alone: a job that is killed would leave the lock of an index that git renews, and the user without git.
-    return command_output("git", "--no-optional-locks", "-C", str(PACKAGE), *words, seconds=20)
+    return command_output("git", "--no-optional-locks", "-C", str(package), *words, seconds=20)
 
 
 def command_output(*words: str, seconds: float = 60) -> str | None:
@@ -61,13 +67,18 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
 def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
     """The files of `paths` that differ from a commit, relative to the package; none if git does not know the commit."""
     words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
-    return (_git(*words, *map(str, paths)) or "").split()
+    return (_git(PACKAGE, *words, *map(str, paths)) or "").split()
 
 
 def modules_hash(kind: str) -> str:
     """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild."""
+    return _hash_of(KINDS[kind].run)
+
+
+@cache
+def _hash_of(run: Entry) -> str:
     digest = hashlib.sha256()
-    for source in sources(kind):
+    for source in _sources_of(run):
         name = source.relative_to(PACKAGE) if source.is_relative_to(PACKAGE) else source.name  # a plugin's
         digest.update(str(name).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:10]
@@ -75,7 +86,10 @@ def modules_hash(kind: str) -> str:
 
 def sources(kind: str) -> list[Path]:
     """The files of the package that decide a kind's result: its module and what that imports, directly or not."""
-    run = KINDS[kind].run
+    return _sources_of(KINDS[kind].run)
+
+
+def _sources_of(run: Entry) -> list[Path]:
     if not isinstance(run, str):  # a plugin's
         return [Path(inspect.getfile(run))]
     visited: set[Path] = set()

@@ -31,7 +31,8 @@ from tandem.extras.init.configuration import Choices, compose, starting_encoder
 from tandem.extras.init.look import Look, Machine, look
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
-from tandem.models.described import LIBRARY, PASSAGE, longest_input, passage_prompt, read_optional
+from tandem.models.described import PASSAGE, passage_prompt
+from tandem.models.folders import LIBRARY, longest_input, read_optional
 from tandem.plan.context import json_of
 from tandem.plan.graph import upstream_first
 from tandem.plan.plan import views_folder

@@ -15,8 +15,8 @@ from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import tokens_of
 from tandem.extras.init.look import SHARES, Look, Machine
-from tandem.models.described import METADATA, described_towers, encoder_files
-from tandem.models.hub import positions_in
+from tandem.models.described import described_towers
+from tandem.models.folders import METADATA, encoder_files, positions_in
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
 from tandem.plan.sizes import EncoderShape, shape_of

@@ -17,7 +17,8 @@ from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
-from tandem.models.hub import COMMIT, FILES, download, weight_files
+from tandem.models.folders import FILES, weight_files
+from tandem.models.hub import COMMIT, download
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, write_lock
 from tandem.stages.base import Json

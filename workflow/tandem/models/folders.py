@@ -1,0 +1,196 @@
+"""The files of a published encoder's folder: read and checked, the weights among them, and what limits its inputs."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tandem.errors import UserError
+from tandem.stages.base import Json
+from tandem.store.files import sha256
+
+LIBRARY = "config_sentence_transformers.json"
+METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
+FILES = (
+    *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
+    *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
+)
+# One of these is what a fast tokenizer is made from.
+TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
+# Names of the file about a model's inputs: the first that says something is read. Now it has BERT's for all families.
+INPUTS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+# Its keys with options of transformers, by their names of now and of before.
+OPTIONS = tuple(f"{of}_{what}" for of in ("model", "config", "processor", "tokenizer") for what in ("kwargs", "args"))
+# Where the files say how long a text may be, the first that does so counting.
+LENGTHS = (
+    *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
+    *((name, "max_seq_length") for name in INPUTS),
+    ("tokenizer_config.json", "model_max_length"),
+)
+SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
+ROUTER = "router_config.json"
+KINDS = {dict: "object", list: "list", int: "whole number", str: "string"}  # of JSON, in words
+VALUES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
+    **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
+    **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
+    **dict.fromkeys(("architectures", "skiplist_words"), list),
+    **dict.fromkeys(("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int),
+    **dict.fromkeys(("default_prompt_name",), str),
+    **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
+}
+# Families whose positions are counted from behind the padding's number.
+BEHIND_PADDING = (
+    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
+    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+
+
+class StaticQueriesFiles(NamedTuple):
+    """Folders of a sparse encoder of passages alone: weights of queries' tokens, the encoder, and its pooling."""
+
+    queries: Path
+    passages: Path
+    pooling: Path
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The object, or list, of a JSON file of a published model; a `UserError` if it is of another kind, or broken."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
+    if not isinstance(value, kind):
+        raise UserError(f"{path}: is no JSON {KINDS[kind]}; mend it")
+    values: Json = value if isinstance(value, dict) else {}
+    for key, needed in VALUES.items():
+        if not isinstance(values.get(key), (needed, type(None))):
+            raise UserError(f"{path}: {key} is {json.dumps(values[key])[:80]}; a JSON {KINDS[needed]} is needed")
+    return value
+
+
+def read_optional(path: Path) -> Json:
+    """The object of a JSON file that need not be there; empty without it."""
+    return read_json(path) if path.is_file() else {}
+
+
+def static_queries(folder: Path) -> StaticQueriesFiles | None:
+    """Where a sparse encoder has its parts whose queries go through no network; None of any other folder.
+
+    sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
+    """
+    config = read_optional(folder / ROUTER)
+    structure, types = config.get("structure"), config.get("types")
+    if not isinstance(structure, dict) or not isinstance(types, dict):
+        return None
+    routes = [structure.get(side) or [] for side in ("query", "document")]
+    names = [[str(types.get(place)).rpartition(".")[2] for place in places] for places in routes]
+    if names[0] != ["SparseStaticEmbedding"] or names[1] not in SPARSE:
+        return None
+    return StaticQueriesFiles(*(folder / str(place) for places in routes for place in places))
+
+
+def encoder_files(folder: Path) -> Path:
+    """The folder with an encoder's weights and tokenizer: itself, or that of its passages' encoder."""
+    return static.passages if (static := static_queries(folder)) else folder
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is not a Hugging Face model with safetensors weights."""
+    if not (folder / "config.json").is_file():
+        hint = _mend(folder, "name a folder that transformers saved")
+        raise UserError(f"{folder}: config.json is missing (found: {_names(folder)}); {hint}")
+    weight_files(folder)
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuse an encoder's folder without a tokenizer's files, of which transformers makes one without words."""
+    files = encoder_files(folder)
+    if not any(path.is_file() for pattern in TOKENIZER for path in files.glob(pattern)):
+        needed = f"{TOKENIZER[0]} is missing, and so are {', '.join(TOKENIZER[1:])} (found: {_names(files)})"
+        raise UserError(f"{files}: {needed}; copy the tokenizer's files that belong to the weights")
+
+
+def _names(folder: Path) -> str:
+    """What is in a folder, as messages say it."""
+    return ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
+
+
+def _mend(folder: Path, hint: str) -> str:
+    """What to do about a folder without a whole model: merge an adapter, else as `hint` says."""
+    merge = (
+        "it is an adapter of peft alone: merge it into its model (merge_and_unload) and save that with its tokenizer"
+    )
+    return merge if (folder / "adapter_config.json").is_file() else hint
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold a folder's weights, by name; of a whole file and shards the whole file, as in transformers.
+
+    Raises:
+        UserError: no safetensors, an index that cannot be read, or a shard that is not there.
+    """
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    index = folder / INDEX
+    if not index.is_file():
+        hint = "only safetensors are loaded: name a revision that has them, or a folder that transformers saved anew"
+        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {_names(folder)}); {_mend(folder, hint)}")
+    shards = read_json(index).get("weight_map")
+    names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
+    if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
+        raise UserError(f"{index}: names no shards (weight_map: tensor to file beside it); save the model anew")
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise UserError(
+            f"{folder}: {missing[0]} is missing, which {INDEX} names; fetch or copy all {len(names)} shards"
+        )
+    return [folder / name for name in names]
+
+
+def weights_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
+    """sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
+
+    Weights of queries' tokens, where an encoder has them, are one more file, the last. `digest` is that of one file.
+    """
+    static = static_queries(folder)
+    files = weight_files(encoder_files(folder)) + (weight_files(static.queries) if static else [])
+    if files == [folder / WEIGHTS]:
+        return digest(files[0])
+    return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()
+
+
+def files_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
+    """sha256 of the lines that `sha256sum` prints of a folder's files beside the weights, by path.
+
+    Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
+    """
+    static, own = static_queries(folder), encoder_files(folder)
+    files = {path for pattern in FILES for path in own.glob(pattern)}.difference(weight_files(own))
+    if static:
+        files |= {*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.pooling / "config.json"}
+    lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def longest_input(folder: Path) -> int | None:
+    """The tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
+    for name, key in LENGTHS:
+        value = read_optional(folder / name).get(key)
+        if value and value < 1 << 30:  # tokenizers without a limit say 1e30
+            return int(value)
+    return None
+
+
+def positions_in(config: Mapping[str, Any]) -> int | None:
+    """Tokens of the longest input, special ones included, by a `config.json`; None where it says no limit."""
+    limit: int | None = config.get("max_position_embeddings")
+    if limit and (family := config.get("model_type")) in BEHIND_PADDING:
+        padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)
+        return limit if padding is None else limit - padding - 1
+    return limit
