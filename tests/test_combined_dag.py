@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 import yaml
-from tiny_project import LAYOUT, build_in, jobs
+from building import build_in
+from tiny_project import LAYOUT, jobs
 
 ROWS = {
     "mixed": [

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from building import build_in
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -89,8 +90,7 @@ def test_the_tests_of_every_recipe_pass(tree, tmp_path):
 
 def test_the_commands_run(tree):
     """Stages are made in one process before Snakemake is asked for them."""
-    words = ["tests/tiny_project.py", "riverside/table1", "config/config.yaml", "riverside.yaml"]
-    run([sys.executable, *words], tree)
+    build_in(tree, "riverside/table1", "config/config.yaml", "riverside.yaml", root=tree)
     for command in COMMANDS:
         run(["bash", "-c", f"set -o pipefail; {command}"], tree)
 

@@ -238,7 +238,7 @@ QUESTIONS = {
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, documents):
-    """A project whose configuration is three lines, as a newcomer writes it, and some more datasets to choose from.
+    """A project whose configuration is four lines, as a newcomer writes it, and some more datasets to choose from.
 
     Another passage has the text of the otter's first.
     """
@@ -257,7 +257,8 @@ def small(tmp_path_factory, documents):
         "asked": {"source": "pair", "corpus_of": "mine", "path": str(questions), "relevance": "answers"},
         "both": {"source": "group", "of": ["mine", "again"]},
     }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"datasets": datasets, "dataset": "mine"}))
+    config = {"datasets": datasets, "dataset": "mine", "bm25": {"engine": "bm25s"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     return project
 
 

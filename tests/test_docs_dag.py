@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from building import build_in
 from doc_pages import HOW_TO, RECORDED, ROOT, TUTORIAL, blocks
 
 from tandem.models.saving import DualShape, describe_encoder
 
-PROGRAM = ROOT / "tests/tiny_project.py"
 MAKES = re.compile(r"^tandem run ([\w. ]+\.yaml)(?: baseline)?$", re.MULTILINE)  # all that configurations ask for
 PARTS = ("Snakefile", "config", "envs", "examples", "profiles", "slurm", "workflow")
 
@@ -31,8 +31,6 @@ def checkout(tmp_path_factory, encoder_folder):
             shutil.copy(ROOT / part, folder / part, follow_symlinks=False)
     default = folder / "config/config.yaml"
     config = yaml.safe_load(default.read_text())
-    (folder / "tests").mkdir()
-    shutil.copy(PROGRAM, folder / "tests")
     encoder = shutil.copytree(encoder_folder, folder / "encoder")
     describe_encoder(encoder, 32, DualShape(True, "mean", True, 0.05))
     config |= {"encoder": str(encoder), "lengths": {"query": 16, "passage": 24}, "execution": {"threads": 1}}
@@ -55,9 +53,9 @@ def follow(page: Path, folder: Path) -> str:
         if block.title:
             (folder / block.title).write_text(block.body)
             continue
-        # Stages are made in one process, since importing torch takes longer than any of them; `tandem run` finds them.
-        builds = "".join(f"python tests/tiny_project.py all {files}\n" for files in MAKES.findall(block.body))
-        command = ["bash", "-euo", "pipefail", "-c", builds + block.body]
+        for files in MAKES.findall(block.body):
+            build_in(folder, "all", *files.split(), root=folder)
+        command = ["bash", "-euo", "pipefail", "-c", block.body]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{block.body}\n{done.stdout}\n{done.stderr}"
         output += done.stdout + done.stderr

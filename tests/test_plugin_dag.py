@@ -9,7 +9,8 @@ import tarfile
 
 import pytest
 import yaml
-from tiny_project import ROOT, build_in, run_command, snakemake
+from building import build_in
+from tiny_project import ROOT, run_command, snakemake
 
 EXAMPLE = ROOT / "examples/plugin"
 LAYOUT = {

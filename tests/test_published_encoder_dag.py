@@ -5,7 +5,8 @@ import csv
 import pytest
 import torch
 import yaml
-from tiny_project import PART, QUESTIONS, build_here, run_here, snakemake, tiny_config, write_beir
+from building import build_here
+from tiny_project import PART, QUESTIONS, run_here, snakemake, tiny_config, write_beir
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ import json
 
 import pytest
 import yaml
+from building import build_here
 from messages import unknown_key
-from tiny_project import ROOT, build_here, jobs, tiny_config, write_beir
+from tiny_project import ROOT, jobs, tiny_config, write_beir
 
 LISTS = {
     "grid": {"models.rocketqav2.train.list_size": [2, 4, 8]},

@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 import yaml
-from tiny_project import LAYOUT, PART, TRAIN, build_here, run_here, snakemake, tiny_config, write_beir
+from building import build_here
+from tiny_project import LAYOUT, PART, TRAIN, run_here, snakemake, tiny_config, write_beir
 
 from tandem.models.saving import DualShape, describe_encoder
 

@@ -1,8 +1,7 @@
-"""The tiny collection: its passages, its files, a project with a configuration, and the ways to make its artifacts."""
+"""The tiny collection: its passages, its files, a project with a configuration, and the ways to run commands on it."""
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -186,21 +185,6 @@ def printing_into(file):
             os.close(saved)
 
 
-def build_in(folder, target, *files):
-    """Have another process make stages in a folder, as `build` does; Snakemake then finds them.
-
-    Java, and a plugin, stay in a process for good; where there is neither, `build_here` does without another.
-    """
-    code, output = run_command([sys.executable, __file__, target, *files], cwd=folder)
-    assert code == 0, output
-
-
-def build_here(folder, target, *files):
-    """`build_in` in this process, which has imported the libraries."""
-    with chdir(folder):
-        build(files, target)
-
-
 class Project:
     """A folder with a tiny configuration, where Snakemake runs this checkout's Snakefile."""
 
@@ -236,43 +220,3 @@ def jobs(output):
     lines = output[output.index("Job stats:") :].splitlines()[3:]
     rows = [line.split() for line in lines[: lines.index("")]]
     return {rule: int(count) for rule, count in rows if rule != "total"}
-
-
-def build(files, target):
-    """Make stages with all they need in the working folder: each by its own command line, but all in this process.
-
-    Importing torch takes longer than any of them.
-
-    Args:
-        files: of the configuration.
-        target: a table's name, a sweep's, a model's, or `all` that the configuration's tables show.
-    """
-    from tandem.config.merging import gathered
-    from tandem.extras.plan import FullPlan
-
-    plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
-    names = plan.tables.requested() if target == "all" else [target]
-    if target in plan.sweeps:
-        ends = [point.stage for point in plan.sweeps[target].scored]
-    elif all(name in plan.tables for name in names):
-        ends = [stage for name in names for _, stage in plan.tables[name]]
-    else:
-        ends = [plan.planner.model(target, "test")]
-    for stage in ends:
-        make_stage(stage)
-
-
-def make_stage(stage):
-    """Make a planned stage in the working folder, after what it reads."""
-    from tandem.stages import KINDS
-    from tandem.store.job import load, read_job
-
-    for parent in stage.upstream.values():
-        make_stage(parent)
-    if not Path(stage.manifest).exists():
-        words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
-        load(KINDS[stage.kind].run)(read_job(stage.kind, words))
-
-
-if __name__ == "__main__":
-    build(sys.argv[2:], sys.argv[1])

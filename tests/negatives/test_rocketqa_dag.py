@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from building import build_in
 from listed import listed_rows
-from tiny_project import ROOT, TRAIN, build_in, tiny_config, write_beir
+from tiny_project import ROOT, TRAIN, tiny_config, write_beir
 
 from tandem.config.merging import gathered
 from tandem.extras.plan import FullPlan

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from tiny_project import TRAIN, build_in, tiny_config, write_beir
+from building import build_in
+from tiny_project import TRAIN, tiny_config, write_beir
 
 ROWS = (
     "bm25",

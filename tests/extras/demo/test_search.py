@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from threading import Thread
 
@@ -50,9 +51,32 @@ class ThreadWorker(Worker):
         self._answers.close()
 
 
+class JavaWorker(Worker):
+    """A worker with its process, where Java stays for good: later searches of the same parts go on with it."""
+
+    def __init__(self, parts):
+        super().__init__("bm25", parts)
+        self.loaded, self.is_new = super().receive(), True
+
+    def __exit__(self, *_):
+        self.is_new = True
+
+    def receive(self):
+        """What it says when it has loaded, and then its answers."""
+        if self.is_new:
+            self.is_new = False
+            return self.loaded
+        return super().receive()
+
+
+@cache
+def java_worker(parts):
+    return JavaWorker(json.loads(parts))
+
+
 def start_worker(role, parts):
-    """Java stays in a process for good: it gets one of its own."""
-    return (Worker if role == "bm25" else ThreadWorker)(role, parts)
+    """A worker without the time that another process takes to begin."""
+    return java_worker(json.dumps(parts)) if role == "bm25" else ThreadWorker(role, parts)
 
 
 def search(built, *words):

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from tiny_project import LAYOUT, make_stage, tiny_config, write_beir
+from building import make_stage
+from tiny_project import LAYOUT, tiny_config, write_beir
 
 from tandem import ROOT
 from tandem.extras.operations.targets import Configuration
@@ -85,13 +86,7 @@ def test_on_a_terminal_one_line_is_refreshed(place, finished):
     assert "\r\x1b[K2 stages in " in shown
 
 
-def test_what_a_flag_makes_snakemake_print_is_printed(place, finished):
-    status, out, _ = place.run("mine.yaml", "words", "--", "-n")
-    assert status == 0
-    assert any("Nothing to be done" in line for line in out)
-
-
-def test_a_dry_run_reports_no_job_as_begun(place, finished):
+def test_what_a_flag_makes_snakemake_print_is_printed_and_a_dry_run_reports_no_job_as_begun(place, finished):
     status, out, err = place.run("mine.yaml", "words", "--", "-n", "--forcerun", "bm25s")
     assert status == 0
     assert any("rule bm25s:" in line for line in out)

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 import yaml
-from tiny_project import build_in, jobs, write_beir
+from building import build_in
+from tiny_project import jobs, write_beir
 
 from tandem.store.artifact import open_artifact
 

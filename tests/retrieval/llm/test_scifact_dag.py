@@ -5,8 +5,9 @@ import json
 import shutil
 
 import yaml
+from building import build_here
 from pytest import approx
-from tiny_project import ROOT, build_here, put, run_here, snakemake
+from tiny_project import ROOT, put, run_here, snakemake
 
 JUDGED, OTHERS = 120, 300  # judgements of each split, and abstracts beside the judged ones
 
