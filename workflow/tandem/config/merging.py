@@ -4,8 +4,9 @@ Taken over are keys of files and recipes, of the model one is `like`, of the dat
 """
 
 import json
+import os
 from collections.abc import Container, Iterable
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,22 @@ def assembled(raw: Raw, root: Path) -> Raw:
 
 
 def catalogue(folder: Path) -> Raw:
-    """Name → entry of every file in a catalogue's folder.
+    """Name → entry of every file in a catalogue's folder; not to be modified, but for leaving entries out.
 
     A file holds the entry that it is named after, and variants of it: `<file>-<variant>`.
     """
+    if not folder.is_dir():
+        return {}
+    with os.scandir(folder) as files:
+        states = ((file.name, file.stat()) for file in files if file.name.endswith(".yaml"))
+        return dict(_catalogue(folder, *sorted((name, state.st_mtime_ns, state.st_size) for name, state in states)))
+
+
+@lru_cache(len(CATALOGUES))
+def _catalogue(folder: Path, *states: tuple[str, int, int]) -> Raw:
+    """`catalogue` of some files while they stay unchanged."""
     result: Raw = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for path in (folder / name for name, *_ in states):
         for name, entry in mapping(path, read_own(path)).items():
             if name != path.stem and not str(name).startswith(f"{path.stem}-"):
                 raise UserError(f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones")

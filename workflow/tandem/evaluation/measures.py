@@ -13,6 +13,7 @@ Sources: Coelho, A Review on Dense Retrieval, §5.1; Zhao et al., Dense Text Ret
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from math import log2
 from typing import Any
@@ -169,6 +170,7 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
     return parsed
 
 
+@cache
 def _parse(name: str) -> ir_measures.Measure:
     written = {alias: measure.NAME for alias, measure in measures.registry.items()}  # MRR → RR, and RR → RR
     known = sorted(set(written.values()) - {"Accuracy"})
