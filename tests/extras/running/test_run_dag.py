@@ -17,6 +17,8 @@ from tiny_project import LAYOUT, tiny_config, write_beir
 
 from tandem import ROOT
 from tandem.extras.operations.targets import Configuration
+from tandem.extras.running.command import Snakemake, read_request
+from tandem.extras.running.progress import Forecast, Line
 
 
 class Place:
@@ -162,6 +164,34 @@ def test_ctrl_c_has_a_training_save_its_state_and_frees_the_folder(place, finish
     assert not progress.exists()
     assert not [job for job in jobs if job.is_running() and job.status() != psutil.STATUS_ZOMBIE]
     assert place.run("mine.yaml", "words")[0] == 0  # the folder is not locked
+
+
+class InterruptedLine(Line):
+    """A line during whose first refresh Ctrl-C is pressed."""
+
+    pressed = False
+
+    def refresh(self, run):
+        if not self.pressed:
+            self.pressed = True
+            os.kill(os.getpid(), signal.SIGINT)
+        super().refresh(run)
+
+
+@pytest.mark.usefixtures("finished")
+def test_ctrl_c_while_the_line_is_refreshed_stops_snakemake_too(place, monkeypatch):
+    monkeypatch.chdir(place.folder)
+    request = read_request(["mine.yaml", "words", "--", "--forcerun", "bm25s"])
+    plan, before = request.configuration.plan(), signal.getsignal(signal.SIGINT)
+    line = InterruptedLine(plan.stages, Forecast(plan, []))
+    snakemake = Snakemake(request.words, Path("logs/interrupted.log"))
+    status = snakemake.follow(line)[1]
+    assert line.pressed
+    assert snakemake.stopped
+    assert status != 0
+    assert snakemake.process.poll() is not None
+    assert signal.getsignal(signal.SIGINT) is before
+    assert place.run("mine.yaml", "--", "--unlock")[0] == 0  # it may have been stopped at any moment
 
 
 def test_every_target_of_snakemake_is_known(place):

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Literal
 
 import psutil
 
@@ -36,6 +37,7 @@ ELSEWHERE = {
     **dict.fromkeys(("--snakefile", "-s"), "run Snakemake itself"),
 }
 CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; a batch system; a terminal that is closed
 TICK = 1.0  # seconds between two looks at the progress of the running jobs
 
 
@@ -82,9 +84,6 @@ def main(words: list[str]) -> int:
     forecast = progress.Forecast(plan, progress.requested_stages(plan, request.targets))
     line = progress.Line(plan.stages, forecast)
     snakemake = Snakemake(request.words, log)
-    for caught in (signal.SIGTERM, signal.SIGHUP):  # of a batch system, and of a terminal that is closed
-        if signal.getsignal(caught) != signal.SIG_IGN:  # as `nohup` has it
-            signal.signal(caught, signal.default_int_handler)
     run, status = snakemake.follow(line)
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
@@ -150,6 +149,12 @@ class Snakemake:
 
     def __init__(self, words: list[str], log: Path) -> None:
         self.stopped = False
+        self._events: SimpleQueue[progress.Event | Literal["interrupt"] | None] = SimpleQueue()
+        # They wait their turn: an exception may come at a moment when nothing catches it, and would leave jobs running.
+        self._before = {caught: signal.getsignal(caught) for caught in INTERRUPTS}
+        for caught, handler in self._before.items():
+            if handler != signal.SIG_IGN:  # as `nohup` has it
+                signal.signal(caught, self._interrupted)
         read, write = os.pipe()
         events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
         path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
@@ -165,8 +170,10 @@ class Snakemake:
         except OSError as error:
             raise UserError(f"{log}: cannot be written: {error.strerror}") from None
         os.close(write)
-        self._events: SimpleQueue[progress.Event | None] = SimpleQueue()
         Thread(target=self._read, args=(read,), daemon=True).start()
+
+    def _interrupted(self, *_: object) -> None:
+        self._events.put("interrupt")
 
     def _read(self, descriptor: int) -> None:
         try:
@@ -182,27 +189,30 @@ class Snakemake:
         try:
             while self._next(run, line):
                 pass
+            status = self.process.wait()
         except Exception:  # a fault of ours must not leave Snakemake running unseen
             self.stop(line)
             raise
-        status = self.process.wait()
+        finally:
+            for caught, handler in self._before.items():
+                signal.signal(caught, handler)
         line.clear()
         return run, status if status >= 0 else 128 - status
 
     def _next(self, run: progress.Run, line: progress.Line) -> bool:
-        """Take the next event, or look at the progress where there is none for a moment; False at the end."""
+        """Take what comes next, or look at the progress where there is nothing for a moment; False at the end."""
         try:
             event = self._events.get(timeout=TICK)
-            if event is None:
-                return False
+        except Empty:
+            line.refresh(run)
+            return True
+        if event == "interrupt":
+            self.stop(line)
+        elif event:
             run.take(event)
             if event.event == "job_info":
                 line.begin(run, run.running[event.jobid])
-        except Empty:
-            line.refresh(run)
-        except KeyboardInterrupt:
-            self.stop(line)
-        return True
+        return event is not None
 
     def stop(self, line: progress.Line) -> None:
         """Have Snakemake begin nothing more, and its jobs end: trainings save their state, but not the second time."""
