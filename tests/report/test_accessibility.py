@@ -33,21 +33,20 @@ def seen_on(tab, page, width, height, **media):
         tab.until(f"!{figure}.checkVisibility() || {figure}.querySelector('.vega-embed svg') !== null")
 
 
-@pytest.mark.skipif(AXE is None, reason="axe-core-python is not installed")
-@pytest.mark.parametrize(
-    ("size", "looks"),
-    [((1400, 900), ["light", "dark", "print"]), ((390, 844), ["light"])],  # colours are the same at any size
-    ids=["screen", "phone"],
-)
-def test_axe_finds_nothing(tab, report, size, looks):
-    """On the whole report, every plot drawn and every part open."""
-    seen_on(tab, report, *size)
+@pytest.fixture(scope="module", params=[(1400, 900), (390, 844)], ids=["screen", "phone"])
+def drawn(request, tab, report):
+    """The whole report at a size, every plot drawn and every part open, with axe."""
+    seen_on(tab, report, *request.param)
     tab("document.querySelectorAll('details').forEach((details) => (details.open = true))")
     tab(Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
-    violations = []
-    for media in looks:
-        tab.media(**{"media": "print"} if media == "print" else {"prefers_color_scheme": media})
-        violations += tab("axe.run({resultTypes: ['violations']}).then((result) => result.violations)")
+    return tab
+
+
+@pytest.mark.skipif(AXE is None, reason="axe-core-python is not installed")
+@pytest.mark.parametrize("media", ["light", "dark", "print"])
+def test_axe_finds_nothing(drawn, media):
+    drawn.media(**{"media": "print"} if media == "print" else {"prefers_color_scheme": media})
+    violations = drawn("axe.run({resultTypes: ['violations']}).then((result) => result.violations)")
     assert [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in violations] == []
 
 

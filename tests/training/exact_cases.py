@@ -63,11 +63,8 @@ CASES = {
     "joint, a frozen layer": ("joint", {"freeze_layers": 1}),
 }
 DTYPES = {"fp64": (torch.float64, 1e-10), "fp32": (torch.float32, 1e-5)}
-# Processes → number type, queries and budget: even and uneven shares, and shares without a query.
-RUNS = {
-    2: [("fp64", 4, SMALL), ("fp64", 3, BIG), ("fp32", 3, SMALL)],
-    3: [("fp64", 4, BIG), ("fp64", 1, SMALL)],
-}
+# For 2 and 3 processes: even and uneven shares, and shares without a query.
+RUNS = [("fp64", 4, SMALL), ("fp64", 3, BIG), ("fp64", 1, SMALL), ("fp32", 3, SMALL)]
 
 
 def results(case, budget, dtype, queries=4, world=ALONE, **more):
@@ -95,7 +92,7 @@ def compute(folder):
     every, gradients = {}, {}
     with World.current().joined() as world:
         for case in CASES:
-            for number, (dtype, queries, budget) in enumerate(RUNS[world.size]):
+            for number, (dtype, queries, budget) in enumerate(RUNS):
                 key = f"{case}|{number}"
                 every[key], grads = results(case, budget, DTYPES[dtype][0], queries, world)
                 gradients |= {f"{key}|{path}": gradient for path, gradient in grads.items()}
@@ -105,5 +102,5 @@ def compute(folder):
 
 
 if __name__ == "__main__":
-    for size in RUNS:
+    for size in (2, 3):
         together(size, partial(compute, Path(sys.argv[1]) / str(size)))

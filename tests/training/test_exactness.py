@@ -38,7 +38,7 @@ def computed(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=RUNS, ids="{} processes".format)
+@pytest.fixture(scope="module", params=[2, 3], ids=["2 processes", "3 processes"])
 def together(request, computed):
     """The values of each of several processes, and its gradients."""
     return [
@@ -70,7 +70,8 @@ def test_cached_gradients_replay_dropout(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_several_processes_equal_one(case, whole, together):
-    for number, (dtype, queries, _) in enumerate(RUNS[len(together)]):
+    assert len(together) > 1
+    for number, (dtype, queries, _) in enumerate(RUNS):
         start = f"{case}|{number}|"
         for record, gradients in together:
             own = {path.removeprefix(start): g for path, g in gradients.items() if path.startswith(start)}

@@ -69,12 +69,12 @@ def test_late_interaction_ends_with_the_same_bytes(model_job, tmp_path, monkeypa
 
 @pytest.fixture(scope="session")
 def killed(model_job, command, tmp_path_factory):
-    """Trainings of every objective by one process, killed twice, and by two, killed once; and by two without a kill.
+    """Trainings of every objective by one and two processes, each killed twice; and by two without a kill.
 
     `TANDEM_KILLS=20` kills each of them so many times.
     """
     folder, rng, plan = tmp_path_factory.mktemp("killed"), random.Random(7), []
-    kills = os.environ.get("TANDEM_KILLS")
+    each = int(os.environ.get("TANDEM_KILLS", "2"))
 
     def add(objective, size, kills, name):
         job = model_job(objective, folder / f"{name}-0123456789", checkpoint_seconds=0)
@@ -82,9 +82,8 @@ def killed(model_job, command, tmp_path_factory):
 
     for objective in OBJECTIVES:
         add(objective, 2, [], f"{objective}-2-undisturbed")
-        for size, usual in ((1, 2), (2, 1)):
-            at = sorted(rng.choices(range(1, TRAIN["steps"]), k=int(kills or usual)))
-            add(objective, size, at, f"{objective}-{size}")
+        for size in (1, 2):
+            add(objective, size, sorted(rng.choices(range(1, TRAIN["steps"]), k=each)), f"{objective}-{size}")
     (folder / "plan.json").write_text(json.dumps(plan))
     done = subprocess.run([sys.executable, program.__file__, str(folder / "plan.json")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -133,7 +133,7 @@ def assembled(raw: Raw, root: Path) -> Raw:
 
 
 def catalogue(folder: Path) -> Raw:
-    """Name → entry of every file in a catalogue's folder; not to be modified, but for leaving entries out.
+    """Name → entry of every file in a catalogue's folder; the entries themselves are shared, to be read alone.
 
     A file holds the entry that it is named after, and variants of it: `<file>-<variant>`.
     """

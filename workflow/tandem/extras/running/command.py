@@ -168,12 +168,17 @@ class Snakemake:
                     pass_fds=[write], start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
+            self._restore_handlers()
             raise UserError(f"{log}: cannot be written: {error.strerror}") from None
         os.close(write)
         Thread(target=self._read, args=(read,), daemon=True).start()
 
     def _interrupted(self, *_: object) -> None:
         self._events.put("interrupt")
+
+    def _restore_handlers(self) -> None:
+        for caught, handler in self._before.items():
+            signal.signal(caught, handler)
 
     def _read(self, descriptor: int) -> None:
         try:
@@ -194,8 +199,7 @@ class Snakemake:
             self.stop(line)
             raise
         finally:
-            for caught, handler in self._before.items():
-                signal.signal(caught, handler)
+            self._restore_handlers()
         line.clear()
         return run, status if status >= 0 else 128 - status
 
