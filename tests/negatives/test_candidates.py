@@ -14,7 +14,7 @@ from tandem.config.models import Denoising
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import nothing_drawn, run, write_part
-from tandem.negatives.lists import denoised, make_pool, undenoised
+from tandem.negatives.lists import denoised, find_near_copies, make_pool, undenoised
 from tandem.negatives.report import Report, judge_warnings
 from tandem.negatives.sources import subset
 from tandem.registry import load_plugins
@@ -119,7 +119,8 @@ def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(neg
     query = make_pool(9, np.array([1, 2]), RUN, (1, 7), None, TEXTS)
     values = {"first_rank": 1, "depth": 7, "negatives": 4, "queries": None, "split": "train", "seed": 1}
     report = Report()
-    write_part(tmp_path / "part", [query], None, CandidatesParams(**values, negatives_per=negatives_per), report)
+    params = CandidatesParams(**values, negatives_per=negatives_per)
+    write_part(tmp_path / "part", [query], None, params, report, TEXTS)
     assert report.finish()["too_few"] == too_few
 
 
@@ -168,6 +169,9 @@ def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cro
     assert negatives == 7 * 8 - report["dropped"]["not surely negative"]
     assert report["percentiles"]["positives"]["p50"] > 0
     assert 0 <= report["known_positives_below"]["0.5"] <= 1
+    denoising = report["denoising"]
+    assert denoising["passages"] == 7 * 8
+    assert denoising["removed"] == report["dropped"]["not surely negative"]
 
 
 @pytest.mark.parametrize("ignored", [True, False])
@@ -242,6 +246,20 @@ def test_the_share_of_known_positives_below_each_threshold():
     assert line.startswith(
         "25% of the known positives are below 0.1, 50% of the known positives are below 0.9: so many"
     )
+
+
+def test_what_denoising_takes_out_is_held_against_near_copies_of_the_positive():
+    texts = Ragged.of([np.array(ids) for ids in ([], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 3], [5, 4, 3, 2, 1])])
+    run = (np.array([2, 3, 4]), np.array([3, 2, 1], np.float32))
+    candidates = judged(make_pool(9, np.array([1]), run, (1, 3), None, texts), [0.5, 0.05, 0.3])
+    # Trigrams of the positive: 123 234 345. Of 2: 123 234 346, so 2 of 4 are shared; of 3: 1 of 3; of 4: none.
+    copies = find_near_copies(candidates.rows, candidates.positives, texts, 0.5)
+    assert copies.tolist() == [True, False, False]
+    report = Report(DENOISE)  # a negative is below 0.1
+    report.add_denoised(candidates, copies)
+    report.add_denoised(candidates, np.array([True, True, False]))  # the copy with .05 stays in
+    counts = {"passages": 6, "removed": 4, "near_copies": 3, "removed_near_copies": 2}
+    assert report.finish()["denoising"] == counts | {"precision": 0.5, "recall": 0.666667}
 
 
 @pytest.mark.parametrize(("loss", "warned"), [("listwise", True), ("ranknet", True), ("pointwise", False)])

@@ -19,8 +19,17 @@ from tandem.data.collection import Collection
 from tandem.data.columns import column_writer
 from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError
-from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, keep_below, undenoised
-from tandem.negatives.report import Report, judge_warnings
+from tandem.models.ragged import Ragged
+from tandem.negatives.lists import (
+    Pool,
+    TrainingList,
+    denoised,
+    find_near_copies,
+    judge_labelled,
+    keep_below,
+    undenoised,
+)
+from tandem.negatives.report import NEAR_COPY, Report, judge_warnings
 from tandem.negatives.sources import Entry, Pools
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
@@ -74,11 +83,16 @@ def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
 
 
 def write_part(
-    folder: Path, pools: list[Pool], judge: "Judge | None", params: CandidatesParams, report: Report
+    folder: Path, pools: list[Pool], judge: "Judge | None", params: CandidatesParams, report: Report, texts: Ragged
 ) -> Json:
-    """Write the lists of some pools and the scores of `report`; its counts, and each pool's lines."""
+    """Write the lists of some pools and the scores of `report`; return its counts and each pool's lines.
+
+    `texts` are the token ids of all passages.
+    """
     if judge is not None and pools:
         judge(pools)
+        for pool in pools:
+            report.add_denoised(pool, find_near_copies(pool.rows, pool.positives, texts, NEAR_COPY))
     if below := params.below_positive:
         for pool in pools:
             keep_below(pool, below, below.judged)
@@ -113,7 +127,8 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
 
     def write(entries: list[Entry], folder: Path) -> Json:
         report = Report(job.params.denoise)
-        return write_part(folder, list(pools.pooled(entries, report)), judge(), job.params, report)
+        drawn = list(pools.pooled(entries, report))
+        return write_part(folder, drawn, judge(), job.params, report, pools.passages)
 
     collection = Collection(job.inputs["dataset"])
     pools, facts = Pools(job, doc_rows(collection), query_rows(collection)), dict[int, Json]()

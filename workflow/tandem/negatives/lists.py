@@ -139,9 +139,20 @@ def _duplicates(rows: Array, positives: Array, texts: Ragged, near: float | None
         as_long = np.flatnonzero(np.isin(texts.lengths(rows), [len(ids) for ids in own]))
         duplicate[as_long] = [texts[row].tobytes() in contents for row in rows[as_long].tolist()]
         return duplicate
-    sets = [token_trigrams(ids) for ids in own]
-    grams = (token_trigrams(texts[row]) for row in rows.tolist())
-    return np.array([any(similarity(each, other) >= near for other in sets) for each in grams], bool)
+    return find_near_copies(rows, positives, texts, near)
+
+
+def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: float) -> Array:
+    """Return for each row whether its text is nearly that of a positive, shape (rows,).
+
+    Near means that the Jaccard similarity of their token trigrams is at least `threshold`; no sketch, so it is exact.
+    """
+    originals = [token_trigrams(texts[row]) for row in positives.tolist()]
+    copies = np.zeros(len(rows), bool)
+    for place, row in enumerate(rows.tolist()):
+        grams = token_trigrams(texts[row])
+        copies[place] = any(similarity(grams, original) >= threshold for original in originals)
+    return copies
 
 
 @dataclass(frozen=True)

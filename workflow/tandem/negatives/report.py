@@ -16,7 +16,18 @@ PERCENTILES = (5, 25, 50, 75, 95)
 BINS = 20
 LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
 MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
-ADDED = ("queries", "too_few", "without_positive", "won", "compared")
+NEAR_COPY = 0.5  # Jaccard similarity of token trigrams from which a passage counts as a copy of a positive
+ADDED = (
+    "queries",
+    "too_few",
+    "without_positive",
+    "won",
+    "compared",
+    "judged_passages",
+    "removed",
+    "near_copies",
+    "removed_near_copies",
+)
 
 
 class Report:
@@ -25,11 +36,16 @@ class Report:
     Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
     `won` of `compared` pairs of a query's positive and another passage of its window have the positive judged higher.
     `known_positives_below` is the share of the known positives that a judge scores below each threshold.
+    `denoising` holds what the judge takes out of the windows against a truth that needs no judge: passages that are
+    nearly copies of a positive (`NEAR_COPY`). Precision is the share of copies among what it takes out, recall the
+    share that it takes out among the copies. A relevant passage in other words lowers the precision, so it is a lower
+    bound.
     """
 
     def __init__(self, denoise: Denoising | None = None) -> None:
         self.denoise = denoise
         self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
+        self.judged_passages = self.removed = self.near_copies = self.removed_near_copies = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.scores: dict[str, list[Array]] = {"positives": [], "negatives": []}
@@ -63,6 +79,19 @@ class Report:
         self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
+    def add_denoised(self, pool: Pool, copies: Array) -> None:
+        """Count what the judge takes out of a pool, and how much of it is nearly a copy of a positive.
+
+        `copies` says for each passage of the pool whether it is one (see `find_near_copies`).
+        """
+        if self.denoise is None:
+            return
+        removed = ~(pool.judged < self.denoise.negative_below)
+        self.judged_passages += len(removed)
+        self.removed += int(removed.sum())
+        self.near_copies += int(copies.sum())
+        self.removed_near_copies += int((removed & copies).sum())
+
     def add_list(self, entry: TrainingList, expected: int | None) -> bool:
         """Count a list, and whether it has fewer negatives than `expected`; return False if it has none."""
         negatives = int((entry.labels == 0).sum())
@@ -79,6 +108,17 @@ class Report:
         thresholds = [self.denoise.negative_below, self.denoise.positive_above]
         return {value: float((judged < value).mean()) for value in thresholds if value is not None}
 
+    def denoising(self) -> dict[str, int | float | None]:
+        """Counts of what the judge took out, with precision and recall (null where nothing could be counted)."""
+        return {
+            "passages": self.judged_passages,
+            "removed": self.removed,
+            "near_copies": self.near_copies,
+            "removed_near_copies": self.removed_near_copies,
+            "precision": _share(self.removed_near_copies, self.removed),
+            "recall": _share(self.removed_near_copies, self.near_copies),
+        }
+
     def finish(self) -> dict[str, object]:
         """The report as plain values."""
         joined = self.all_scores()
@@ -93,12 +133,17 @@ class Report:
             "without_positive": self.without_positive,
             "without_run": self.without_run,
             **({"known_positives_below": shares} if shares else {}),
+            **({"denoising": self.denoising()} if self.judged_passages else {}),
             "percentiles": {name: _percentiles(values) for name, values in joined.items()},
             "histogram": {
                 "edges": [round(float(e), 6) for e in edges],
                 **{name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()},
             },
         }
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 6) if whole else None
 
 
 def _percentiles(values: Array) -> dict[str, float] | None:

@@ -1,7 +1,7 @@
 """Parts of the report: training curves, training lists, the dataset; and what an extra adds to the page."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import itemgetter
@@ -139,6 +139,17 @@ class Bins(BaseModel):
     negatives: list[int] | None = None
 
 
+class DenoisingReport(BaseModel):
+    """What denoising took out, against the passages that are nearly copies of a positive."""
+
+    passages: int
+    removed: int
+    near_copies: int
+    removed_near_copies: int
+    precision: float | None
+    recall: float | None
+
+
 class ListReport(BaseModel):
     """report.json of training lists, as far as the page shows it."""
 
@@ -147,6 +158,7 @@ class ListReport(BaseModel):
     dropped: dict[str, int]
     percentiles: dict[str, dict[str, float | None] | None] | None = None
     histogram: Bins | None = None
+    denoising: DenoisingReport | None = None
     too_few: int = 0
 
 
@@ -169,7 +181,20 @@ class TrainingList:
         values = [[level, *(_number((group or {}).get(level)) for group in groups.values())] for level in levels]
         head = ["Judge's score" if self.judged else "Score in the run", *groups]
         grids = [Grid(f"What was dropped from {self.stage.key}", ["Dropped by rule", "passages"], dropped)]
+        if counts := self.report.denoising:
+            title = f"What the judge of {self.stage.key} took out, and near-copies of a positive"
+            grids.append(Grid(title, ["Passages of the windows", "Value"], list(describe_denoising(counts))))
         return grids + [Grid(f"Percentiles of the scores of {self.stage.key}", head, values)] * bool(values)
+
+
+def describe_denoising(counts: DenoisingReport) -> Iterator[list[str]]:
+    """Yield the counts of denoising with their names, and its precision and recall in percent."""
+    yield ["judged", f"{counts.passages:,}"]
+    yield ["taken out: not surely negative", f"{counts.removed:,}"]
+    yield ["near-copies of a positive (half of the token trigrams)", f"{counts.near_copies:,}"]
+    yield ["near-copies taken out", f"{counts.removed_near_copies:,}"]
+    for name, share in (("precision", counts.precision), ("recall", counts.recall)):
+        yield [f"{name} against near-copies", "–" if share is None else f"{share:.1%}"]
 
 
 def _number(value: float | None) -> str:
