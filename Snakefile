@@ -24,8 +24,8 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 from tandem.cluster.scheduler import clear
 from tandem.config.merging import read_yaml
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
-from tandem.plan.plan import views_folder
+from tandem.extras.plan import NOTEBOOKS, FullPlan
+from tandem.plan.views import check_owner, record_owner, views_folder
 from tandem.stages import KINDS, RULES
 from tandem.store.files import write_text
 
@@ -46,12 +46,14 @@ def planned(question, *names):
 
 for file in workflow.overwrite_configfiles:  # of a key that stands twice Snakemake takes the last, in silence
     planned(read_yaml, Path(file))
-plan = planned(FullPlan, config, Path(workflow.basedir), views_folder(workflow.overwrite_configfiles))
+configuration = [Path(file) for file in workflow.overwrite_configfiles]
+plan = planned(FullPlan, config, Path(workflow.basedir), views_folder(configuration))
 stages = plan.stages
 VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's
 
 # Unknown and unavailable targets are reported before any rule is asked for its files.
 if workflow.is_main_process:
+    planned(check_owner, VIEWS, configuration)
     targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
         print(line, file=sys.stderr)
@@ -99,6 +101,7 @@ include: "workflow/rules/extras.smk"
 # This Snakemake has the folder's lock: slurm jobs that are there already belong to one that was killed.
 onstart:
     clear(Path.cwd())
+    record_owner(VIEWS, configuration)
 
 
 # The failing stage's own words are the last, not that a job did not complete.

@@ -47,6 +47,7 @@ def test_the_tables_and_the_report_stand(project):
     page = (project.folder / "results/report.html").read_text()
     assert "Re-ranker" in page
     assert "https://" not in page.split("</style>")[0]
+    assert json.loads((project.folder / "results/configuration.json").read_text()) == ["config.yaml"]
 
 
 def test_every_stage_left_a_manifest_and_nothing_half_written(project):

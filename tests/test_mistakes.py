@@ -19,6 +19,9 @@ TABLE = "title: Mine\ncolumns: [{measure: RR@10}]\nrows: [{system: BM25, run: bm
 STRANGE = "query-id\tcorpus-id\tscore\ntest-otter\tD-20\t1\n"
 
 
+TAKEN = {"old/mine.yaml": MINE, "results/mine/configuration.json": '["old/mine.yaml"]'}
+
+
 class Mistake(NamedTuple):
     """What is typed, what the last line says, what stands in mine.yaml besides `MINE`, and other files' contents."""
 
@@ -55,6 +58,11 @@ MISTAKES = {
         "tandem lineage summary:BM25",
         "summary: is not a table; did you mean mine/summary?",
         files={"results/mine/tables/summary.json": "{}"},
+    ),
+    "a configuration of the same name": Mistake(
+        "tandem run mine.yaml baseline",
+        "results/mine has the tables of old/mine.yaml, which those of mine.yaml would replace; rename one of them",
+        files={**TAKEN, "results/mine/tables/summary.json": "{}"},
     ),
     # in the configuration
     "a misspelt key": Mistake("tandem run mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"),
@@ -190,6 +198,11 @@ MISTAKES = {
     ),
     "Snakemake: a file that no rule makes": Mistake(
         "snakemake -n results/mine/summry.csv --configfile mine.yaml", "No rule to produce results/mine/summry.csv"
+    ),
+    "Snakemake: a configuration of the same name": Mistake(
+        "snakemake -n baseline --configfile mine.yaml",
+        "results/mine has the tables of old/mine.yaml, which those of mine.yaml would replace; rename one of them",
+        files={**TAKEN, "results/mine/report.html": ""},
     ),
     "Snakemake: a misspelt key": Mistake(
         "snakemake -n --configfile mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"

@@ -130,11 +130,16 @@ def test_no_two_tables_have_one_name_or_target(configured, tmp_path):
     assert mistakes(configured("tables", ["summary", "summary"])) == ["tables: summary is there twice"]
     same = [layout("a/mine.yaml"), layout("b/mine.yaml")]
     assert mistakes(configured("tables", same)) == [f"tables: {same[1]} has the name of {same[0]}; name it otherwise"]
-    for name in ("all", "rocketqav2", "bm25", "own_data"):
+    for name in ("all", "rocketqav2", "bm25", "own_data", "dureader_retrieval_table10"):
         file = layout(f"{name}.yaml")
         tables = [layout("own-data.yaml"), file]
         line = f"tables: {file}: {name} is the name of another target; name the file otherwise"
         assert mistakes(configured("tables", tables)) == [line]
+    for name in ("rocketqav2_figure4", "sweep_lr"):
+        config = configured("tables", [layout(f"{name}.yaml")])
+        config["sweeps"] = {"lr": {"grid": {"rerank.depth": [2, 3]}, "systems": ["bm25+ce_deneg"]}}
+        line = f"tables: {tmp_path}/{name}.yaml: {name} is the target of a sweep, too; name the file otherwise"
+        assert mistakes(config) == [line]
 
 
 def test_rules_are_no_names_of_tables():

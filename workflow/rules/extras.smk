@@ -130,6 +130,8 @@ rule notebook:
         f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.log",
     conda:
         "../../envs/notebooks.yaml"
+    wildcard_constraints:
+        notebook="|".join(NOTEBOOKS),  # names of datasets have hyphens, too
     params:
         artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).folder,
     shell:

@@ -17,7 +17,7 @@ from tandem.extras.fidelity import ValidationRow, add_validations
 from tandem.extras.operations.lineage import open_scored
 from tandem.extras.operations.targets import FILES
 from tandem.extras.sweep_page import add_sweeps
-from tandem.plan.plan import views_folder
+from tandem.plan.views import views_folder
 from tandem.report.commands import JSON, Files, write_report
 from tandem.report.page import Grid, aligned, mark, number, probability, signed
 from tandem.report.results import Cell, Row, Table, read_table

@@ -44,6 +44,9 @@ class Plan:
             self.planner.run(system, self.split, "systems")
         self.tables = Tables(self.planners, root / "config/papers", root, views)
         self.sweeps = Sweeps(self.planners, root / "config/sweeps", views)
+        for target in self.tables.targets.keys() & self.sweeps.targets.keys():
+            file = self.tables.layouts[self.tables.targets[target]]
+            raise UserError(f"tables: {file}: {target} is the target of a sweep, too; name the file otherwise")
 
     @property
     def split(self) -> str:
@@ -179,16 +182,6 @@ def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
             seen.add(stage.manifest)
             waiting += stage.upstream.values()
             yield stage
-
-
-def views_folder(files: Iterable[Path]) -> str:
-    """The folder of the tables and the report of some configuration files: `results`, or a folder in it.
-
-    Example: mine.yaml → `results/mine`; config.yaml and long.yaml, one laid upon the other → `results/long`.
-    """
-    stems = (file.stem for file in files if file.stem != "config")
-    names = [re.sub(r"[^A-Za-z0-9_.-]", "_", stem).lstrip(".-") or "_" for stem in stems]
-    return "/".join(["results", *(["+".join(names)] if names else [])])
 
 
 def check_all(settings: Settings) -> None:

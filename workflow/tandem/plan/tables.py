@@ -18,7 +18,7 @@ Row = dict[str, str]
 # Targets of the command line and rules, beside those of kinds of stages.
 RULE_NAMES = (
     *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits", "statistics"),
-    *("statistics_table", "sweep", "sweeps", "notebook", "notebooks", "error_table"),
+    *("statistics_table", "sweep", "sweeps", "notebook", "notebooks", "error_table", "dureader_retrieval_table10"),
 )
 
 

@@ -35,7 +35,6 @@ from tandem.models.described import PASSAGE, passage_prompt
 from tandem.models.folders import LIBRARY, longest_input, read_optional
 from tandem.plan.context import json_of
 from tandem.plan.graph import upstream_first
-from tandem.plan.plan import views_folder
 from tandem.plan.towers import (
     TOWERS,
     UNDESCRIBED,
@@ -45,6 +44,7 @@ from tandem.plan.towers import (
     entry_of_hub,
     published_entry,
 )
+from tandem.plan.views import views_folder
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text

@@ -20,7 +20,7 @@ from tandem.config.merging import LOADER, Raw, gathered, merged
 from tandem.errors import NAME, UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.plan import views_folder
+from tandem.plan.views import views_folder
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
 

@@ -23,6 +23,7 @@ from tandem.extras.operations.targets import Configuration, read_configurations,
 from tandem.extras.plan import FullPlan
 from tandem.extras.running import progress
 from tandem.extras.running.failures import failure_lines
+from tandem.plan.views import check_owner
 from tandem.report.formats import hurt, losses, table_grid
 from tandem.report.page import LEVEL, aligned, number, probability, signed
 from tandem.report.results import Table, read_table
@@ -79,6 +80,7 @@ def main(words: list[str]) -> int:
     """
     request = read_request(words)
     plan = request.configuration.plan()
+    check_owner(plan.views, request.configuration.files)
     check_targets(plan, request.targets)
     log = LOGS / f"run-{time.strftime('%Y%m%d-%H%M%S')}.log"
     forecast = progress.Forecast(plan, progress.requested_stages(plan, request.targets))

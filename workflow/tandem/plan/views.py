@@ -1,0 +1,61 @@
+"""The folder of a configuration's tables, sweeps and report, and which configuration has written what is in it."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tandem import ROOT
+from tandem.errors import UserError
+from tandem.store.files import write_text
+
+RECORD = "configuration.json"  # in the folder: the files of the configuration that its views are of
+VIEWS = ("tables", "sweeps", "statistics", "notebooks", "report.html", "audits.html", "fidelity.html")
+
+
+def views_folder(files: Iterable[Path]) -> str:
+    """Return the folder of the tables and the report of some configuration files: `results`, or a folder in it.
+
+    Names that differ give folders that differ: what cannot stand in a folder's name is written by the bytes' numbers.
+
+    Example:
+        mine.yaml → `results/mine`; `a b.yaml` → `results/a~20b`; config.yaml and long.yaml, one laid upon the other →
+        `results/long`.
+    """
+    names = [_folder_name(file.stem) for file in files if file.stem != "config"]
+    return "/".join(["results", *(["+".join(names)] if names else [])])
+
+
+def _folder_name(stem: str) -> str:
+    """Encode a file's name so that no other has the same: letters of any script stay, `+` and `~` have a meaning."""
+    unsafe = r"^[.-]|[^\w.-]"  # a first dot hides a folder, a first hyphen makes it a flag
+    return re.sub(unsafe, lambda match: "".join(f"~{byte:02X}" for byte in os.fsencode(match[0])), stem)
+
+
+def check_owner(views: str, files: Sequence[Path]) -> None:
+    """Refuse to replace the views of another configuration of the same name, as long as its files exist.
+
+    Args:
+        views: the folder, as `views_folder` has it.
+        files: the configuration's files.
+    """
+    record = Path(views, RECORD)
+    if not record.is_file() or not any(Path(views, name).exists() for name in VIEWS):
+        return
+    owner, own = json.loads(record.read_text(encoding="utf-8")), _recorded(files)
+    if owner != own and all(Path(file).is_file() for file in owner):
+        theirs, ours = (" ".join(names) or "config/config.yaml" for names in (owner, own))
+        raise UserError(f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them")
+
+
+def record_owner(views: str, files: Sequence[Path]) -> None:
+    """Write which configuration the views of a folder are of."""
+    write_text(Path(views, RECORD), json.dumps(_recorded(files)) + "\n")
+
+
+def _recorded(files: Sequence[Path]) -> list[str]:
+    """Return the files as they lie from the working folder, so that a project can be moved; of the default none."""
+    default = (ROOT / "config/config.yaml").resolve()
+    paths = [file.resolve() for file in files]
+    return [os.path.relpath(path, Path.cwd().resolve()) for path in paths if path != default]
