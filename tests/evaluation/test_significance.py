@@ -67,10 +67,19 @@ def test_queries_and_seeds_by_hand():
     # Rows are seeds, of means 0, 1 and 5; each query adds 1, 2, …, 12, and nothing is left: MS_e = 0.
     differences = np.array([0.0, 1.0, 5.0])[:, None] + np.arange(1.0, 13)
     of_seeds, of_queries = 12 * (4 + 1 + 9) / 2, 3 * 143 / 11
-    variance = of_seeds + of_queries
-    freedom = variance**2 / (of_seeds**2 / 2 + of_queries**2 / 11)
-    expected = 2 * stats.t.sf(8.5 / np.sqrt(variance / 36), freedom)
-    assert seeded_test(differences[..., None]) == pytest.approx([expected])
+    (p,) = seeded_test(differences[..., None])
+    by_seeds, by_queries = stats.t.isf(p / 2, 2), stats.t.isf(p / 2, 11)
+    weighted = (of_seeds * by_seeds + of_queries * by_queries) / (of_seeds + of_queries)
+    assert weighted == pytest.approx(8.5 / np.sqrt((of_seeds + of_queries) / 36))
+
+
+def test_what_the_rest_explains_of_the_seeds_does_not_count():
+    # Of three seeds and two queries F(2, 2) has the median 1. MS_s = 2 (4 + 0 + 4) / 2 = 8, MS_q = 3 (1 + 1) = 6 and
+    # MS_e = 4 / 2 = 2: E = 8 - 2 = MS_q, so the quantile is the mean of both, and the variance (6 + 6) / 6.
+    seeds, queries = np.array([-2.0, 0.0, 2.0])[:, None], np.array([-1.0, 1.0])
+    rest = np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0]])
+    expected = np.sqrt(2) * (stats.t.ppf(0.975, 2) + stats.t.ppf(0.975, 1)) / 2
+    assert half_widths((seeds + queries + rest)[..., None]) == pytest.approx([expected])
 
 
 def test_seeds_that_disagree_are_no_evidence_however_many_queries():
@@ -87,12 +96,36 @@ def test_seeds_that_contradict_each_other_exactly_show_no_difference():
     assert seeded_test(differences[..., None]) == pytest.approx([1])
 
 
-def test_false_alarms_are_as_rare_as_the_level_says():
+def experiments(seeds, ratio, count, noise=1.0, queries=60):
+    """Experiments without an effect; `ratio`: of the standard errors that seeds and queries give the mean."""
     generator = np.random.default_rng(5)
-    shape = (3, 100, 1000)  # seeds, queries, experiments without an effect
-    seeds, queries = generator.normal(0, 0.3, (3, 1, 1000)), generator.normal(0, 1, (1, 100, 1000))
-    differences = seeds + queries + generator.normal(0, 1, shape)
-    assert (seeded_test(differences) < 0.05).mean() < 0.07
+    of_seeds = generator.normal(0, ratio * np.sqrt(seeds / queries), (seeds, 1, count))
+    of_queries = generator.normal(0, 1, (1, queries, count))
+    return of_seeds + of_queries + generator.normal(0, noise, (seeds, queries, count))
+
+
+@pytest.mark.parametrize(("seeds", "ratio"), [(2, 2.5), (2, 3.0), (3, 1.0), (3, 2.5), (5, 0.5), (5, 2.5)])
+def test_false_alarms_are_as_rare_as_the_level_says(seeds, ratio):
+    p = seeded_test(experiments(seeds, ratio, 4000), samples=999)
+    assert 0.035 <= (p < 0.05).mean() <= 0.065
+    assert (p < 0.01).mean() <= 0.025
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("noise", [0.5, 2.0])
+def test_no_mixture_of_seeds_and_queries_has_many_more(seeds, ratio, noise):
+    p = seeded_test(experiments(seeds, ratio, 4000, noise), samples=199)
+    assert (p < 0.05).mean() < 0.075
+
+
+def test_where_queries_dominate_three_seeds_show_what_queries_show():
+    # An effect of four standard errors, and no variance of seeds: the test over queries alone finds .98 of such.
+    differences = experiments(3, 0.0, 1000) + 4 * np.sqrt((1 + 1 / 3) / 60)
+    of_queries = randomisation_test(differences.mean(axis=0), samples=999) < 0.05
+    of_both = seeded_test(differences, samples=999) < 0.05
+    assert of_queries.mean() > 0.97
+    assert of_both.mean() > 0.9
 
 
 def test_holm_by_hand():

@@ -3,15 +3,18 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from toy_world import World
 
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.evaluation.scores import SCORES
 from tandem.extras import sweeps as results
+from tandem.extras.sweep_page import sweep_grid
 from tandem.extras.sweeps import SweepPlan, compute, label_point, short_path
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
@@ -28,12 +31,18 @@ VALUES = {
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, make_job):
     """Name → folder of a score artifact with its values."""
+    return write_scores(tmp_path_factory.mktemp("sweep"), make_job)
+
+
+def write_scores(root, make_job, inputs=None):
+    """Write a score artifact for each of `VALUES`; its inputs matter to what is told of a sweep alone."""
     from tandem.store.job import writing
 
-    root, paths = tmp_path_factory.mktemp("sweep"), {}
+    paths = {}
     for at, (name, values) in enumerate(VALUES.items()):
         measures = ["AP", "RR@10"] if name == "a1" else ["RR@10"]
-        job = make_job("score", root / f"score/{name}-{at:010}", {"measures": measures, "split": "test"})
+        params = {"measures": measures, "split": "test"}
+        job = make_job("score", root / f"score/{name}-{at:010}", params, inputs)
         with writing(job) as draft:
             columns = {
                 "query_id": [f"q{n}" for n in range(4) for _ in measures],
@@ -95,6 +104,17 @@ def test_holm_counts_the_comparisons_of_a_measure(plan, folders):
     ]
     tested = [line.p for line in computed(plan).lines if line.p is not None]
     assert tested == [0.25, 0.25]  # 2 x 0.125, and the second not below the first
+
+
+def test_p_of_few_seeds_of_a_training_is_warned_of(plan, make_job, tmp_path):
+    assert computed(plan).warnings == []  # nothing was trained
+    scores = write_scores(tmp_path, make_job, {"run": World(tmp_path).make("model", "m", {})})
+    for row in plan["rows"]:
+        row["scores"] = scores[Path(row["scores"]).name.partition("-")[0]]
+    (warning,) = computed(plan).warnings
+    assert f"Warning: {warning}." in sweep_grid(computed(plan)).notes
+    more = [row | {"seed": 3} for row in plan["rows"] if row["seed"] == 1]
+    assert computed(plan | {"rows": plan["rows"] + more}).warnings == []
 
 
 def test_the_command_writes_every_format(plan, tmp_path):

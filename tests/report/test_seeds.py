@@ -22,7 +22,7 @@ RANKS = {("BM25", 0): [2, 2, 2, 2], ("DE", 1): [1, 1, 2, 2], ("DE", 2): [1, 1, 1
 
 @pytest.fixture
 def rows(empty_world):
-    """`rows(seeds, …)`: rows of BM25, the same scores for every seed, and of the dual encoder of each."""
+    """`rows(seed, …)`: rows of BM25, the same scores for every seed, and of the dual encoder of each."""
     world = empty_world
 
     def files(draft):
@@ -35,16 +35,17 @@ def rows(empty_world):
         pq.write_table(pa.table({**columns, "split": ["test"] * 4}), draft.path("qrels.parquet"))
         draft.path("statistics.json").write_text("{}")
 
-    data, folders = world.make("dataset", "toy", {}, files), {}
-    for (system, seed), ranks in RANKS.items():
-        lists = [(f"q{n}", ["a", "b"] if rank == 1 else ["b", "a"], [2, 1]) for n, rank in enumerate(ranks)]
-        run = world.make(
-            "bm25", system.lower(), {"seed": seed},
-            lists, dataset=data,
-        )  # fmt: skip
-        folders[system, seed] = world.score(system, "", run, data).folder
+    data = world.make("dataset", "toy", {}, files)
 
-    def make(*seeds):
+    def make(*seeds, trained=True):
+        folders = {}
+        for (system, seed), ranks in RANKS.items():
+            lists = [(f"q{n}", ["a", "b"] if rank == 1 else ["b", "a"], [2, 1]) for n, rank in enumerate(ranks)]
+            inputs = {"dataset": data}
+            if trained and seed:
+                inputs["model"] = world.make("model", "de", {"seed": seed}, dataset=data)
+            run = world.make("bm25", system.lower(), {"seed": seed}, lists, **inputs)
+            folders[system, seed] = world.score(system, "", run, data).folder
         scores = [("BM25", seed, folders["BM25", 0]) for seed in seeds]
         scores += [("DE", seed, folders["DE", seed]) for seed in seeds]
         return [
@@ -55,8 +56,8 @@ def rows(empty_world):
     return make
 
 
-def table(tmp_path, rows):
-    (tmp_path / "layout.yaml").write_text(LAYOUT)
+def table(tmp_path, rows, layout=LAYOUT):
+    (tmp_path / "layout.yaml").write_text(layout)
     out = tmp_path / "t.csv"
     make_table(tmp_path, tmp_path / "layout.yaml", rows, out)
     return read_table(out.with_suffix(".json")), out
@@ -84,6 +85,20 @@ def test_tests_are_on_per_query_means(tmp_path, rows):
     assert (de.change, de.p) == (37.5, 0.125)
     alone = table(tmp_path, rows(1))[0].rows[1].cells[0]
     assert (alone.value, alone.sd, alone.p) == (75.0, None, 0.5)  # two queries differ: 2 of 4 patterns
+
+
+@pytest.mark.parametrize(("seeds", "warned"), [((1,), 1), ((1, 2), 1), ((1, 2, 3), 0)])
+def test_p_of_few_seeds_of_a_training_is_warned_of(tmp_path, rows, seeds, warned):
+    assert table(tmp_path, rows(*seeds, trained=False))[0].warnings == []
+    read, out = table(tmp_path, rows(*seeds))
+    assert len(read.warnings) == warned
+    for suffix in (".md", ".html", ".tex"):
+        assert out.with_suffix(suffix).read_text().count("Warning: ") == warned
+
+
+def test_a_table_without_p_has_no_such_warning(tmp_path, rows):
+    layout = LAYOUT.replace("baseline: {system: BM25}\n", "")
+    assert table(tmp_path, rows(1, 2), layout)[0].warnings == []
 
 
 def test_a_seed_that_one_row_lacks_is_told(tmp_path, rows):

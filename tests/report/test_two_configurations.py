@@ -50,6 +50,20 @@ def test_the_chance_of_seeds_counts_as_in_a_table(tables, four_queries, tmp_path
     assert cells["S"] == ["–", "50.00", "75.00", "+25.00", "0.500"]
 
 
+def test_p_of_few_seeds_of_a_training_is_warned_of(world, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scores = {row["system"]: row["scores"] for row in world.rows}
+    pairs = {"S": ("DE w/ BM25 Neg", "RocketQAv2 (retriever)"), "B": ("BM25", "Encoder, untrained")}
+    for name, warned in (("S", 1), ("B", 0)):
+        for folder, system in zip(("results", "results/mine"), pairs[name], strict=True):
+            layout = {"title": "Two", "columns": [{"measure": "RR@10"}], "rows": [{"system": name, "run": "bm25"}]}
+            Path("two.yaml").write_text(yaml.safe_dump(layout))
+            rows = [{"system": name, "scores": scores[system]}]
+            make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
+        assert run(["report", "--compare", "config", "mine"]) == 0
+        assert capsys.readouterr().out.count("Warning: ") == warned
+
+
 @pytest.mark.parametrize("name", ["mine+k1", "mine.yaml+k1.yaml", "k1.5", "k1.5.yaml"])
 def test_names_of_several_files_and_with_dots_are_folders(tables, name, capsys):
     Path("results/mine").rename(Path("results", name.replace(".yaml", "")))

@@ -21,6 +21,8 @@ from tandem.plan.views import views_folder
 from tandem.report.commands import JSON, Files, write_report
 from tandem.report.page import Grid, aligned, mark, number, probability, signed
 from tandem.report.results import Cell, Row, Table, read_table
+from tandem.report.scored import warn_of_few_seeds
+from tandem.store.lineage import walk
 
 LEGEND = (
     "Values in percent; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
@@ -89,17 +91,24 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
     pairs = [(row, others[row.id]) for row in first.rows if row.id in others]
     lines = [[row.system, row.first_stage or "–"] for row, _ in pairs]
     head = ["System", "re-ranks"]
+    tested: list[float | None] = []
     for label in (label for label in first.names if label in second.names):
         at = first.names.index(label), second.names.index(label)
         head += [f"{label} {a}", b, "Δ", "p"]
         cells = [(row.cells[at[0]], other.cells[at[1]]) for row, other in pairs]
         tests = _tests(pairs, cells)
+        tested += tests
         for line, (cell, other), p in zip(lines, cells, tests, strict=True):
             known = cell.value is not None and other.value is not None
             change = (other.value or 0.0) - (cell.value or 0.0) if known else None
             difference = f"{signed(change)} {mark(change, p) or ' '}" if known else "–"
             line += [number(cell.value), number(other.value), difference, probability(p)]
     notes = [LEGEND.format(a=a, b=b)]
+    if any(p is not None for p in tested):
+        lineage = [scored for pair in pairs for row in pair for scored in row.lineage]
+        stages = walk(open_scored(scored) for scored in lineage).values()
+        seeds = max(len(first.seeds), len(second.seeds))
+        notes += [f"Warning: {line}." for line in warn_of_few_seeds(seeds, stages)]
     for name, own, rest in ((a, first, second), (b, second, first)):
         only = [system_name(row.id) for row in own.rows if row.id not in {row.id for row in rest.rows}]
         notes += [f"Only in {name}: {', '.join(only)}."] if only else []

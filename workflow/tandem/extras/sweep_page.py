@@ -92,7 +92,8 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
             if line.stages[0] in result.runs:
                 links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)
-    words, notes = len(result.paths) + 1, tuple(filter(None, (*notes, result.note.strip())))
+    warnings = [f"Warning: {line}." for line in result.warnings]
+    words, notes = len(result.paths) + 1, tuple(filter(None, (*notes, result.note.strip(), *warnings)))
     align = "l" * words + "r" * (len(head) - words)
     return Grid(
         result.title, head, rows, named_by=words - 1, links=links, align=align, caption=result.caption, notes=notes

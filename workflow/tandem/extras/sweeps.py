@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from tandem.config.base import Model
 from tandem.config.settings import PrintedPoint
@@ -12,7 +13,8 @@ from tandem.data.columns import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
 from tandem.report.results import Origin, percent, read_json, to_json
-from tandem.report.scored import averaged, open_scores, origin, run_folder
+from tandem.report.scored import averaged, open_scores, origin, run_folder, warn_of_few_seeds
+from tandem.store.lineage import walk
 
 Point = dict[str, object]  # dotted path → value
 PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
@@ -77,6 +79,7 @@ class Result(Sweep):
     lines: list[Line]
     runs: dict[str, Origin]
     unit: str = "queries"  # what values are means over; of a group: datasets
+    warnings: list[str] = Field(default_factory=list)
 
     @property
     def caption(self) -> str:
@@ -159,7 +162,10 @@ def compute(plan: SweepPlan) -> Result:
     fields = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
     origins = {keys[folder]: origin(artifact) for folder, artifact in artifacts.items()}
     unit = averaged(next(iter(artifacts.values())))
-    return Result(**fields, queries=len(queries), measures=measures, lines=lines, runs=origins, unit=unit)
+    seeds = len({row.seed for row in plan.rows})
+    warnings = warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else []
+    numbers = {"queries": len(queries), "measures": measures, "lines": lines, "runs": origins}
+    return Result(**fields, **numbers, unit=unit, warnings=warnings)
 
 
 def _key(point: Point) -> str:

@@ -25,7 +25,7 @@ from tandem.report.filling import fill
 from tandem.report.graph import draw_graph, group_by_box, stage_costs
 from tandem.report.page import aligned, latex, markdown, render
 from tandem.report.results import Table, is_sweep, read_table, table_names, view_path
-from tandem.report.scored import Scored, collect_lines, open_scores, read_scored
+from tandem.report.scored import Scored, collect_lines, open_scores, read_scored, warn_of_few_seeds
 from tandem.report.sections import Addition, describe_dataset, trained_models, training_list
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
@@ -86,7 +86,10 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     _check_rows(planned, scored)
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
-    table = replace(fill(planned, scored), notes=notes, warnings=warnings)
+    table = fill(planned, scored)
+    if table.has_tests:
+        warnings += warn_of_few_seeds(len(table.seeds), stages)
+    table = replace(table, notes=notes, warnings=warnings)
     grids = [grid for grid in (formats.table_grid(table), formats.orders_grid(table)) if grid]
 
     def address(run: str) -> str:

@@ -23,7 +23,7 @@ MARGIN = (
 TEST = "The test is by randomisation."
 SEEDS = (
     "Mean ± standard deviation over the seeds {seeds}; the intervals are of the per-query means over them. p is the "
-    "larger of a randomisation test on these means and a test with queries and seeds as random factors (quasi-F)."
+    "larger of a randomisation test on these means and a test with queries and seeds as random factors."
 )
 VERDICTS = (
     "Verdict on the printed number: match within the band's tolerance, near, or off; none where another dataset stands "

@@ -207,6 +207,12 @@ class Table:
         return any(row.costs for row in self.rows)
 
     @property
+    def has_tests(self) -> bool:
+        """Whether any number has a p."""
+        orders = [cell for order in self.orders for cell in order.cells]
+        return any(cell.p is not None for cell in [*orders, *(cell for _, _, cell in self.entries)])
+
+    @property
     def entries(self) -> list[tuple[Row, str, Cell]]:
         """Every cell, with its row and the heading of its column."""
         return [(row, *pair) for row in self.rows for pair in zip(self.names, row.cells, strict=True)]

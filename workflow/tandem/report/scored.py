@@ -22,6 +22,12 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, open_upstream, walk
 
 SEARCH = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")  # boxes of the stages that answer a query
+ENOUGH_SEEDS = 3  # of two, the only difference may be small by chance
+FEW_SEEDS = {
+    1: "p is of one seed and counts the chance of the queries alone, not that of the training; name three `seeds`",
+    2: "p is of two seeds, which hardly tell how far trainings lie apart, and errs towards no difference; name three "
+    "`seeds`",
+}
 COST_HEAD = ["index bytes", "ms a query", "training s"]
 COST_NOTE = (
     "Index: bytes of what is searched. ms a query: wall time of encoding, searching and re-ranking all queries "
@@ -88,6 +94,13 @@ def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[
     """The warnings (or `notes`) in the manifests of stages, each once, after the stage's kind and name."""
     facts = ((f"{stage.kind} {stage.name}", stage.artifact.manifest.facts) for stage in stages)
     return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get(fact, ())))
+
+
+def warn_of_few_seeds(seeds: int, stages: Iterable[BuiltStage]) -> list[str]:
+    """Return a warning about p of fewer than three seeds, unless no stage behind the numbers is a training."""
+    if seeds >= ENOUGH_SEEDS or not any(stage.kind in holding("training") for stage in stages):
+        return []
+    return [FEW_SEEDS[seeds]]
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:
