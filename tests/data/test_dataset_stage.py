@@ -261,7 +261,7 @@ BAD = {
     "unknown source": (
         lambda folder: None,
         {"source": "trec"},
-        "source: 'trec' is unknown; allowed are beir, cmedqa2, dissimilar, dpr, dureader2, dureader_retrieval,"
+        "source: 'trec' is unknown; allowed are beir, cmedqa2, dissimilar, domains, dpr, dureader2, dureader_retrieval,"
         " entity_questions, files, ir_datasets, pair, pydocs, reduced, rocketqa, rocketqa_tsv, squad, union,"
         " unlabelled, windows",
     ),

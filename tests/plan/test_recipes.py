@@ -13,7 +13,7 @@ from tandem.plan.graph import upstream_first
 
 ROOT = Path(__file__).parents[2]
 OTHERS = {"dimensions", "matryoshka", "scifact", "systems", "systems_squad"}  # of no paper
-COLLECTIONS = {"chinese", "squad"}  # for all_tables
+COLLECTIONS = {"chinese", "squad", "debian"}  # whose folders the user has
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS)
 SYSTEMS = [
     *("deepct", "unicoil", "splade", "uhd_bert", "spade", "colbert", "coil", "me_bert"),
@@ -180,6 +180,25 @@ def test_a_collection_has_all_of_the_papers_tables(collection, folder, encoder_f
     for table in plan.tables.requested():
         assert not [row for row in plan.tables.rows(table) if row.absent]
     assert plan.sweeps.files(["rocketqav2_figure4_small"])
+
+
+def test_debian_has_targets_out_of_domain_and_across_languages(tmp_path, monkeypatch):
+    for language in ("", "-de", "-fr", "-ja"):
+        qrels = tmp_path / f"data/debian{language}/qrels"
+        qrels.mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            (qrels / f"{split}.tsv").touch()
+    monkeypatch.chdir(tmp_path)
+    domains = {"dureader-retrieval": "debian-others", "cmedqa2": "debian-science", "ccovid-news": "debian-play"}
+    languages = {"dureader-retrieval": "debian", "dureader-retrieval-en": "debian-ja"}
+    numbers = {"dureader_retrieval/table7": domains, "dureader_retrieval/table8": domains}
+    for table, stand_in in {**numbers, "dureader_retrieval/table9": languages}.items():
+        recipes = ["dureader_retrieval", "rocketqav2", "out_of_domain", "cross_lingual"]
+        plan = planned("small/debian", stand_in=stand_in, tables=[table], recipes=recipes)
+        rows = plan.tables.rows(table)
+        assert rows
+        assert not [row for row in rows if row.absent]
+        assert {row.dataset for row in rows} <= {*stand_in.values()}
 
 
 def models_of(stage):

@@ -1,9 +1,9 @@
 """Datasets: the keys of every dataset, and those of each source."""
 
 import inspect
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.errors import UserError
@@ -108,10 +108,20 @@ class PyDocs(Dataset):
     hash_splits: HashSplits | None = Field(None, description="which queries are dev and test; the others are train")
 
 
-class Beir(Dataset):
+class WithDomains(Dataset):
+    """A source whose passages may have domains, by a file of their own."""
+
+    domains: str | None = Field(None, description="passages' domains: .tsv (id, domain), .jsonl, .parquet")
+    domain_fields: tuple[str, str] | None = Field(
+        None, strict=False, description="its columns or fields with id and domain; null: an id's usual ones, domain"
+    )
+
+
+class Beir(WithDomains):
     """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
 
     reads, shared_from = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES), 0
+    file_keys = ("domains",)
     source: Literal["beir"]
 
 
@@ -130,10 +140,10 @@ def _pattern(corpus: str | None) -> str | None:
     return corpus
 
 
-class Files(Dataset):
+class Files(WithDomains):
     """Files of common formats."""
 
-    file_keys, shared_from = ("corpus", "queries", "qrels", "answers"), 0
+    file_keys, shared_from = ("corpus", "queries", "qrels", "answers", "domains"), 0
     source: Literal["files"]
     corpus: Annotated[str | None, AfterValidator(_pattern)] = Field(
         None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]"
@@ -236,6 +246,21 @@ class Dissimilar(Derived):
     of: str = Field(description="the dataset that they are removed from")
 
 
+class Domains(Derived):
+    """The passages of some domains of a dataset, and the queries with a relevant one among them."""
+
+    source: Literal["domains"]
+    of: str = Field(description="the dataset, whose passages have domains")
+    only: Distinct[str] | None = Field(None, description="the domains whose passages stay")
+    without: Distinct[str] | None = Field(None, description="or those whose passages go")
+
+    @model_validator(mode="after")
+    def _names_domains(self) -> Self:
+        if (self.only is None) == (self.without is None):
+            raise problem(": one of only and without is needed")
+        return self
+
+
 class Reduced(Derived):
     """The dev queries of a dataset over a part of its passages."""
 
@@ -293,7 +318,7 @@ class Group(Derived):
 _SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA, RocketQATsv, DuReaderRetrieval),
-    *(DuReader2, Pair, Dissimilar, Reduced, Windows, UnionDataset, Unlabelled, Group),
+    *(DuReader2, Pair, Dissimilar, Domains, Reduced, Windows, UnionDataset, Unlabelled, Group),
 )
 # The classes that read them. Those above have their keys here, so that planning imports none of them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tandem.config.datasets import UNSPACED, Dataset, Unlabelled, Windows
+from tandem.config.datasets import UNSPACED, Dataset, Domains, Unlabelled, Windows
 from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.registry import load_plugins
@@ -21,8 +21,8 @@ Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
-"""What windows and unlabelled datasets take over from the dataset that they are `of`, where they do not say it."""
-INHERITING = (Windows, Unlabelled)
+"""What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
+INHERITING = (Windows, Unlabelled, Domains)
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 
 
@@ -238,7 +238,7 @@ def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
 
 
 def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
-    """Fill in what windows and unlabelled datasets take over from the dataset that they are `of`; and the mistakes."""
+    """Fill in what datasets of `INHERITING` take over from the dataset that they are `of`; and the mistakes."""
     result, wrong = dict(datasets), []
     for name, entry in datasets.items():
         if isinstance(entry, INHERITING):
@@ -249,10 +249,10 @@ def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[st
     return result, wrong
 
 
-def _completed(name: str, entry: Windows | Unlabelled, datasets: dict[str, Dataset]) -> Dataset:
+def _completed(name: str, entry: Windows | Unlabelled | Domains, datasets: dict[str, Dataset]) -> Dataset:
     origin = _origin(name, datasets)
     update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
-    if isinstance(entry, Unlabelled):
+    if not isinstance(entry, Windows):
         return entry.model_copy(update=update if entry.measures else {**update, "measures": origin.measures})
     spaced = update.get("language", entry.language) not in UNSPACED
     unit = entry.unit or ("words" if spaced else "characters")

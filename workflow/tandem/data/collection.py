@@ -20,7 +20,8 @@ LITERAL_MATCH = -2
 # Relevance of a passage that counts for a query in no way: it is left out of the query's results before these are
 # scored, and no negative. So ir_datasets marks BRIGHT's excluded ids, problems from where the query is from.
 EXCLUDED = -100
-ANSWERS, LISTS = "answers.parquet", "lists.parquet"  # only where the source has them
+# Only where the source has them; of passages without a domain it is empty.
+ANSWERS, LISTS, DOMAINS = "answers.parquet", "lists.parquet", "domains.parquet"
 
 
 def contents(title: str, text: str) -> str:

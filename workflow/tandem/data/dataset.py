@@ -6,6 +6,7 @@ share the work: a shard writes a stretch of the corpus in parts of a fixed numbe
 them. The stage copies finished parts and reads the rest itself, so that the number of shards shows in no byte.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -14,12 +15,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import Parts
 from tandem.data import tables
-from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
+from tandem.data.collection import ANSWERS, CORPUS, DOMAINS, LISTS, QRELS, QUERIES, contents
 from tandem.data.language import Sample
 from tandem.data.sources import Listed, Source, open_source
 from tandem.data.splits import count_keys
@@ -47,14 +49,15 @@ MEASURED = pa.schema([*tables.CORPUS_SCHEMA, ("words", pa.uint32()), ("character
 
 def run(job: Job[DatasetParams]) -> None:
     """Write corpus.parquet, queries.parquet, qrels.parquet and statistics.json, and where the source has them
-    answers.parquet and lists.parquet.
+    answers.parquet, lists.parquet and domains.parquet.
 
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
     `checksum` and `counts` (the expected ones of the source; others are warnings).
     """
     source = open_source(job)
     warnings = Warnings(f"dataset {job.key}")
-    sums = {name: tables.Checksum() for name in ("corpus", "queries", "qrels", "answers", "lists")}
+    parts = ("corpus", "queries", "qrels", "answers", "lists", "domains")
+    sums = {name: tables.Checksum() for name in parts}
     with writing(job) as draft:
         judged = tables.gather(sums["qrels"].of(source.qrels()), tables.QRELS_SCHEMA)
         answers = tables.gather(sums["answers"].of(source.answers()), tables.ANSWERS_SCHEMA)
@@ -76,11 +79,13 @@ def run(job: Job[DatasetParams]) -> None:
         tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
         extra["answers"] = _write_answers(answers, queries, draft, warnings)
         extra["lists"] = _write_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
+        domains = _write_domains(sums["domains"], source, corpus.ids, draft, warnings)
         passages = corpus.statistics.summary()
         splits = split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics)
         checksum = tables.combined(sums.values())
         _compare(job, checksum, passages["count"], splits, warnings)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
+        summary |= {"domains": domains} if domains else {}
         write_json(draft.path("statistics.json"), summary)
         draft.facts.update(
             passages=passages["count"],
@@ -143,6 +148,38 @@ def _write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: D
     dropped = "rows of training lists name documents or queries that are not kept and were dropped"
     warnings.count(counts[False], dropped)
     return counts[True]
+
+
+def _write_domains(
+    checksum: tables.Checksum, source: Source, passages: Hashes, draft: Draft, warnings: Warnings
+) -> dict[str, int]:
+    """Write the domain of every passage to domains.parquet, unless the source has none; passages by domain.
+
+    Raises:
+        UserError: a passage has two domains, or none of those that are named is in the corpus.
+    """
+    numbers: dict[str, int] = {}  # of domains, as they come
+    labelled, labels = Hashes(), array("i")  # passages that have a domain, and its number
+    for ids, domains in tables.columns(checksum.of(source.domains())):
+        labelled.add(ids)
+        labels.extend(numbers.setdefault(domain, len(numbers)) for domain in domains)
+    if not numbers:
+        return {}
+    require_unique("document", "domains", labelled, lambda row: next(islice(source.domains(), row, None))[0])
+    rows = labelled.rows(passages)
+    if (rows < 0).all():
+        doc, _ = next(source.domains())
+        raise UserError(f"domains: none of the {len(labelled):,} ids is a passage's, the first is {doc}; mend the ids")
+    warnings.count(len(labelled) - int((rows >= 0).sum()), "domains are of passages that the corpus lacks")
+    warnings.count(int((rows < 0).sum()), "passages have no domain")
+    names = [*numbers, ""]
+    # The number of a row -1, which is a passage without a domain, is that of the last name.
+    of_passages = np.append(np.frombuffer(labels, np.intc), len(numbers))[rows]
+    docs = tables.stream(draft.path(CORPUS), "doc_id")
+    named = ((doc, names[number]) for (doc,), number in zip(docs, of_passages, strict=True))
+    tables.write(draft.path(DOMAINS), tables.batches(named, tables.DOMAINS_SCHEMA), tables.DOMAINS_SCHEMA)
+    counts = np.bincount(of_passages, minlength=len(names))
+    return {name: int(counts[numbers[name]]) for name in sorted(numbers)}
 
 
 def _grouped(rows: Iterable[Listed]) -> Iterator[Listed]:

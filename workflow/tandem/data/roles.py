@@ -99,6 +99,12 @@ ANSWERS = Role({"id": QUERY_IDS, "answers": ("answers",)}, {}, "id, answer, …,
 ID_NAMES = {*DOC_IDS, *QUERY_IDS, *QRELS.fields["query"], *QRELS.fields["document"]}
 
 
+def domains_role(names: tuple[str, str] | None) -> Role:
+    """The role of a file with passages' domains, whose fields have two names; None: the usual ones."""
+    document, domain = ((name, name.lower()) for name in names) if names else (DOC_IDS, ("domain",))
+    return Role({"id": document, "domain": domain}, {2: ("id", "domain")}, "id, domain, by a tab")
+
+
 def suffix_of(path: Path) -> str:
     """The end of a file's name, in lower case, without `.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()

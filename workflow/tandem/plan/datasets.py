@@ -8,6 +8,7 @@ from tandem.config.datasets import (
     QRELS_FILES,
     Dataset,
     Dissimilar,
+    Domains,
     Group,
     Pair,
     Reduced,
@@ -67,7 +68,7 @@ def parts(entry: Dataset) -> list[tuple[str, str]]:
             return [("of", entry.of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
         case UnionDataset():
             return [(f"of.{i}", of) for i, of in enumerate(entry.of)]
-        case Windows() | Dissimilar() | Reduced():
+        case Windows() | Dissimilar() | Domains() | Reduced():
             return [("of", entry.of)]
         case _:
             return []
@@ -147,7 +148,7 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
         case UnionDataset():
             each = [splits(ctx, of) for of in entry.of]
             return None if None in each else set().union(*(of for of in each if of))
-        case Dissimilar() | Windows():
+        case Dissimilar() | Domains() | Windows():
             return splits(ctx, entry.of)
         case Group():
             return splits(ctx, entry.of[0])

@@ -29,6 +29,7 @@ Passage = tuple[str, str, str]  # document id, title, text
 Query = tuple[str, str, str]  # query id, text, split; the split is empty where only qrels or answers decide it
 Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
 Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
+Domain = tuple[str, str]  # document id, domain
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
 DatasetJob = Job[DatasetParams]
 DEEPEST = 3  # folders of a listing below the one that is named
@@ -133,6 +134,10 @@ class Source(ABC):
 
     def answers(self) -> Iterator[Answers]:
         """(query id, answers) of every question that has some."""
+        yield from ()
+
+    def domains(self) -> Iterator[Domain]:
+        """(document id, domain) of every passage that has one, in any order."""
         yield from ()
 
     def lists(self) -> Iterator[Listed]:

@@ -4,6 +4,7 @@ import heapq
 from abc import abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,16 @@ from pydantic import Field
 from tandem.config import datasets
 from tandem.config.base import Items
 from tandem.config.datasets import UNLABELLED_FILE, Dataset
-from tandem.data.collection import CORPUS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
+from tandem.data.collection import CORPUS, DOMAINS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import COLUMNS, iter_run, require_split
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.own_files import BeirQueries
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
 from tandem.data.tables import stream
 from tandem.data.text import count_windows, cut, units_of, window_id
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest, printable, shortened
 from tandem.store.artifact import Artifact
 
 
@@ -40,7 +41,7 @@ class Parts(Source):
 
     @abstractmethod
     def rows(self, part: str) -> Iterator[Any]:
-        """Rows of a part: `corpus`, `queries`, `qrels`, `answers` or `lists`."""
+        """Rows of a part: `corpus`, `queries`, `qrels`, `answers`, `lists` or `domains`."""
 
     def corpus(self) -> Iterator[Passage]:
         return self.rows("corpus")
@@ -56,6 +57,12 @@ class Parts(Source):
 
     def lists(self) -> Iterator[Listed]:
         return self.rows("lists")
+
+    def domains(self) -> Iterator[Domain]:
+        return ((doc, domain) for doc, domain in self.rows("domains") if domain)
+
+
+OF_PASSAGES = ("corpus", "domains")  # parts whose rows begin with a passage's id; those of others with a query's
 
 
 class Derived(Parts):
@@ -93,7 +100,7 @@ class Pair(Derived):
         return self._other.judged_at(query, document)
 
     def rows(self, part: str) -> Iterator[Any]:
-        rows: Iterator[Any] = super().rows(part) if part == "corpus" else getattr(self._other, part)()
+        rows: Iterator[Any] = super().rows(part) if part in OF_PASSAGES else getattr(self._other, part)()
         return rows
 
 
@@ -167,6 +174,14 @@ class Windows(Derived):
             for number in range(self._counts.get(doc, 1) if self._all else 1):
                 yield query, window_id(doc, number), label, score
 
+    def domains(self) -> Iterator[Domain]:
+        """Every window's domain is its document's."""
+        entry = self._entry
+        for (_, _, text), (doc, domain) in zip(super().corpus(), self.rows("domains"), strict=False):
+            if domain:
+                for number, _ in enumerate(cut(text, entry.length, entry.stride, self._unit, entry.most)):
+                    yield window_id(doc, number), domain
+
     @cached_property
     def _counts(self) -> dict[str, int]:
         """Labelled document → number of its windows, where there are several."""
@@ -198,7 +213,7 @@ class Dissimilar(Derived):
         self.facts |= {"similar": audit.key, "removed": len(self._removed)}
 
     def rows(self, part: str) -> Iterator[Any]:
-        return (row for row in super().rows(part) if part == "corpus" or row[0] not in self._removed)
+        return (row for row in super().rows(part) if part in OF_PASSAGES or row[0] not in self._removed)
 
 
 @dataset_format("unlabelled")
@@ -242,12 +257,61 @@ class Unlabelled(Derived):
 
     def rows(self, part: str) -> Iterator[Any]:
         """Rows of the dataset, without labels of queries that lose them."""
-        return (row for row in super().rows(part) if part in ("corpus", "queries") or row[0] not in self._losing)
+        return (row for row in super().rows(part) if part in (*OF_PASSAGES, "queries") or row[0] not in self._losing)
 
     @cached_property
     def _losing(self) -> set[str]:
         share = self._share or 0
         return {query for query, _, split in super().rows("queries") if split == "train" and position(query) < share}
+
+
+@dataset_format("domains")
+class Domains(Derived):
+    """The passages of the input `of` whose domain is among `only`, or is not among `without`, and their queries.
+
+    A query stays if a passage that stays is relevant to it; its labels of other passages go. So does a query without
+    labels: which domain it asks about is not known.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.Domains) -> None:
+        super().__init__(job, entry)
+        if DOMAINS not in self.base.manifest.files:
+            raise UserError(f"dataset {job.key}: the passages of {self.base.key} have no domains; name a file of them")
+        self._key, self._named = ("only", entry.only) if entry.only else ("without", entry.without or ())
+        known = {domain for (domain,) in stream(self.base.path(DOMAINS), "domain")} - {""}
+        for name in self._named:
+            if name not in known:
+                hint = shortened(nearest(name, known))
+                raise UserError(f"dataset {job.key}: {self._key} names {printable(name)}, which is no domain{hint}")
+        self.facts[self._key] = list(self._named)
+
+    def corpus(self) -> Iterator[Passage]:
+        rows = zip(super().rows("corpus"), super().rows("domains"), strict=True)
+        return (passage for passage, (_, domain) in rows if self._stays(domain))
+
+    def rows(self, part: str) -> Iterator[Any]:
+        """The rows of a part that stay."""
+        rows = super().rows(part)
+        match part:
+            case "domains":
+                return (row for row in rows if self._stays(row[1]))
+            case "qrels" | "lists":
+                return (row for row in rows if row[0] in self._asked and row[1] in self._docs)
+        return (row for row in rows if row[0] in self._asked)
+
+    def _stays(self, domain: str) -> bool:
+        return (domain in self._named) == (self._key == "only")
+
+    @cached_property
+    def _docs(self) -> set[str]:
+        """The passages with a label that stay."""
+        labelled = {row[1] for row in chain(super().rows("qrels"), super().rows("lists"))}
+        return {doc for doc, domain in super().rows("domains") if doc in labelled and self._stays(domain)}
+
+    @cached_property
+    def _asked(self) -> set[str]:
+        """The queries that stay."""
+        return {query for query, doc, relevance, _ in super().rows("qrels") if relevance > 0 and doc in self._docs}
 
 
 @dataset_format("reduced")
@@ -283,7 +347,7 @@ class Reduced(Derived):
                 return iter(self._judged)
             case "lists":
                 return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
-        selected: Container[str] = self._docs if part == "corpus" else self._selected
+        selected: Container[str] = self._docs if part in OF_PASSAGES else self._selected
         return (row for row in super().rows(part) if row[0] in selected)
 
 

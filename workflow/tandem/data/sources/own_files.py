@@ -6,11 +6,22 @@ from functools import cache, partial
 from pathlib import Path
 
 from tandem.config import datasets
-from tandem.config.datasets import QRELS_FILES, Dataset
+from tandem.config.datasets import QRELS_FILES, Dataset, WithDomains
 from tandem.data.files import Files, files_by_split
 from tandem.data.reading import JsonObject, count_lines, parse_whole, records, text_of, texts_of
-from tandem.data.roles import ANSWERS, PASSAGES, QRELS, QUERIES, Role, count_records, header, reader, suffix_of
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.roles import (
+    ANSWERS,
+    PASSAGES,
+    QRELS,
+    QUERIES,
+    Role,
+    count_records,
+    domains_role,
+    header,
+    reader,
+    suffix_of,
+)
+from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listing, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT_WORDS, one_by_split, qrels_files, words_of
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -32,6 +43,7 @@ class JudgedFiles(Source):
 
     judged: Role = QRELS
     _qrels: dict[str, Path]
+    _domains: tuple[Path, Role] | None = None  # the file that `domains` names
 
     def qrels(self) -> Iterator[Judgement]:
         return (judgement for _, judgement in self._judgements())
@@ -44,6 +56,16 @@ class JudgedFiles(Source):
             for where, record in _records(path, self.judged):
                 query, doc = (text_of(where, record, field, number=True) for field in ("query", "document"))
                 yield where, (query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split)
+
+    def domains(self) -> Iterator[Domain]:
+        for where, record in _records(*self._domains) if self._domains else ():
+            if domain := text_of(where, record, "domain").strip():
+                yield text_of(where, record, "id", number=True), domain
+
+    def _find_domains(self, entry: WithDomains, files: Files) -> None:
+        if entry.domains:
+            self._domains = path, role = files.find(entry.domains), domains_role(entry.domain_fields)
+            reader(path, role)  # or refuses the file's name
 
 
 class BeirQueries(JudgedFiles):
@@ -77,9 +99,11 @@ class BeirQueries(JudgedFiles):
 class Beir(BeirQueries):
     """The folder named by `path`, with corpus.jsonl; any file may be gzipped."""
 
-    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
-        self._corpus = Files(job).find("corpus.jsonl")
+    def __init__(self, job: DatasetJob, entry: datasets.Beir) -> None:
+        files = Files(job)
+        self._corpus = files.find("corpus.jsonl")
         super().__init__(job, entry)
+        self._find_domains(entry, files)
         self.places["corpus"] = str(self._corpus)
 
     @classmethod
@@ -118,6 +142,7 @@ class OwnFiles(JudgedFiles):
         for role, paths in (PASSAGES, self._corpus), (QUERIES, self._queries), (QRELS, qrels), (ANSWERS, self._answers):
             for path in paths:
                 reader(path, role)
+        self._find_domains(entry, files)
         self.places = {"corpus": _place(self._corpus, PASSAGES), "queries": _place(self._queries, QUERIES)}
 
     @classmethod
