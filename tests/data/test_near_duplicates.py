@@ -1,5 +1,6 @@
 """Near-duplicates of relevant passages: found exactly, and judged as the passage they are near to."""
 
+import json
 import random
 
 import numpy as np
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tandem.data import tables
+from tandem.data.collection import Collection
 from tandem.data.text import judged_too, near_duplicates, similarity, token_trigrams, trigrams
 
 
@@ -26,7 +28,8 @@ def test_similarity_is_the_share_of_common_word_trigrams():
     assert similarity(fox, trigrams("the quick brown fox leaps")) == 2 / 4
     assert similarity(fox, trigrams("a b")) == 0
     assert similarity(trigrams("数据结构算法"), trigrams("数据结构算符")) == 3 / 5
-    assert len(trigrams("")) == 1
+    assert len(trigrams("")) == len(trigrams("... ☺")) == 0
+    assert similarity(trigrams(""), trigrams("")) == 0
     assert len(token_trigrams(np.array([5, 6, 7, 5, 6, 7], np.uint16))) == 3
 
 
@@ -61,3 +64,17 @@ def test_a_near_duplicate_gets_the_highest_grade_of_those_it_is_near_to(tmp_path
     assert list(tables.rows(result))[3:] == [("q", "b", 2, "test")]
     # what people judged stays as it is: r's grade of a, and q's of c, which says the same as a
     assert list(tables.rows(result))[:3] == list(tables.rows(judged))
+
+
+@pytest.mark.parametrize("judged", ["... !!!", "", "☺ ☺"])
+def test_passages_without_a_word_are_near_to_nothing(make, tmp_path, judged):
+    texts = {"a": judged, "b": "... !!!", "c": "", "d": "☺ ☺", "e": "one two three"}
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": doc, "text": text} for doc, text in texts.items()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "what"}\n')
+    (folder / "qrels/test.tsv").write_text("q\ta\t1\n")
+    artifact = make("mine", {"source": "beir", "near_duplicates": 0.5}, path=str(folder))
+    assert artifact.manifest.facts["near_duplicates"] == 0
+    assert Collection(artifact).qrels("test") == {"q": {"a": 1}}

@@ -20,7 +20,7 @@ from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 from tandem.store.job import Job
 
-WORDS = ["amber", "birch", "clove", "dünn", "élan", "flow", '"quoted"', "back\\slash", "语言"]
+WORDS = ["amber", "birch", "clove", "dünn", "élan", "e\u0301lan", "flow", '"quoted"', "back\\slash", "语言"]
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,9 @@ def files(out):
 @pytest.mark.parametrize("form", ["beir", "dpr", "parquet", "headed", "packed"])
 @pytest.mark.parametrize("count", [37, 32, 3])
 def test_shards_change_no_byte(form, count, written, tmp_path):
-    params, path = written(form, passages(count)), {"path": str(tmp_path)}
+    params, path = written(form, passages(count)) | {"normalize": "nfc"}, {"path": str(tmp_path)}
     run(Job("dataset", tmp_path / "alone", params, {}, path))
+    assert files(tmp_path / "alone")[0]["not_nfc"]["passages"] > 0
     for shards in (1, 2, 3, 7):
         out = tmp_path / f"by{shards}"
         parts = [

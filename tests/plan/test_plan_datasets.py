@@ -139,7 +139,7 @@ def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
     entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
     data = plan(entries, "zh-en").planner.dataset("zh-en")
     assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
-    assert data.params == DatasetParams(source="pair")
+    assert data.params == DatasetParams(source="pair", normalize="nfc")
 
 
 def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):

@@ -14,6 +14,7 @@ UNLABELLED_FILE = "unlabelled.query.txt"
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 AnswerMatch = Literal["string", "regex", "kilt"]
+Normalize = Literal["nfc", "none"]
 
 
 class File(Section):
@@ -55,6 +56,7 @@ class Dataset(Section):
     relevance: Literal["qrels", "answers"] = Field("qrels", description="answers: passages with an answer are relevant")
     match: AnswerMatch = Field("string", description="how an answer is found in a passage")
     ignore_identical_ids: bool = Field(False, description="a result with the query's own id is dropped before scoring")
+    normalize: Normalize = Field("nfc", description="Unicode form of passages, queries and answers; none: as they are")
     title: bool | None = Field(None, description="false: titles are left out")
     train_queries: int | None = Field(None, ge=1, description="at most this many training queries")
     dev_queries: int | None = Field(None, ge=1, description="at most this many dev queries")
@@ -96,7 +98,13 @@ class HashSplits(Section):
         return "train"
 
 
-class PyDocs(Dataset):
+class Published(Dataset):
+    """A published collection: others' numbers are of its texts as they are."""
+
+    normalize: Normalize = Field("none", description="as for every dataset, but its texts stay as they were published")
+
+
+class PyDocs(Published):
     """Docstrings of installed Python packages."""
 
     reads_files = False
@@ -125,7 +133,7 @@ class Beir(WithDomains):
     source: Literal["beir"]
 
 
-class IrDatasets(Dataset):
+class IrDatasets(Published):
     """A collection of the package ir_datasets."""
 
     reads_files, shared_from = False, 1 << 25  # fewer are read before ir_datasets would have made its document store
@@ -153,7 +161,7 @@ class Files(WithDomains):
     answers: str | None = Field(None, description=".jsonl (_id, answers) or .tsv (id, answer, …)")
 
 
-class Squad(Dataset):
+class Squad(Published):
     """SQuAD's JSON format: paragraphs are passages, questions queries."""
 
     file_keys = ("files_of", "queries_of")
@@ -162,7 +170,7 @@ class Squad(Dataset):
     queries_of: dict[str, str] | None = Field(None, description="split → file whose questions replace equal ids'")
 
 
-class CMedQA2(Dataset):
+class CMedQA2(Published):
     """Chinese medical questions and answers."""
 
     reads = ("question.csv", "question.zip", "answer.csv", "answer.zip", "*_candidates.txt", "*_candidates.zip")
@@ -170,7 +178,7 @@ class CMedQA2(Dataset):
     source: Literal["cmedqa2"]
 
 
-class Dpr(Dataset):
+class Dpr(Published):
     """DPR's files."""
 
     file_keys, shared_from = ("corpus", "questions"), 0
@@ -179,7 +187,7 @@ class Dpr(Dataset):
     questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
 
 
-class EntityQuestions(Dataset):
+class EntityQuestions(Published):
     """EntityQuestions over DPR's passages."""
 
     reads, file_keys, shared_from = ("dataset/*/P*.json",), ("corpus",), 0
@@ -188,14 +196,14 @@ class EntityQuestions(Dataset):
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
 
 
-class RocketQA(Dataset):
+class RocketQA(Published):
     """RocketQA's corpora."""
 
     reads = ("para.txt", "para.title.txt", "*.query.txt", "*.answers.txt", "qrels.*.tsv")
     source: Literal["rocketqa"]
 
 
-class RocketQATsv(Dataset):
+class RocketQATsv(Published):
     """RocketQA's training files."""
 
     file_keys = ("dual", "cross")
@@ -205,7 +213,7 @@ class RocketQATsv(Dataset):
     cross: str | None = Field(None, description="cross-encoder's: query, title, text, label")
 
 
-class DuReaderRetrieval(Dataset):
+class DuReaderRetrieval(Published):
     """DuReader-retrieval's release."""
 
     reads = ("passage-collection/*", "dev/dev.json", "train/*.train.tsv")
@@ -213,7 +221,7 @@ class DuReaderRetrieval(Dataset):
     source: Literal["dureader_retrieval"]
 
 
-class DuReader2(Dataset):
+class DuReader2(Published):
     """DuReader 2.0's raw files, from which DuReader-retrieval was made."""
 
     file_keys = ("splits",)

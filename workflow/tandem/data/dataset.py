@@ -18,10 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, say
 from tandem.cluster.work import Parts
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, DOMAINS, LISTS, QRELS, QUERIES, contents
+from tandem.data.forms import PASSAGES, Composer
 from tandem.data.language import Sample
 from tandem.data.sources import Listed, Source, open_source
 from tandem.data.splits import count_keys
@@ -29,6 +30,7 @@ from tandem.data.statistics import CorpusStatistics, SplitStatistics, lengths, s
 from tandem.data.text import judged_too
 from tandem.data.validate import (
     Hashes,
+    OwnPassages,
     Queries,
     Warnings,
     count_negative_grades,
@@ -54,20 +56,25 @@ def run(job: Job[DatasetParams]) -> None:
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
     `checksum` and `counts` (the expected ones of the source; others are warnings).
     """
-    source = open_source(job)
+    source, composer = open_source(job), Composer(job.params.normalize)
     warnings = Warnings(f"dataset {job.key}")
     parts = ("corpus", "queries", "qrels", "answers", "lists", "domains")
     sums = {name: tables.Checksum() for name in parts}
     with writing(job) as draft:
         judged = tables.gather(sums["qrels"].of(source.qrels()), tables.QRELS_SCHEMA)
-        answers = tables.gather(sums["answers"].of(source.answers()), tables.ANSWERS_SCHEMA)
+        answers = tables.gather(sums["answers"].of(composer.answers(source.answers())), tables.ANSWERS_SCHEMA)
         if judged.num_rows == answers.num_rows == 0:
             raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
         answered = answers["query_id"].to_pylist()
-        queries = read_queries(sums["queries"].of(source.queries()), judged, answered, source, job.params, warnings)
-        corpus = CorpusWriter(job, source, draft.path(CORPUS))
+        rows = sums["queries"].of(composer.queries(source.queries()))
+        queries = read_queries(rows, judged, answered, source, job.params, warnings)
+        corpus = CorpusWriter(job, source, draft.path(CORPUS), composer, queries)
         corpus.write(sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
+        if note := composer.note():
+            warnings.add(note) if composer.normalize == "none" else say(f"dataset {job.key} · {note}")
+        for line in corpus.own_passages.notes():  # scores say it where it matters
+            say(f"dataset {job.key} · {line}")
         extra: dict[str, int] = {}
         if job.params.near_duplicates is not None:
             judged, extra["near_duplicates"] = judged_too(judged, corpus.path, job.params.near_duplicates)
@@ -93,6 +100,8 @@ def run(job: Job[DatasetParams]) -> None:
             qrels={split: counts["qrels"] for split, counts in splits.items()},
             **extra,
             checksum=checksum,
+            not_nfc=composer.others,
+            own_passages=dict(corpus.own_passages.counts),
             texts={"passages": corpus.sample.facts(), "queries": Sample(list(queries.texts.values())).facts()},
             warnings=warnings.lines,
             source=source.facts,
@@ -206,8 +215,11 @@ class CorpusWriter:
     `ids` are hashes of the document ids, in row order.
     """
 
-    def __init__(self, job: Job[DatasetParams], source: Source, path: Path) -> None:
-        self.job, self.source, self.path = job, source, path
+    def __init__(
+        self, job: Job[DatasetParams], source: Source, path: Path, composer: Composer, queries: Queries
+    ) -> None:
+        self.job, self.source, self.path, self.composer = job, source, path, composer
+        self.own_passages = OwnPassages(queries)
         self.parts, self.place, self.titles = Parts(job, ".arrow"), source.places["corpus"], job.params.title
         self.ids, self.statistics, self.sample = Hashes(), CorpusStatistics(), Sample()
 
@@ -232,6 +244,7 @@ class CorpusWriter:
         for ids, titles, texts, batch in self._chunks():
             self.ids.add(ids)
             self.sample.add(texts)
+            self.own_passages.add(ids, titles, texts)
             titled = self.titles and any(titles)
             self.statistics.texts.add(map(contents, titles, texts) if titled else texts)
             yield batch
@@ -243,12 +256,13 @@ class CorpusWriter:
         for number in count():
             if facts := self.parts.facts(number):
                 reading, is_last = None, facts["is_last"]
+                self.composer.others[PASSAGES] += facts["not_nfc"]
                 with pa.memory_map(str(self.parts.path(number))) as file, pa.ipc.open_file(file) as part:
                     for batch in map(part.get_batch, range(part.num_record_batches)):
                         ids, titles, texts = (batch[name].to_pylist() for name in tables.CORPUS_SCHEMA.names)
                         yield Chunk(ids, titles, texts, batch)
             else:
-                reading, done = reading or read_chunks(self.source, number * self.parts.rows), 0
+                reading, done = reading or read_chunks(self.source, number * self.parts.rows, self.composer), 0
                 for chunk in islice(reading, chunks):
                     done += 1
                     yield chunk
@@ -281,23 +295,28 @@ def run_shard(job: Job[DatasetParams]) -> Json:
     with Progress(f"dataset {job.key}", total, "passages", done=done) as progress:
         for number in missing:
             if number != at:  # after the part before, the source is where this one begins
-                chunks = read_chunks(source, spans[number].start)
+                composer = Composer(job.params.normalize)
+                chunks = read_chunks(source, spans[number].start, composer)
             some = islice(chunks, parts.rows // tables.ROWS)
-            parts.write(number, partial(_write_part, some, job.params.title, progress, number + 1 == len(spans)))
+            is_last = number + 1 == len(spans)
+            parts.write(number, partial(_write_part, some, job.params.title, progress, is_last, composer))
             at = number + 1
     return {"parts": list(own)}
 
 
-def _write_part(chunks: Iterator[Chunk], titles: bool, progress: Progress, is_last: bool, path: Path) -> Json:
+def _write_part(
+    chunks: Iterator[Chunk], titles: bool, progress: Progress, is_last: bool, composer: Composer, path: Path
+) -> Json:
+    before = composer.others[PASSAGES]
     with pa.ipc.new_file(path, MEASURED, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for batch in tables.ahead(chunk.batch for chunk in chunks):
             writer.write_batch(measured(batch, titles))
             progress.add(batch.num_rows)
-    return {"is_last": is_last}
+    return {"is_last": is_last, "not_nfc": composer.others[PASSAGES] - before}
 
 
-def read_chunks(source: Source, row: int) -> Iterator[Chunk]:
-    """The source's passages from a row on, `ROWS` at a time.
+def read_chunks(source: Source, row: int, composer: Composer) -> Iterator[Chunk]:
+    """The source's passages from a row on, `ROWS` at a time, their texts in one Unicode form.
 
     Raises:
         UserError: an id that a run file could not carry, or None in place of a title or text.
@@ -305,12 +324,12 @@ def read_chunks(source: Source, row: int) -> Iterator[Chunk]:
     rows = source.corpus_from(row) if row else source.corpus()
     for ids, titles, texts in tables.columns(rows):
         require_usable("document", source.places["corpus"], row + 1, *ids)
-        batch = tables.batch_of((ids, titles, texts), tables.CORPUS_SCHEMA)
         for name, values in (("title", titles), ("text", texts)):
-            if batch[name].null_count:  # by a plugin's format
+            if None in values:  # by a plugin's format
                 missing = f"document {ids[values.index(None)]} has no {name}"
                 raise UserError(f"{source.places['corpus']}: {missing}; a text is needed, which may be empty")
-        yield Chunk(ids, titles, texts, batch)
+        titles, texts = composer.passages(titles, texts)
+        yield Chunk(ids, titles, texts, tables.batch_of((ids, titles, texts), tables.CORPUS_SCHEMA))
         row += len(ids)
 
 

@@ -85,10 +85,12 @@ Grams = NDArray[np.uint64]
 
 
 def trigrams(text: str) -> Grams:
-    """Hashes of a text's word trigrams, each once, ascending, uint64; a shorter text is one gram."""
+    """Hashes of a text's word trigrams, each once, ascending, uint64; a shorter text is one, one without words none."""
     import pandas as pd  # which searches, that only cut texts into words, do without
 
-    words = GRAM_WORD.findall(text.lower()) or [""]
+    words = GRAM_WORD.findall(text.lower())
+    if not words:
+        return np.empty(0, np.uint64)
     grams = [" ".join(words[i : i + GRAM]) for i in range(max(1, len(words) - GRAM + 1))]
     return np.unique(pd.util.hash_array(np.array(grams, object), categorize=False))
 
@@ -100,16 +102,17 @@ def token_trigrams(ids: NDArray[Any]) -> Grams:
 
 
 def similarity(some: Grams, others: Grams) -> float:
-    """Jaccard similarity of two sets of `trigrams`: shared ones, as a share of all."""
+    """Jaccard similarity of two sets of `trigrams`: shared ones, as a share of all; 0 where neither has any."""
     shared = len(np.intersect1d(some, others, assume_unique=True))
-    return shared / (len(some) + len(others) - shared)
+    return shared / max(1, len(some) + len(others) - shared)
 
 
 def near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
     """Passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
 
     Inherited and copied texts answer a query as well as the judged passage does; as unjudged passages they count as
-    wrong in scoring, and as negatives in training (DuReader-retrieval §2.3 names such false negatives).
+    wrong in scoring, and as negatives in training (DuReader-retrieval §2.3 names such false negatives). A passage
+    without a word, such as "..." or an emoji, says nothing: it is near to no other.
 
     Exact. A set that is similar enough shares one of the document's rarest trigrams (prefix filtering, Bayardo et al.
     2007): only these are looked up, so that phrases which stand everywhere cost nothing. Memory: 8 bytes a trigram of

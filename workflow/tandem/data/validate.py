@@ -6,7 +6,8 @@ sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Quer
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import eq
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
 from tandem.data import tables
-from tandem.data.collection import EXCLUDED, LITERAL_MATCH
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH, contents
 from tandem.data.sources import Query, Source
 from tandem.data.splits import USUAL, first_splits, move_share, subset
 from tandem.errors import UserError
@@ -132,6 +133,43 @@ class Queries:
     def rows(self) -> Iterable[Query]:
         """(query id, text, split)."""
         return ((query, text, self.splits[query]) for query, text in self.texts.items())
+
+
+class OwnPassages:
+    """Count the queries that are passages themselves: of the same id and text, as ArguAna's arguments are.
+
+    Ids that coincide by chance, such as numbers, have other texts.
+
+    Attributes:
+        counts: split → number of such queries.
+    """
+
+    def __init__(self, queries: Queries) -> None:
+        self.queries, self.counts = queries, Counter[str]()
+
+    def add(self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> None:
+        """Look at some passages."""
+        for row in (row for row, doc in enumerate(ids) if doc in self.queries.texts):
+            query = _words_of(self.queries.texts[ids[row]])
+            if query in (_words_of(texts[row]), _words_of(contents(titles[row], texts[row]))):
+                self.counts[self.queries.splits[ids[row]]] += 1
+
+    def notes(self) -> Iterator[str]:
+        """The `own_passages` of each split, where there is something to say."""
+        totals = Counter(self.queries.splits.values())
+        return filter(None, (own_passages(self.counts[split], totals[split], split) for split in self.counts))
+
+
+def own_passages(count: int, queries: int, split: str) -> str:
+    """Say what to do where most queries of a split are passages; empty where only some are."""
+    if 2 * count <= queries:
+        return ""
+    what = f"{count:,} of {queries:,} {split} queries are passages of the corpus, with the same id and text"
+    return f"{what}: each finds itself first, unless ignore_identical_ids is set"
+
+
+def _words_of(text: str) -> list[str]:
+    return text.casefold().split()
 
 
 def read_queries(

@@ -14,6 +14,7 @@ from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import Floats64
 from tandem.data.runs import iter_run, require_split
+from tandem.data.validate import own_passages
 from tandem.errors import UserError
 from tandem.evaluation.matching import read_matches
 from tandem.evaluation.measures import (
@@ -137,6 +138,8 @@ def run(job: Job[ScoreParams]) -> None:
         draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
         if result.missing:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
+        if not job.params.ignore_identical_ids and (line := _own_passages(job)):
+            warn(job, draft, line)
         if short:
             left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"
             by = "judgements or ignore_identical_ids" if job.params.ignore_identical_ids else "judgements"
@@ -154,6 +157,15 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
     if result.missing == len(result.queries):
         raise UserError(f"{ranking.folder}: holds no query of split {params.split}; give a run of {params.split}")
     return result, judged.source, _short(ranking, dataset, judged, measures, params.ignore_identical_ids)
+
+
+def _own_passages(job: Job[ScoreParams]) -> str:
+    """A line where most of the queries are passages of the dataset, each of which finds itself; else empty."""
+    if job.params.members is not None:
+        return ""
+    facts, split = job.inputs["dataset"].manifest.facts, job.params.split
+    count = facts.get("own_passages", {}).get(split, 0)
+    return own_passages(count, facts["queries"][split], split) if count else ""
 
 
 def _short(

@@ -81,6 +81,9 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
     params = json_of(entry, without=(*NOTES, *PLACE, *upstream_keys))
     params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
+    made_of = [stage for stage in upstream.values() if stage.kind == "dataset"]
+    if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form
+        params["normalize"] = "nfc" if any(stage.values["normalize"] == "nfc" for stage in made_of) else "none"
     if isinstance(entry, UnionDataset):
         params["names"] = list(entry.of)  # which ids begin with
     keys = count_keys(entry.always_has or splits(ctx, name) or entry.counts or ())

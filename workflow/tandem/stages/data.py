@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from pydantic import ConfigDict, Field
 
 from tandem.config.base import Analyzer
-from tandem.config.datasets import Dataset, sources
+from tandem.config.datasets import Dataset, Normalize, sources
 from tandem.config.retrieval import Bm25Tuning, Engine, FieldLengths, FieldWeights, Formula, Rm3, Ties
 from tandem.stages.base import Kind, Params, Part, Planned
 from tandem.stages.retrieval import RunParams
@@ -31,6 +31,7 @@ class DatasetParams(Params):
     model_config = ConfigDict(extra="allow", strict=True)
 
     source: str = Field("files", description="the format, or how the dataset is derived from others")
+    normalize: Normalize = Field("none", description="Unicode form that texts are put into")
     title: bool = Field(True, description="false blanks titles")
     train_queries: int | None = Field(None, ge=1, description="most training queries, chosen by a hash; null: all")
     dev_queries: int | None = Field(None, ge=1, description="most dev queries, likewise")
@@ -116,7 +117,7 @@ class TuneBm25Params(Bm25Tuning, Bm25Variant):
 
 # A shard of `dataset` that fails does so of a line in a file, mostly, and would again.
 KINDS = (
-    Kind("dataset", "data.dataset:run", DatasetParams, threads="all", shard="data.dataset:run_shard",
+    Kind("dataset", "data.dataset:run", DatasetParams, version=2, threads="all", shard="data.dataset:run_shard",
         shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection"),
     Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
     Kind("imported", "data.imported:run_imported", ImportedParams, version=2, box="Collection"),

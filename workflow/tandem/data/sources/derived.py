@@ -15,6 +15,7 @@ from tandem.config.base import Items
 from tandem.config.datasets import UNLABELLED_FILE, Dataset
 from tandem.data.collection import CORPUS, DOMAINS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
+from tandem.data.forms import composed
 from tandem.data.reading import fields
 from tandem.data.runs import COLUMNS, iter_run, require_split
 from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, Source, dataset_format
@@ -223,7 +224,7 @@ class Unlabelled(Derived):
     They are the training queries of the input `queries`; else those of the file `unlabelled.query.txt` (id, text, by
     tabs); else a share of the dataset's own training queries, those whose ids hash below `share`, which lose their
     labels. Ids of queries from elsewhere get `unlabelled-` before them. A query whose text the dataset already asks is
-    left out: it would leak into training what is scored.
+    left out, whatever its Unicode form: it would leak into training what is scored.
     """
 
     def __init__(self, job: DatasetJob, entry: datasets.Unlabelled) -> None:
@@ -241,7 +242,7 @@ class Unlabelled(Derived):
         """The dataset's queries, some of them `unlabelled` now, and then the others."""
         texts = set()
         for query, text, split in super().queries():
-            texts.add(text)
+            texts.add(composed(text, "nfc"))
             yield query, text, UNLABELLED if query in self._losing else split
         others: Iterable[Sequence[str]] = ()
         if self._other:
@@ -250,7 +251,7 @@ class Unlabelled(Derived):
             others = (columns for _, columns in fields(self._file, "query id, text", 2))
         self.facts["asked_already"] = 0
         for query, text in others:
-            if text in texts:
+            if composed(text, "nfc") in texts:
                 self.facts["asked_already"] += 1
             else:
                 yield f"unlabelled-{query}", text, UNLABELLED

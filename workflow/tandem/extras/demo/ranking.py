@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import say
 from tandem.data import tables
 from tandem.data.collection import CORPUS, QRELS, QUERIES
+from tandem.data.forms import composed
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import followed, ranked_order
 from tandem.evaluation.measures import CHOSEN
@@ -24,6 +25,7 @@ from tandem.extras.demo.workers import Question, Worker
 from tandem.plan.graph import Stage
 from tandem.retrieval.fusion import best, pool
 from tandem.stages.base import Json
+from tandem.stages.data import DatasetParams
 from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import open_artifact
 
@@ -96,6 +98,7 @@ class Session:
             for role, parts in by_role.items():
                 self.workers[role] = opened.enter_context(Worker(role, parts))
             dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
+            self.normalize = dataset.params_as(DatasetParams).normalize
             self.ids, self._corpus = PassageOrder(dataset), opened.enter_context(tables.streaming(dataset.path(CORPUS)))
             groups = map(self._corpus.metadata.row_group, range(self._corpus.num_row_groups))
             self._starts = np.cumsum([0, *(group.num_rows for group in groups)])  # of the row groups
@@ -138,8 +141,8 @@ class Session:
 
 
 def answer(session: Session, query: str, count: int) -> Answer:
-    """The best `count` passages for a query."""
-    began = time.monotonic()
+    """The best `count` passages for a query, which is put into the Unicode form that the dataset's texts have."""
+    began, query = time.monotonic(), composed(query, session.normalize)
     ranking = Ranking(session, query)
     ranked = ranking.ranked(session.run, count)[:count]
     docs = [doc for doc, _ in ranked]

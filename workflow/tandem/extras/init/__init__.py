@@ -86,6 +86,7 @@ def init(
     if language and not CODE.fullmatch(language):
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
+    entry |= {"normalize": "nfc"} if folder else {}  # a published collection stays as it is
     options = Execution(path=folder or None, workers=os.cpu_count())
     collection = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
     entry |= {"path": folder} if folder else {}

@@ -264,6 +264,7 @@ def _dataset_lines(choices: Choices) -> list[str]:
     drawn = choices.experiment.keys.get("dev_from_train", 0) * collection.queries.get("train", 0)
     if drawn > (most := choices.fitting.queries["dev"]):
         lines.append(f"dev_from_train_most: {most}  # without this line about {drawn:,.0f}")
+    lines += ["ignore_identical_ids: true  # no query finds itself"] if collection.own_passages else []
     lines += ["unknown_documents: drop  # most qrels of a split name no passage"] if collection.drop_unknown else []
     for split, most in choices.fitting.queries.items():
         if collection.queries.get(split, 0) > most and (choices.experiment.trains or split != "train"):

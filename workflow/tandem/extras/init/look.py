@@ -21,12 +21,14 @@ import pyarrow.compute as pc
 from tandem.cluster.progress import Progress, duration
 from tandem.cluster.scheduler import offered
 from tandem.data import tables
+from tandem.data.forms import Composer
 from tandem.data.language import SAMPLED, Sample
 from tandem.data.sources import DatasetJob, Source, open_source
 from tandem.data.splits import SPLIT_WORDS, VALIDATED, position
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
     Hashes,
+    OwnPassages,
     Warnings,
     count_negative_grades,
     mostly_unknown,
@@ -59,6 +61,7 @@ class Look:
     lengths: dict[str, PassageStatistics] = field(default_factory=dict)
     # the same → language → share of the texts that tell
     languages: dict[str, dict[str, float]] = field(default_factory=dict)
+    own_passages: bool = False  # whether most queries of a split are passages, which they should not find
     drop_unknown: bool = False  # whether most judgements of a split name no passage, so that they have to be dropped
     notes: list[str] = field(default_factory=list)  # what is odd, a line each
 
@@ -79,17 +82,21 @@ def look(job: DatasetJob, seconds: float) -> Look:
     Raises:
         UserError: files that the stage `dataset` would refuse, or judgements none of which names a passage.
     """
-    source, notes = open_source(job), Notes(job.key)
+    source, notes, composer = open_source(job), Notes(job.key), Composer(job.params.normalize)
     judged = tables.gather(source.qrels(), tables.QRELS_SCHEMA)
-    answered = [query for query, _ in source.answers()]
+    answered = [query for query, _ in composer.answers(source.answers())]
     if not judged.num_rows and not answered:
         raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
-    queries = read_queries(source.queries(), judged, answered, source, job.params, notes)
+    queries = read_queries(composer.queries(source.queries()), judged, answered, source, job.params, notes)
+    own_passages = OwnPassages(queries)
     result = Look(queries=dict(Counter(queries.splits.values())), notes=notes.lines)
     if "train" in result.queries and VALIDATED not in result.queries:
         for split in (split for split in result.queries if SPLIT_WORDS.get(split) == VALIDATED):
             notes.add(f"split {split} counts as a test set: call it dev (dev.tsv), or a tenth of train becomes dev")
-    ids = _read_corpus(source, seconds, result)
+    ids = _read_corpus(source, seconds, result, composer, own_passages)
+    for line in filter(None, (composer.note(), *own_passages.notes())):
+        notes.add(line)
+    result.own_passages = any(own_passages.notes())
     texts, sample, lengths = list(queries.texts.values()), Sample(), CorpusStatistics()
     sample.add(texts)
     lengths.measure(pa.array([""] * len(texts)), pa.array(texts, pa.string()))
@@ -117,14 +124,16 @@ def share_of_dev(queries: list[str]) -> float | None:
     return next((share for share in SHARES if any(at < share for at in places) and max(places) >= share), None)
 
 
-def _read_corpus(source: Source, seconds: float, result: Look) -> Hashes:
+def _read_corpus(source: Source, seconds: float, result: Look, composer: Composer, own_passages: OwnPassages) -> Hashes:
     """Read the passages; the hashes of their ids."""
     ids, sample, lengths, begun = Hashes(), Sample(), CorpusStatistics(), time.monotonic()
     with Progress("init", 0, "passages") as progress:
         for docs, titles, texts in tables.columns(source.corpus()):
             require_usable("document", source.places["corpus"], len(ids) + 1, *docs)
+            titles, texts = composer.passages(titles, texts)
             ids.add(docs)
             sample.add(texts)
+            own_passages.add(docs, titles, texts)
             every = max(1, len(texts) // SAMPLED)
             lengths.measure(pa.array(titles[::every], pa.string()), pa.array(texts[::every], pa.string()))
             progress.add(len(docs))

@@ -1,0 +1,70 @@
+"""Unicode forms of texts: `ü` is one character or a `u` with a mark behind it, looks the same, and is another term.
+
+Nearly all texts are composed (NFC): keyboards type so, and so do Wikipedia and most files. Decomposed ones come from
+macOS' file names, from PDFs and from some converters.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tandem.config.datasets import Normalize
+from tandem.data.sources import Answers, Query
+
+Texts = tuple[str, ...]
+FORM: Final = "NFC"
+PASSAGES, QUERIES, ANSWERS = "passages", "queries", "answers"
+
+
+def is_composed(text: str) -> bool:
+    """Whether a text is in Unicode's form NFC."""
+    return text.isascii() or unicodedata.is_normalized(FORM, text)
+
+
+def composed(text: str, normalize: Normalize) -> str:
+    """A text as a dataset with this key has it: in Unicode's form NFC, or as it is."""
+    return unicodedata.normalize(FORM, text) if normalize == "nfc" else text
+
+
+class Composer:
+    """Puts a collection's texts into one form, and counts what was in another.
+
+    Attributes:
+        others: how many passages, queries and questions' answers hold a text that is not in the form NFC.
+    """
+
+    def __init__(self, normalize: Normalize) -> None:
+        self.normalize = normalize
+        self.others = dict.fromkeys((PASSAGES, QUERIES, ANSWERS), 0)
+
+    def passages(self, titles: Texts, texts: Texts) -> tuple[Texts, Texts]:
+        """Titles and texts of some passages; the same objects where all are in the form."""
+        others = [not (is_composed(title) and is_composed(text)) for title, text in zip(titles, texts, strict=True)]
+        if not any(others):
+            return titles, texts
+        self.others[PASSAGES] += sum(others)
+        return tuple(map(self._text, titles)), tuple(map(self._text, texts))
+
+    def queries(self, rows: Iterable[Query]) -> Iterator[Query]:
+        """Queries, their texts in the form."""
+        for query, text, split in rows:
+            self.others[QUERIES] += not is_composed(text)
+            yield query, self._text(text), split
+
+    def answers(self, rows: Iterable[Answers]) -> Iterator[Answers]:
+        """Questions' answers, in the form."""
+        for query, texts in rows:
+            self.others[ANSWERS] += not all(map(is_composed, texts))
+            yield query, [self._text(text) for text in texts]
+
+    def note(self) -> str:
+        """Say how many texts were in another form, and what became of them; empty where none was."""
+        counts = ", ".join(f"{count:,} {what}" for what, count in self.others.items() if count)
+        if not counts:
+            return ""
+        if self.normalize == "nfc":
+            return f"{counts} not in Unicode's form NFC were put into it"
+        return f"{counts} not in Unicode's form NFC: what looks equal may not match; set normalize: nfc"
+
+    def _text(self, text: str) -> str:
+        return composed(text, self.normalize)
