@@ -38,7 +38,7 @@ def test_wrong_results_are_those_of_the_paper_s_best_system(default):
 
 def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
     stage = default.analyses.stage("distillation_dynamics")
-    models = default.planner.ctx.models
+    models = default.planner.ctx.planned_models()
     assert stage.upstream["point.0"] is models["rocketqav2"]
     assert "point.1" not in stage.upstream
     assert stage.upstream["retriever"] is models["de_bm25neg"]
@@ -67,7 +67,7 @@ def analysed(plan):
 
 
 def test_negatives_of_three_models_judged_by_one(default, plan):
-    stage, models = default.analyses.stage("negatives"), default.planner.ctx.models
+    stage, models = default.analyses.stage("negatives"), default.planner.ctx.planned_models()
     names = ["ce_bm25neg", "ce_deneg", "rocketqav2"]
     assert stage.values["models"] == names
     assert stage.values["drawn_from"] == ["bm25", "de_bm25neg", "de_bm25neg"]

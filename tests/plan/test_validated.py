@@ -42,7 +42,7 @@ def test_four_segments_and_the_start_are_validated_on_one_reduced_dataset(plan):
     assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in range(5)]
     assert [stage.values["until"] for stage in chain] == [[n, 4] for n in range(5)]
     assert [stage.upstream.get("after") for stage in chain] == [None, None, *chain[1:4]]
-    model = planned.planner.ctx.models["de_bm25neg"]
+    model = planned.planner.ctx.entry("models", "de_bm25neg")
     assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in range(5)]
     scores = [model.upstream[f"validation.{n}"] for n in range(5)]
     (reduced,) = {score.upstream["dataset"] for score in scores}
@@ -59,7 +59,7 @@ def test_four_segments_and_the_start_are_validated_on_one_reduced_dataset(plan):
 
 def test_the_last_checkpoint_waits_for_no_validation_but_the_report_shows_them(plan):
     planned = plan({f"{DE}/checkpoints": 2})
-    model = planned.planner.ctx.models["de_bm25neg"]
+    model = planned.planner.ctx.entry("models", "de_bm25neg")
     assert list(model.upstream) == ["checkpoint.1", "checkpoint.2"]
     rows = planned.validations(full=False)
     assert [(row["model"], row["part"], row["full"]) for row in rows] == [("de_bm25neg", "dual", "")] * 2
@@ -97,7 +97,7 @@ def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_mode
         ("dual", "rocketqav2.1.dev"),
         ("dual", "rocketqav2.2.dev"),
     ]
-    model = planned.planner.ctx.models["rocketqav2"]
+    model = planned.planner.ctx.entry("models", "rocketqav2")
     assert model.upstream["validation.1"].folder == rows[1]["reduced"]
     run = model.upstream["validation.1"].upstream["run"]
     assert run.upstream["model"].name == "rocketqav2.1"
@@ -111,7 +111,7 @@ def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_mode
 def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
     keys = {f"{DE}/checkpoints": 2, f"{DE}/choose": "dev"}
     planned = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
-    model = planned.planner.ctx.models["de_bm25neg"]
+    model = planned.planner.ctx.entry("models", "de_bm25neg")
     value = model.upstream["validation.2"]
     assert (value.kind, value.values, set(value.upstream)) == (
         "average_rank", {"split": "dev"}, {"dataset", "passages", "queries"}
@@ -123,7 +123,7 @@ def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
 def test_the_average_rank_ignores_identical_ids_where_the_dataset_says_so(plan):
     keys = {f"{DE}/checkpoints": 2, f"{DE}/choose": "dev", "validation": {"method": "average_rank"}}
     planned = plan(keys | {"datasets": {"pydocs": {"ignore_identical_ids": True}}})
-    value = planned.planner.ctx.models["de_bm25neg"].upstream["validation.2"]
+    value = planned.planner.ctx.entry("models", "de_bm25neg").upstream["validation.2"]
     assert value.values == {"split": "dev", "ignore_identical_ids": True}
 
 
@@ -131,7 +131,7 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
     keys = {f"{DE}/checkpoints": 3, "models/ce_bm25neg/init": "de_bm25neg.2"}
     planned = plan(keys | {"models/ce_deneg/candidates": {"from": "de_bm25neg.1", "depth": 50}})
     chain = of_kind(planned, "checkpoint")
-    first, second = (planned.planner.ctx.models[name] for name in ("ce_bm25neg", "ce_deneg"))
+    first, second = (planned.planner.ctx.entry("models", name) for name in ("ce_bm25neg", "ce_deneg"))
     assert first.upstream["start"] is chain[1]
     assert second.upstream["candidates"].upstream["run"].upstream["passages"].upstream["model"] is chain[0]
     score = planned.planner.score("de_bm25neg.3", "here")
@@ -180,14 +180,14 @@ def test_a_training_in_one_piece_validates_on_the_run_of_its_negatives(plan):
     def validation(**keys):
         models = {f"{DE}/{key}": value for key, value in keys.items()}
         stage = plan(models | {"models/de_bm25neg/candidates": keys.pop("candidates", {"from": "bm25"})})
-        return stage.planner.ctx.models["de_bm25neg"].upstream.get("validation")
+        return stage.planner.ctx.entry("models", "de_bm25neg").upstream.get("validation")
 
     assert validation() is None  # the recipe's: the end counts
     assert validation(choose="dev").name == "bm25.dev"
     assert validation(validate_every=5).name == "bm25.dev"
     planned = plan({f"{DE}/choose": "dev", "models/de_bm25neg/candidates": {"from": "random", "depth": 50}})
-    assert planned.planner.ctx.models["de_bm25neg"].upstream["validation"].name == "bm25.dev"
-    joint = plan({"models/rocketqav2/train/choose": "dev"}).planner.ctx.models["rocketqav2"]
+    assert planned.planner.ctx.entry("models", "de_bm25neg").upstream["validation"].name == "bm25.dev"
+    joint = plan({"models/rocketqav2/train/choose": "dev"}).planner.ctx.entry("models", "rocketqav2")
     assert joint.upstream["validation"].name == "de_bm25neg.dev"
 
 
@@ -197,9 +197,10 @@ def test_where_no_dev_split_is_wanted_training_queries_are_set_apart(plan, tmp_p
         (tmp_path / f"qrels/{split}.tsv").touch()
     mine = {"source": "beir", "path": str(tmp_path)}
     keys = {"datasets/mine": mine, "dataset": "mine", f"{DE}/choose": "dev"}
-    assert plan(keys).planner.ctx.models["de_bm25neg"].upstream["validation"].name == "bm25.dev"  # drawn from train
+    model = plan(keys).planner.ctx.entry("models", "de_bm25neg")
+    assert model.upstream["validation"].name == "bm25.dev"  # drawn from train
     keys["datasets/mine"] = mine | {"dev_from_train": None}
-    assert "validation" not in plan(keys).planner.ctx.models["de_bm25neg"].upstream
+    assert "validation" not in plan(keys).planner.ctx.entry("models", "de_bm25neg").upstream
     with pytest.raises(UserError, match=r"de_bm25neg.train.choose is dev and checkpoints is 2: they are validated on"):
         plan(keys | {f"{DE}/checkpoints": 2}).planner.model("de_bm25neg", "here")
 

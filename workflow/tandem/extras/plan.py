@@ -101,8 +101,6 @@ class FullPlan(Plan):
         entry, data, ctx = self.settings.tradeoffs, self.settings.dataset, self.planner.ctx
         split = entry.split or self.split
         require_split(ctx, data, split, "tradeoffs.split: queries are asked")
-        self.planner.plan_models([entry.model])
-        self.planner.dataset(data)
         params = json_of(entry, without=("model",)) | {"split": split}
         how = search[dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type]
         if how is search_terms:
@@ -139,7 +137,7 @@ class FullPlan(Plan):
 
 
 def noise(planner: Planner, data: str) -> Stage:
-    """The audit of duplicates, overlap between splits and unjudged results; the audited runs are planned already."""
+    """Return the audit of duplicates, overlap between splits and unjudged results."""
     ctx, split = planner.ctx, planner.split(data)
     language = ctx.dataset_entry(data).language
     shingle = {"unit": "characters", "size": 5} if language in UNSPACED else {"unit": "words", "size": 3}
@@ -229,7 +227,6 @@ class Analyses:
             raise UserError(f"{at}.of: {names[0]} is trained on {data}, another on {other}; compare one dataset's")
         upstream = {"dataset": lists[0].upstream["dataset"]}
         upstream |= {f"candidates.{i}": stage for i, stage in enumerate(lists)}
-        self.planner.plan_models(judge_names)
         judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
         entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]
         params: Json = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}

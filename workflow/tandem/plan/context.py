@@ -1,7 +1,7 @@
 """What is planned so far for one configuration, and how names of its entries are looked up.
 
-Every function of planning takes a `Context`. What a name needs is planned before it (`planner`), so that datasets, runs
-and models only look up what stands here and never call one another in a circle.
+Every function of planning takes a `Context`. Looking a name up plans its stage, once, and so whatever the stage needs:
+nothing lists needs, and a cycle of names shows where it closes.
 """
 
 import re
@@ -75,12 +75,10 @@ class Context:
     Attributes:
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
-        models: name → stage of each model and re-ranker.
+        plan_entry: block of the configuration → the function that plans one of its entries (see `planner`).
         checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
         validated: name → its checkpoints with their values on a reduced dataset, part by part.
-        derived: name → stage of each dataset that is made by a run or by models.
         similar: dataset → the audit of its similar queries, where another variant's is taken.
-        failed: why a model or derived dataset is not planned.
         memo: runs, token ids and so on that are planned already.
         splits: dataset → its splits, None where they are unknown.
         notices: dataset → what planning itself changed in it, to be printed.
@@ -88,19 +86,47 @@ class Context:
 
     settings: Settings
     stages: Stages
+    plan_entry: Mapping[str, Callable[["Context", str], Stage]]
     datasets: dict[str, Dataset] = field(init=False)
-    models: dict[str, Stage] = field(default_factory=dict)
     checkpoints: dict[str, dict[int, Stage]] = field(default_factory=dict)
     validated: dict[str, list[Validated]] = field(default_factory=dict)
-    derived: dict[str, Stage] = field(default_factory=dict)
     similar: dict[str, Stage] = field(default_factory=dict)
-    failed: dict[Name, UserError] = field(default_factory=dict)
     memo: dict[tuple[str, ...], Stage] = field(default_factory=dict)
     splits: dict[str, set[str] | None] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)
+    _entries: dict[Name, Stage | UserError] = field(default_factory=dict)
+    _opened: list[Name] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.datasets = dict(self.settings.datasets)
+
+    def entry(self, block: str, name: str) -> Stage:
+        """Return the stage of an entry, `("models", "de_bm25neg")`, planned at its first look-up.
+
+        Raises:
+            UserError: what is wrong with the entry, the same at each look-up; or it needs itself.
+        """
+        key = (block, name)
+        if key in self._opened:
+            names = [other for at, other in self._opened[self._opened.index(key) :] if at == block]
+            raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
+        if key not in self._entries:
+            self._opened.append(key)
+            try:
+                self._entries[key] = self.plan_entry[block](self, name)
+            except UserError as error:
+                self._entries[key] = error
+            finally:
+                self._opened.pop()
+        planned = self._entries[key]
+        if isinstance(planned, UserError):
+            raise planned
+        return planned
+
+    def planned_models(self) -> dict[str, Stage]:
+        """Return name → stage of the models and re-rankers that are planned so far."""
+        entries = {name: stage for (block, name), stage in self._entries.items() if block == "models"}
+        return {name: stage for name, stage in entries.items() if isinstance(stage, Stage)}
 
     def stage(
         self,
@@ -204,9 +230,7 @@ class Context:
             raise UserError(f"{where}: {name} is the other part of {stem}; needed is {stem}.{needed}{more}")
         if checkpoint and stem in self.checkpoints:  # also while the model's own validations are planned
             return self.checkpoints[stem][checkpoint[1]]
-        if error := self.failed.get(("models", stem)):
-            raise error
-        return self.models[stem]
+        return self.entry("models", stem)
 
     def root(self, name: str, part: str) -> str:
         """The encoder or re-ranker that a model's part (`dual` or `cross`) descends from."""

@@ -46,17 +46,16 @@ def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
 
 
 def dataset(ctx: Context, name: str) -> Stage:
-    """The stage that makes a dataset."""
-    entry = ctx.dataset_entry(name)
-    if error := ctx.failed.get(("datasets", name)):
-        raise error
-    if isinstance(entry, Dissimilar | Reduced):  # which runs or models decide
-        return ctx.derived[name]
-    if ("dataset", name) not in ctx.memo:
-        ctx.memo["dataset", name] = make_dataset(
-            ctx, name, entry, {role: dataset(ctx, of) for role, of in parts(entry)}
-        )
-    return ctx.memo["dataset", name]
+    """Return the stage that makes a dataset."""
+    ctx.dataset_entry(name)  # refuses an unknown name
+    return ctx.entry("datasets", name)
+
+
+def plan_dataset(ctx: Context, name: str) -> Stage:
+    """Plan a dataset that is read from files, or made of other datasets alone."""
+    entry = ctx.datasets[name]
+    upstream = {role: dataset(ctx, of) for role, of in parts(entry)}
+    return make_dataset(ctx, name, entry, upstream)
 
 
 def parts(entry: Dataset) -> list[tuple[str, str]]:

@@ -191,7 +191,7 @@ def _pair_scoring(ctx: Context) -> list[str]:
 def pair_scoring_dual(ctx: Context, name: str) -> Stage | None:
     """The stage of a dual encoder, trained or not, whose representation scores pairs; None for any other name."""
     own = ctx.settings.models.get(ctx.model_name(name))
-    if own is not None and own.objective == "dual" and ctx.model_name(name) in ctx.models:
+    if own is not None and own.objective == "dual":
         model = ctx.model(name, name)
     elif own is None and (encoder_name := ctx.untrained(name)):
         if not described_representation(towers(ctx, encoder_name)).scores_pairs:

@@ -12,7 +12,7 @@ from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan import audits, fusions, lexical, runs, validation
 from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
-from tandem.plan.planner import Planner, Planners, run_needs
+from tandem.plan.planner import Planner, Planners
 from tandem.plan.searches import index_params
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
@@ -107,8 +107,9 @@ class Plan:
         settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
         folders = {stage.folder for stage in planned}
         named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in planned}
-        for name, model in settings.models.items():
-            if name in ctx.models and ctx.models[name].folder in folders and ctx.trained_on(model) == settings.dataset:
+        for name, stage in ctx.planned_models().items():
+            model = settings.models.get(name)
+            if model and stage.folder in folders and ctx.trained_on(model) == settings.dataset:
                 keys[f"models.{name}.candidates.split"] = model.candidates.split
                 if model.train.choose == "dev":
                     keys[f"models.{name}.train.choose"] = "dev"
@@ -160,9 +161,10 @@ class Plan:
         above, ctx = {stage.folder for stage in upstream_first(self.tables.requested_scores())}, self.planner.ctx
         # Of equal models of two names the first is shown.
         by_folder: dict[str, list[Validated]] = {}
+        planned = ctx.planned_models()
         for name, validated in ctx.validated.items():
-            if name in ctx.models:
-                by_folder.setdefault(ctx.models[name].folder, validated)
+            if name in planned:
+                by_folder.setdefault(planned[name].folder, validated)
         chosen = [value for folder, validated in by_folder.items() if folder in above for value in validated]
         return [it.row | {"full": self.planner.full_value(it).folder if full else ""} for it in chosen]
 
@@ -196,7 +198,6 @@ def check_all(settings: Settings) -> None:
         *(partial(runs.check_llm, entry, f"llm_rerankers.{name}") for name, entry in settings.llm_rerankers.items()),
         *(partial(runs.check_llm, entry, "audits.llm_judge") for entry in [settings.audits.llm_judge] if entry),
         partial(audits.check_names, planner.ctx),
-        *(partial(planner.plan_models, entry.of) for entry in settings.ensembles.values()),
         *(partial(fusions.check_ensemble, planner.ctx, name) for name in settings.ensembles),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
@@ -267,7 +268,6 @@ def _check_aggregation(planner: Planner, name: str) -> None:
 def _check_fusion(planner: Planner, name: str) -> None:
     ctx, data = planner.ctx, planner.settings.dataset
     fusions.check_fusion(ctx, name)
-    planner.prepare(run_needs(ctx, name, data))
     at = f"fusions.{name}.of"
     if wrong := _on_some_split(planner, data, lambda split: runs.fused_runs(ctx, name, split, at, data)):
         raise wrong[0]

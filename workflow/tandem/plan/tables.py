@@ -9,10 +9,11 @@ from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
 from tandem.evaluation.layouts import Layout, PlannedRow, System, TablePlan, beside, system_name
-from tandem.plan.graph import Stage
-from tandem.plan.planner import Planners, run_needs
+from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.planner import Planners
 from tandem.plan.table_rows import NOT_TAKEN, LayoutRows
 from tandem.stages import KINDS, RULES
+from tandem.stages.training import ModelParams
 
 Row = dict[str, str]
 # Targets of the command line and rules, beside those of kinds of stages.
@@ -165,11 +166,21 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def _systems(self, layout: Layout) -> list[str]:
         """The configuration's `systems` that a layout has rows of."""
-        ctx, data = self.planners.base.ctx, self.settings.dataset
-        if layout.systems == "all" or not layout.systems:
-            return list(self.settings.systems) if layout.systems else []
-        trained = {("models", name) for name in self.settings.models}
-        return [system for system in self.settings.systems if trained.isdisjoint(run_needs(ctx, system, data))]
+        if layout.systems is None:
+            return []
+        if layout.systems == "all":
+            return list(self.settings.systems)
+        return [system for system in self.settings.systems if self._needs_no_training(system)]
+
+    def _needs_no_training(self, system: str) -> bool:
+        """Return whether a system has a run without a trained model; one with a mistake is refused with its row."""
+        try:
+            run = self.planners.base.run(system, self.planners.base.split(), "systems")
+        except Unavailable:
+            return False
+        except UserError:
+            return True
+        return not any(isinstance(stage.params, ModelParams) for stage in upstream_first([run]))
 
 
 def _check_stand_ins(settings: Settings) -> None:
