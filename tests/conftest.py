@@ -171,10 +171,10 @@ def make_dataset(make_job):
 def write_ranked(make_job):
     """`write_ranked(kind, out, params, inputs, lists)`: a run artifact of (query, documents, scores)."""
 
-    def make(kind: str, out: Path, params: dict, inputs: dict, lists: Iterable) -> Artifact:
+    def make(kind: str, out: Path, params: dict, inputs: dict, lists: Iterable, keep_absent: bool = False) -> Artifact:
         job = make_job(kind, out, params, inputs)
         with writing(job) as draft:
-            write_run(job, draft, lists)
+            write_run(job, draft, lists, keep_absent=keep_absent)
         return open_artifact(job.out)
 
     return make

@@ -12,14 +12,14 @@ from tandem.store.files import write_json
 from tandem.store.job import writing
 
 
-def masked_lm_folder(folder: Path, encoder_folder: Path, seed: int = 7) -> Path:
+def masked_lm_folder(folder: Path, encoder_folder: Path, seed: int = 7, bias: float = -2.0) -> Path:
     """A BERT with its head over the tiny corpus' tokenizer; its logits are far apart and mostly below 0."""
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
     config = BertConfig.from_pretrained(encoder_folder)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForMaskedLM.from_config(config)
-        torch.nn.init.constant_(model.get_output_embeddings().bias, -2.0)
+        torch.nn.init.constant_(model.get_output_embeddings().bias, bias)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -7,6 +7,8 @@ import pytrec_eval
 from tandem.data.imported import run_imported as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.evaluation.scores import read_scores
+from tandem.evaluation.scores import run as score
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -25,13 +27,13 @@ def dataset(beir, make):
 def imported(tmp_path, dataset):
     """`imported(text, format, depth)`: a file's run as (query, documents, scores), and the manifest."""
 
-    def run_stage(text, kind, depth=100, **options):
+    def run_stage(text, kind, depth=100, of=dataset, **options):
         path = tmp_path / "released.run"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         params = {"format": kind, "split": "test", "depth": depth, "fingerprint": "0", **options}
-        run(Job("imported", tmp_path / "out", params, {"dataset": dataset}, {"path": str(path)}))
+        run(Job("imported", tmp_path / "out", params, {"dataset": of}, {"path": str(path)}))
         artifact = open_artifact(tmp_path / "out", "imported")
-        return [(q, d, s.tolist()) for q, d, s in iter_run(artifact, dataset)], artifact.manifest
+        return [(q, d, s.tolist()) for q, d, s in iter_run(artifact, of)], artifact.manifest
 
     return run_stage
 
@@ -69,15 +71,52 @@ def test_ties_as_trec_eval_breaks_them(imported):
 
 
 def test_what_the_dataset_lacks_is_dropped_and_counted(imported):
-    text = "q1\td1\t1\nq3\t0\t1\nq3\td2\t2\nq3\td1\t3\nq3\td2\t4\nq9\td1\t1\nq9\td2\t2\n"
+    text = "q1\td1\t1\nq3\t0\t1\nq3\td2\t2\nq3\td1\t3\nq3\td2\t4\nq3\t0\t5\nq9\td1\t1\nq9\td2\t2\n"
     ranked, manifest = imported(text, "ranks")
     assert ranked == [("q3", ["d2", "d1"], [-2, -3])]
     assert manifest.facts["warnings"] == [
+        "1 lines name passages that the corpus lacks, which keep their ranks where the run is scored",
         "3 lines name queries that the split lacks and were dropped",
-        "1 lines name passages that the corpus lacks and were dropped",
-        "1 lines name a passage of their query again and were dropped",
+        "2 lines name a passage of their query again and were dropped",
     ]
     assert manifest.facts["without_run"] == 1
+
+
+ABSENT = """q2 Q0 gone-1 1 9 x
+q2 Q0 d1 2 8 x
+q2 Q0 gone-2 3 7 x
+q2 Q0 d2 4 6 x
+q3 Q0 judged 1 5 x
+q3 Q0 gone-1 2 4 x
+q3 Q0 d2 3 3 x
+"""
+
+
+@pytest.mark.parametrize("depth", [3, 100])
+def test_a_run_that_names_passages_the_corpus_lacks_is_scored_as_trec_eval_scores_it(
+    tmp_path, beir, make, dataset, imported, depth
+):
+    with open(beir / "qrels/test.tsv", "a") as judgements:  # of those of `dataset`
+        judgements.write("q3\tjudged\t1\n")
+    judging = make("judging", {"source": "beir"}, path=str(beir))
+    judged = {"q2": {"d2": 1}, "q3": {"d2": 1, "judged": 1}}
+    ranked, _ = imported(ABSENT, "trec", depth, of=judging)
+    assert ranked[0][1] == (["d1"] if depth == 3 else ["d1", "d2"])
+    run_lines = {}
+    for line in ABSENT.splitlines():
+        query, _, doc, rank, value, _ = line.split()
+        if int(rank) <= depth:
+            run_lines.setdefault(query, {})[doc] = float(value)
+    theirs = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank", "map", "recall_5"}).evaluate(run_lines)
+    sources = {"dataset": judging, "run": open_artifact(tmp_path / "out")}
+    score(Job("score", tmp_path / "score/a-0", {"measures": ["RR", "AP", "R@5"], "split": "test"}, sources))
+    queries, values = read_scores(open_artifact(tmp_path / "score/a-0"), ["RR", "AP", "R@5"])
+    for query, own in zip(queries, values.tolist(), strict=True):
+        assert own == [theirs[query][name] for name in ("recip_rank", "map", "recall_5")]
+    assert theirs["q3"]["map"] == (1 + 2 / 3) / 2
+    # and the lines that other tools read are those of the file, down to the depth
+    written = [tuple(line.split()[:4]) for line in (tmp_path / "out/run.trec").read_text().splitlines()]
+    assert written == [(*line.split()[:4],) for line in ABSENT.splitlines() if int(line.split()[3]) <= depth]
 
 
 def test_a_rank_that_several_passages_have_is_a_warning(imported):

@@ -19,7 +19,8 @@ RUN = [("q2", ["d1", "d2"], [5, 5]), ("q1", ["d3"], [2]), ("other", ["d1"], [1])
 @pytest.fixture
 def inputs(tmp_path):
     def dataset(draft):
-        columns = {"query_id": ["q1", "q2", "q3", "q4", "other"], "text": ["t"] * 5, "split": ["test"] * 5}
+        names, splits = ["q1", "q2", "q3", "q4", "other", "train-1"], ["test"] * 5 + ["train"]
+        columns = {"query_id": names, "text": ["t"] * 6, "split": splits}
         pq.write_table(pa.table(columns), draft.path("queries.parquet"))
         docs = ["d1", "d2", "d3", "a", "x", "q1", "q3"]
         pq.write_table(pa.table({"doc_id": docs, "title": [""] * 7, "text": docs}), draft.path("corpus.parquet"))
@@ -98,13 +99,26 @@ def test_same_bytes_twice(tmp_path, inputs):
     [
         (RUN, {"measures": ["nope@3"]}, "nope@3 is not a measure"),
         (RUN, {"split": "dev"}, "is a run of split test, but split is dev"),
-        ([("other", ["d1"], [1])], {}, "holds no query of split test"),
+        ([("train-1", ["d1"], [1])], {}, "holds no query of split test"),
     ],
 )
 def test_mistakes_leave_nothing_behind(tmp_path, inputs, lists, options, message):
     with pytest.raises(UserError, match=message):
         run(job(tmp_path, inputs(lists), **options))
     assert not (tmp_path / "score").exists()
+
+
+@pytest.mark.parametrize("lists", [[], [("other", ["d1"], [1])]], ids=["no result at all", "of a query without labels"])
+def test_a_system_without_a_result_counts_as_0_and_is_warned_of(tmp_path, inputs, lists):
+    run(job(tmp_path, inputs(lists)))
+    artifact = open_artifact(tmp_path / "score/a-0123456789")
+    assert read_scores(artifact, ["RR@10"])[1].tolist() == [[0.0]] * 3
+    assert artifact.manifest.facts["warnings"] == ["none of the 3 queries has a result: every value is 0"]
+
+
+def test_no_result_where_passages_are_excluded(tmp_path, inputs):
+    run(job(tmp_path, inputs([]), ignore_identical_ids=True))
+    assert read_summary(open_artifact(tmp_path / "score/a-0123456789")).mean["RR@10"] == 0
 
 
 def test_a_run_of_another_split_is_refused(tmp_path, inputs):

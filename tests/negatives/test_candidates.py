@@ -197,6 +197,14 @@ def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_
     assert not (tmp_path / "e-0123456789" / "stage.json").exists()
 
 
+def test_a_run_that_finds_nothing_is_named_as_the_reason_why_there_is_no_list(
+    make_job, write_ranked, dataset, tokens, tmp_path
+):
+    run = write_ranked("bm25", tmp_path / "bm25-0123456789", {"depth": 9, "split": "train"}, {"dataset": dataset}, [])
+    with pytest.raises(UserError, match=r"lists nothing for any of 20 queries; name another in candidates\.from"):
+        stage(make_job, tmp_path / "e-0123456789", {"dataset": dataset, "run": run, "tokens": tokens})
+
+
 @pytest.mark.parametrize(
     ("params", "without", "line"),
     [

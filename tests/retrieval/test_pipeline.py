@@ -23,10 +23,10 @@ SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)  # nDCG@10 of a relevant pass
 def write(write_ranked, dataset, tmp_path):
     """`write(kind, system, split, lists, run=…, **params)`: a run artifact of (query, documents, scores)."""
 
-    def make(kind, system, split, lists, run=None, **params):
+    def make(kind, system, split, lists, run=None, keep_absent=False, **params):
         inputs = {"dataset": dataset, **({"run": run} if run else {})}
         own = {"depth": 20, **({} if run else {"split": split}), **params}
-        return write_ranked(kind, tmp_path / kind / f"{system}.{split}-0123456789", own, inputs, lists)
+        return write_ranked(kind, tmp_path / kind / f"{system}.{split}-0123456789", own, inputs, lists, keep_absent)
 
     return make
 
@@ -89,7 +89,7 @@ def test_a_depth_is_chosen_by_hand_and_its_cut_is_taken_on_test(write, lists, ch
     ranked = [[doc[-1] for doc in docs] for _, docs, _ in iter_trec(best.path("run.trec"))]
     assert ranked == [["2", "1", "3"]] * 20  # passages 1 and 2 by the cross-encoder's scores, 3 below them
     assert best.manifest.facts["notes"] == ["bm25+ce, the first 2 re-ranked: chosen of 3 by nDCG@10 on dev (1.0000)"]
-    assert best.manifest.facts["warnings"] == []
+    assert "warnings" not in best.manifest.facts
     assert scored_depth(best) == 2
 
 
@@ -107,6 +107,19 @@ def test_where_re_ranking_is_worse_or_no_better_the_first_stage_is_taken(write, 
     assert before == after
     assert scored_depth(best) is None
     assert best.manifest.facts["warnings"] == ["chosen on dev, the queries that are scored"]
+
+
+def test_passages_that_the_corpus_lacks_keep_their_ranks_in_the_choice_and_in_the_run(write, lists, choose, take):
+    released = [(query, ["gone", *docs], [4.0, *scores]) for query, docs, scores in lists("dev", (1, 2, 3))]
+    theirs = write("imported", "theirs", "dev", released, keep_absent=True)
+    second = write("bm25", "bm25", "dev", lists("dev", (2, 1, 3)))
+    chosen = choose([3], run_0=second, run_1=theirs)
+    values = [float(line.split(",")[2]) for line in chosen.path("grid.csv").read_text().splitlines()[1:]]
+    assert values == approx([SECOND, SECOND])  # without the absent passage theirs would have 1
+    on_test = [(f"test-{query.removeprefix('dev-')}", docs, scores) for query, docs, scores in released]
+    runs = {"run_0": write("imported", "theirs", "test", on_test, keep_absent=True)}
+    best = take("test", choose([3], run_0=theirs), **runs)
+    assert {docs[0] for _, docs, _ in iter_trec(best.path("run.trec"))} == {"gone"}
 
 
 def test_what_re_ranking_brings_from_below_the_cutoff_counts(write, lists, choose):

@@ -106,6 +106,39 @@ def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, mon
     assert lines == [f"{line} s-0123456789" for line in expected]
 
 
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory, encoder_folder, make_job, encoder, dataset, tokens):
+    """The inputs of a search where no text has a weight."""
+    folder = tmp_path_factory.mktemp("silent")
+    masked_lm_folder(folder / "mlm", encoder_folder, bias=-1000.0)
+    model = sparse_model(make_job, folder / "splade-0123456789", folder / "mlm", encoder)
+    made = {"dataset": dataset, "model": model, "tokens": tokens}
+    for side, more in (("passages", {}), ("queries", {"split": "test"})):
+        job = make_job("term_weights", folder / f"{side}-0123456789", ENCODE | {"side": side} | more, made)
+        encode.run(job)
+        made[side] = open_artifact(job.out)
+    return {role: made[role] for role in ("dataset", "passages", "queries")}
+
+
+@pytest.mark.parametrize("index", [{}, {"index": {"type": "bm25"}}, {"index": {"type": "pruned"}}])
+def test_texts_without_a_weight_find_nothing(tmp_path, make_job, silent, index):
+    job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS | index, silent)
+    term_weights.run(job)
+    assert (job.out / "run.trec").read_text() == ""
+
+
+def test_texts_without_a_weight_find_nothing_in_lucene_and_there_is_nothing_to_compare(tmp_path, make_job, silent):
+    stored = {role: silent[role] for role in ("dataset", "passages")}
+    term_indexes.run_impacts(make_job("impacts", tmp_path / "impacts-0123456789", {}, stored))
+    index = open_artifact(tmp_path / "impacts-0123456789")
+    job = make_job("search_impacts", tmp_path / "s-0123456789", PARAMS, silent | {"index": index})
+    term_indexes.run_search_impacts(job)
+    assert (job.out / "run.trec").read_text() == ""
+    compared = make_job("term_tradeoffs", tmp_path / "t-0123456789", {"split": "test"}, silent | {"index": index})
+    with pytest.raises(UserError, match="no query has a weight above 0"):
+        term_indexes.run_tradeoffs(compared)
+
+
 @pytest.mark.parametrize("above", [0.2, 0.5])
 def test_terms_that_many_passages_have_count_for_nothing(tmp_path, make_job, searched, above):
     passages = rows(searched["passages"], "passages").toarray()

@@ -107,6 +107,25 @@ def test_a_query_is_not_wrong_for_its_own_id_where_the_score_ignores_it(
     assert wrong == {False: {"test-otter", "test-hare"}, True: {"test-hare"}}
 
 
+def test_passages_that_the_corpus_lacks_have_ranks_and_no_row(write_ranked, make_job, dataset, tmp_path):
+    lists = [("test-otter", ["gone-1", "otter-1", "gone-2", "otter-2"], [4, 3, 2, 1])]
+    params = {"depth": 4, "split": "test"}
+    ranked = write_ranked(
+        "imported", tmp_path / "imported/theirs-0123456789", params, {"dataset": dataset}, lists, keep_absent=True
+    )
+    job = make_job(
+        "errors",
+        tmp_path / "errors/e-0123456789",
+        {"split": "test", "top": 3, "queries": 20},
+        {"dataset": dataset, "run": ranked},
+    )
+    run(job)
+    rows = [
+        (row["query_id"], row["doc_id"], row["rank"], row["positive_rank"]) for row in rows_of(job.out / "sheet.csv")
+    ]
+    assert rows == [("test-otter", "otter-1", "2", "4")]
+
+
 def test_a_row_shows_texts_ranks_the_guess_and_leaves_the_annotator_s_columns_empty(artifact):
     row = next(row for row in rows_of(artifact.path("sheet.csv")) if row["rank"] == "2")
     name = row["query_id"].removeprefix("test-")

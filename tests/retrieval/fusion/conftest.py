@@ -6,12 +6,12 @@ import pytest
 
 @pytest.fixture
 def release(write_ranked, dataset, tmp_path):
-    """`release(lists, split, kind=…, of=…, **params)`: a run artifact of (query, documents, scores)."""
+    """`release(lists, split, kind=…, of=…, keep_absent=…, **params)`: a run artifact of (query, documents, scores)."""
 
-    def make(lists, split="test", kind="imported", of=dataset, **params):
+    def make(lists, split="test", kind="imported", of=dataset, keep_absent=False, **params):
         out = tmp_path / kind / f"run{len(list(tmp_path.glob('*/*')))}-0123456789"
         settings = {"depth": 100, **({} if kind == "rerank" else {"split": split}), **params}
-        return write_ranked(kind, out, settings, {"dataset": of}, lists)
+        return write_ranked(kind, out, settings, {"dataset": of}, lists, keep_absent=keep_absent)
 
     return make
 

@@ -60,6 +60,15 @@ def tune(make_job, dataset, tmp_path):
     return make
 
 
+@pytest.mark.parametrize("params", [RRF, WEIGHTED], ids=["rrf", "weighted"])
+def test_where_no_run_finds_anything_the_first_setting_is_taken_with_a_warning(tune, release, params):
+    artifact = tune(params, release([], "dev"), release([], "dev"))
+    chosen = json.loads(artifact.path("chosen.json").read_text())
+    assert chosen == ({"k": 60.0} if params is RRF else {"weights": [0.5, 0.5]})
+    [line] = artifact.manifest.facts["warnings"]
+    assert "on dev is 0 for all settings" in line
+
+
 @pytest.fixture
 def measured(make_job, dataset, tmp_path):
     """`measured(params, *runs)`: the fused run of the stage `fuse`, its mean by `score` and by ir-measures itself."""

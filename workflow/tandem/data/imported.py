@@ -6,7 +6,7 @@ A released run may be read with another rule for ties than ours, as its own numb
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from itertools import compress, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
@@ -26,6 +26,7 @@ PIECE = 1 << 16  # scored pairs that are converted at once
 # Reasons to drop a line.
 UNKNOWN_QUERY = "lines name queries that the split lacks"
 UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
+RANKS_STAY = "which keep their ranks where the run is scored"
 REPEATED = "lines name a passage of their query again"
 TIED = "lines have a rank that their query has already, and stand in the order of their passages' ids"
 
@@ -63,11 +64,11 @@ def _negatives(collection: Collection, queries: dict[str, str], depth: int, prog
 def run_imported(job: Job[ImportedParams]) -> None:
     """Write the run in the file that `path` of `job.execution` names, for the input `dataset`.
 
-    Dropped and counted: queries that the split lacks, passages that the corpus lacks, and a passage's later mentions
-    for a query.
+    Dropped and counted: queries that the split lacks, and a passage's later mentions for a query. Passages that the
+    corpus lacks are counted too; they keep their ranks, as in trec_eval (`AbsentLines`).
 
     Raises:
-        UserError: a malformed line, a query whose lines are not together, or nothing left.
+        UserError: a malformed line, a query whose lines are not together, or no line about a passage of the corpus.
     """
     params, path = job.params, Path(str(job.execution.path))
     collection = Collection(job.inputs["dataset"])
@@ -76,13 +77,14 @@ def run_imported(job: Job[ImportedParams]) -> None:
     read = read_margin_mse if params.format == "margin_mse" else RUN_FORMATS[params.format]
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
         rankings = _rankings(read(path), queries, docs, params, dropped, progress)
-        written = write_run(job, draft, rankings, docs)
+        written = write_run(job, draft, rankings, docs, keep_absent=True)
         if not written:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
             reasons = "; ".join(f"{count:,} {what}" for what, count in dropped.items() if count)
             raise UserError(f"{error} ({reasons or 'it is empty'}); its ids must be those of the dataset")
         warnings = Warnings(f"imported {job.key}")
         warnings.count(dropped.pop(TIED, 0), TIED)
+        warnings.count(dropped.pop(UNKNOWN_PASSAGE), f"{UNKNOWN_PASSAGE}, {RANKS_STAY}")
         for what, count in dropped.items():
             warnings.count(count, f"{what} and were dropped")
         missing = len(queries) - progress.done
@@ -97,7 +99,10 @@ def _rankings(
     dropped: Counter[str],
     progress: Progress,
 ) -> Iterator[Ranking]:
-    """The best `depth` known passages of each query of the split, each at its best place; counts what is `dropped`."""
+    """Yield the best `depth` lines of each query of the split, a passage at its best place; counts what is `dropped`.
+
+    Passages that the corpus lacks are among them, and counted as `UNKNOWN_PASSAGE`.
+    """
     done: set[str] = set()
     for query, group in groupby(lines, key=itemgetter(0)):
         scored = list(group)
@@ -108,19 +113,16 @@ def _rankings(
             dropped[UNKNOWN_QUERY] += len(scored)
             continue
         ids, scores = [doc for _, doc, _, _ in scored], [score for _, _, _, score in scored]
-        is_known = docs.rows(ids, missing_ok=True) >= 0
         best: dict[str, float] = {}
-        ranked = ranked_order(list(compress(ids, is_known)), list(compress(scores, is_known)), ties=params.ties)
-        for doc, score in ranked:
+        for doc, score in ranked_order(ids, scores, ties=params.ties):
             best.setdefault(doc, score)
-        dropped[UNKNOWN_PASSAGE] += len(scored) - len(ranked)
-        dropped[REPEATED] += len(ranked) - len(best)
+        dropped[UNKNOWN_PASSAGE] += int((docs.rows(list(best), missing_ok=True) < 0).sum())
+        dropped[REPEATED] += len(scored) - len(best)
         if params.format == "ranks":  # equal scores are common, an equal rank says that the order was lost
             dropped[TIED] += len(best) - len(set(best.values()))
-        if best:
-            progress.add(1)
-            top = list(falling(best.items()))[: params.depth]  # no tie is left to break otherwise
-            yield query, [doc for doc, _ in top], [score for _, score in top]
+        progress.add(1)
+        top = list(falling(best.items()))[: params.depth]  # no tie is left to break otherwise
+        yield query, [doc for doc, _ in top], [score for _, score in top]
 
 
 def read_margin_mse(path: Path) -> Iterator[RunLine]:

@@ -6,6 +6,8 @@ corpus.parquet, and the score. Runs of a split that is evaluated also have `run.
 
 Ties have one rule: by score (as float32, higher first), then by document id (lower first, by Unicode code points).
 Evaluation tools sort by score and break ties each in their own way: tied scores are stored as strictly falling ones.
+
+A released run may name passages that the corpus lacks. They have no row: `absent.py` has their lines.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.config.retrieval import Ties
+from tandem.data import absent
+from tandem.data.absent import AbsentLines
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import SCHEMA, Block, Floats, Floats64, Names, RankedRows, column_writer
 from tandem.data.rows import IdRows, PassageOrder, doc_rows, query_rows
@@ -65,10 +69,17 @@ def falling(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
         last = score
 
 
-def write_rows(job: Job[Any], draft: Draft, lists: Iterable[RankedRows], order: PassageOrder | None = None) -> int:
+def write_rows(
+    job: Job[Any],
+    draft: Draft,
+    lists: Iterable[RankedRows],
+    order: PassageOrder | None = None,
+    absent_parts: Sequence[pa.Table] = (),
+) -> int:
     """Write a run over the input `dataset` as it streams in, in the order of its queries; returns the number of lines.
 
-    A list's passages may come in any order. `order` is that of the dataset, if it has been opened already.
+    A list's passages may come in any order. `order` is that of the dataset, if it has been opened already. What is in
+    `absent_parts` when the lists have ended is the run's `AbsentLines`, which are not among the lines that are counted.
     """
     dataset = job.inputs["dataset"]
     names, path, lines = Names(dataset, order), draft.path(COLUMNS), 0
@@ -79,8 +90,11 @@ def write_rows(job: Job[Any], draft: Draft, lists: Iterable[RankedRows], order: 
             writer.write_table(block.table(), row_group_size=len(block.scores))
             seen |= set(splits.take(pa.array([query for query, _, _ in part])).unique().to_pylist())
             lines += len(block.scores)
+    missing = AbsentLines(absent_parts)
+    if len(missing.table):
+        pq.write_table(missing.table, draft.path(absent.FILE))
     if not lines or seen - LEARNED:
-        write_trec(draft.path(TEXT), names.ranked(read_rows(path)), job.key)
+        write_trec(draft.path(TEXT), missing.ranked(read_rows(path), names), job.key)
     return lines
 
 
@@ -105,35 +119,50 @@ def _parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
         yield part
 
 
-def write_run(job: Job[Any], draft: Draft, ranked: Iterable[Ranked], docs: IdRows | None = None) -> int:
+def write_run(
+    job: Job[Any], draft: Draft, ranked: Iterable[Ranked], docs: IdRows | None = None, keep_absent: bool = False
+) -> int:
     """`write_rows` of lists by ids; `docs` are the rows of the passages' ids, if they have been looked up already.
+
+    With `keep_absent` lines whose passages the corpus lacks become the run's `AbsentLines`; of these lists the scores
+    must fall strictly.
 
     Raises:
         UserError: see `by_rows`.
     """
-    collection = Collection(job.inputs["dataset"])
-    return write_rows(job, draft, by_rows(job, ranked, docs or doc_rows(collection), query_rows(collection)))
+    collection, parts = Collection(job.inputs["dataset"]), list[pa.Table]()
+    own = docs or doc_rows(collection)
+    lists = by_rows(job, ranked, own, query_rows(collection), parts if keep_absent else None)
+    return write_rows(job, draft, lists, absent_parts=parts)
 
 
-def by_rows(job: Job[Any], ranked: Iterable[Ranked], docs: IdRows, queries: IdRows) -> Iterator[RankedRows]:
-    """Lists by ids as lists by rows.
+def by_rows(
+    job: Job[Any], ranked: Iterable[Ranked], docs: IdRows, queries: IdRows, absent_parts: list[pa.Table] | None = None
+) -> Iterator[RankedRows]:
+    """Lists by ids as lists by rows; lines whose passages the corpus lacks go to `absent_parts`, where it is a list.
 
     Raises:
         UserError: an id that the dataset lacks, a query or one of its documents twice.
     """
     done, source = set[str](), iter(ranked)
     while part := list(islice(source, LISTS)):
-        at = docs.rows([doc for _, listed, _ in part for doc in listed])
-        ends = np.cumsum([len(listed) for _, listed, _ in part])
-        query_at = queries.rows([query for query, _, _ in part]).tolist()
-        for (query, listed, scores), row, own in zip(part, query_at, np.split(at, ends[:-1]), strict=True):
+        ids = [doc for _, listed, _ in part for doc in listed]
+        at = docs.rows(ids, missing_ok=absent_parts is not None)
+        sizes = [len(listed) for _, listed, _ in part]
+        query_at = queries.rows([query for query, _, _ in part])
+        if absent_parts is not None and len(unknown := np.flatnonzero(at < 0)):
+            scored = np.concatenate([np.asarray(scores, np.float32) for _, _, scores in part])
+            owners, names = np.repeat(query_at, sizes)[unknown], [ids[line] for line in unknown.tolist()]
+            absent_parts.append(AbsentLines.part(owners, names, scored[unknown]))
+        lists = np.split(at, np.cumsum(sizes)[:-1])
+        for (query, listed, scores), row, own in zip(part, query_at.tolist(), lists, strict=True):
             if query in done:
                 raise UserError(f"{job.kind} {job.key}: query {query} again; its documents must come together")
             if len(set(listed)) != len(listed):
                 twice = next(doc for number, doc in enumerate(listed) if doc in listed[:number])
                 raise UserError(f"{job.kind} {job.key}: query {query} lists document {twice} twice")
             done.add(query)
-            yield row, own, np.asarray(scores, np.float32)
+            yield row, own[own >= 0], np.asarray(scores, np.float32)[own >= 0]
 
 
 def write_trec(path: Path, ranked: Iterable[Ranked], tag: str) -> None:
@@ -162,6 +191,13 @@ def iter_run(run: Artifact, dataset: Artifact, names: Names | None = None) -> It
     `names` are those of the dataset, if they have been opened already.
     """
     return (names or Names(dataset)).ranked(iter_rows(run, dataset))
+
+
+def iter_ranking(
+    run: Artifact, dataset: Artifact, names: Names | None = None
+) -> Iterator[tuple[str, list[str], Floats]]:
+    """The rankings of a run as evaluation tools see them: `iter_run` with the passages that the corpus lacks."""
+    return AbsentLines.of(run).ranked(iter_rows(run, dataset), names or Names(dataset))
 
 
 def read_rows(path: Path) -> Iterator[RankedRows]:

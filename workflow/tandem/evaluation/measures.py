@@ -250,6 +250,11 @@ def evaluate(
     return Evaluation(queries, values, len(queries) - seen)
 
 
+def undecided(value: float, tried: str, measure: str, split: str) -> list[str]:
+    """Return a warning if the best of what was tried is worth 0, since the first was taken then; else none."""
+    return [] if value else [f"{measure} on {split} is 0 for all {tried}: the first is taken"]
+
+
 def most_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
     """How many of a query's results `without_excluded` leaves out at most: so much deeper a cutoff may look."""
     graded = max((sum(grade == EXCLUDED for grade in judged.values()) for judged in qrels.values()), default=0)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import Floats64
-from tandem.data.runs import iter_run, require_split
+from tandem.data.runs import iter_ranking, require_split
 from tandem.data.validate import own_passages
 from tandem.errors import UserError
 from tandem.evaluation.matching import read_matches
@@ -136,7 +136,9 @@ def run(job: Job[ScoreParams]) -> None:
     with writing(job) as draft:
         write_scores(draft, result, names)
         draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
-        if result.missing:
+        if result.missing == len(result.queries):
+            warn(job, draft, f"none of the {len(result.queries)} queries has a result: every value is 0")
+        elif result.missing:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
         if not job.params.ignore_identical_ids and (line := _own_passages(job)):
             warn(job, draft, line)
@@ -152,10 +154,10 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
     ranking, dataset = job.inputs["run"], job.inputs["dataset"]
     require_split(ranking, params.split)
     judged = relevance(job.inputs, params.split, measures, params.ignore_identical_ids)
-    ranked = iter_run(ranking, dataset)
+    ranked = iter_ranking(ranking, dataset)
     result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
     if result.missing == len(result.queries):
-        raise UserError(f"{ranking.folder}: holds no query of split {params.split}; give a run of {params.split}")
+        _require_queries(ranking, Collection(dataset), params.split)
     return result, judged.source, _short(ranking, dataset, judged, measures, params.ignore_identical_ids)
 
 
@@ -168,6 +170,13 @@ def _own_passages(job: Job[ScoreParams]) -> str:
     return own_passages(count, facts["queries"][split], split) if count else ""
 
 
+def _require_queries(run: Artifact, collection: Collection, split: str) -> None:
+    """Refuse a run with results, none of which is of a split's query; a system that finds nothing has none at all."""
+    named = {query for query, *_ in iter_ranking(run, collection.artifact)}
+    if named and named.isdisjoint(collection.queries(split)):
+        raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
+
+
 def _short(
     run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure], ignore: bool
 ) -> int:
@@ -177,9 +186,9 @@ def _short(
     """
     if not ignore and not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
         return 0
-    lengths = {query: len(docs) for query, docs, _ in iter_run(run, dataset)}
-    left = {query: len(docs) for query, docs, _ in without_excluded(iter_run(run, dataset), judged.qrels, ignore)}
-    cut = max(lengths.values())  # a shorter list has all that a first stage found
+    lengths = {query: len(docs) for query, docs, _ in iter_ranking(run, dataset)}
+    left = {query: len(docs) for query, docs, _ in without_excluded(iter_ranking(run, dataset), judged.qrels, ignore)}
+    cut = max(lengths.values(), default=0)  # a shorter list has all that a first stage found
     least = min(cut, max(measure.params.get("cutoff", 1) for measure in measures))
     return sum(lengths.get(query) == cut and left.get(query, 0) < least for query in judged.queries)
 

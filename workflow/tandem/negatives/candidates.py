@@ -177,6 +177,9 @@ def run(job: Job[CandidatesParams]) -> None:
 
 def nothing_drawn(params: CandidatesParams, report: Report) -> str:
     """The message that there is no list, with what to change."""
+    if report.without_run and not report.queries and not report.without_positive:
+        problem = f"the source of negatives lists nothing for any of {report.without_run:,} queries"
+        return f"{problem}; name another in candidates.from"
     positive = report.queries - (report.without_positive if params.labels == "judge" else 0)
     remedy = "widen candidates.depth or relax denoise and below_positive"
     if not positive and params.labels == "judge":

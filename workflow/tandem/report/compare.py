@@ -8,7 +8,7 @@ import altair
 from markupsafe import Markup
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_ranking
 from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.measures import Qrels, parse_measures, without_excluded
 from tandem.evaluation.scores import read_aligned, relevance, shared_measures
@@ -172,6 +172,6 @@ def ranks_in(
     """For each query in `relevant`, the ranks of its first `DEPTH` and its relevant passages, as they are scored."""
     return {
         query: {doc: rank for rank, doc in enumerate(docs, start=1) if rank <= DEPTH or doc in relevant[query]}
-        for query, docs, _ in without_excluded(iter_run(run, dataset), qrels, ignore_identical_ids)
+        for query, docs, _ in without_excluded(iter_ranking(run, dataset), qrels, ignore_identical_ids)
         if query in relevant
     }

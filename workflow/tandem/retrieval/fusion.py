@@ -17,12 +17,13 @@ from typing import IO
 
 import numpy as np
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, warn
+from tandem.data.absent import AbsentLines
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats, Floats64, Names
 from tandem.data.runs import NORMALIZATIONS, iter_rows, ranked_order, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, evaluate, most_left_out, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, evaluate, most_left_out, parse_measures, undecided
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
@@ -85,25 +86,29 @@ def best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], 
 class RunFile:
     """A run read query by query, whatever the order of its queries.
 
-    Its lists are copied to a temporary file, 8 bytes a line; `places` has where each query's begins, and its length.
+    Its lists are copied to a temporary file, 8 bytes a line; `places` has each query's row, where its list begins, and
+    its length.
     """
 
     def __init__(self, run: Artifact, names: Names, file: IO[bytes]) -> None:
         self.run, self.names, self.file = run, names, file
-        self.places: dict[str, tuple[int, int]] = {}
+        self.absent = AbsentLines.of(run)
+        self.places = {names.queries[query]: (query, 0, 0) for query in self.absent.places}
         for query, rows, scores in iter_rows(run, names.collection.artifact):
-            self.places[names.queries[query]] = file.tell(), len(rows)
+            self.places[names.queries[query]] = query, file.tell(), len(rows)
             file.write(rows.astype(np.uint32).tobytes() + scores.tobytes())
 
     def read(self, query: str) -> tuple[list[str], Floats]:
         """Documents and scores of a query, none where the run lacks it; a `UserError` if a score is infinite."""
-        first, lines = self.places.get(query, (0, 0))
+        if query not in self.places:
+            return [], np.empty(0, np.float32)
+        own, first, lines = self.places[query]
         self.file.seek(first)
         rows, scores = np.fromfile(self.file, np.uint32, lines), np.fromfile(self.file, np.float32, lines)
         if not np.isfinite(scores).all():
             problem = f"query {query} has an infinite score, which cannot be added"
             raise UserError(f"{self.run.folder}: {problem}; only numbers can")
-        return self.names.of(rows.astype(np.int64)), scores
+        return self.absent.among(own, self.names.of(rows.astype(np.int64)), scores)
 
 
 def pools(
@@ -172,9 +177,7 @@ def run(job: Job[FuseParams]) -> None:
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
         source = pools(runs, job.inputs["dataset"], queries, draft.folder)
         ranked = fused(source, job.params.model_copy(update=tuned), progress)
-        lines = write_run(job, draft, ranked)
-        if not lines:
-            raise UserError(f"fuse {job.key}: none of the runs holds a line; the first is {runs[0].folder}")
+        lines = write_run(job, draft, ranked, keep_absent=True)
         draft.facts |= {"queries": progress.done, "lines": lines, **({"tuned": tuned} if tuned else {})}
 
 
@@ -212,6 +215,8 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
         write_text(draft.path(GRID), csv_text([*flat(grid[0]), params.measure], table))
         write_json(draft.path(CHOSEN), grid[first])
         draft.facts |= {"settings": len(grid), "chosen": grid[first], "value": means[first], "queries": len(rows)}
+        for line in undecided(means[first], "settings", params.measure, params.split):
+            warn(job, draft, line)
 
 
 def flat(setting: Setting) -> dict[str, float]:

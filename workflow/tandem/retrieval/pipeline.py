@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, say, warn
 from tandem.data.columns import Names
-from tandem.data.runs import followed, iter_run, scored_depth, write_run
+from tandem.data.runs import followed, iter_ranking, iter_run, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, Ranked, evaluate, most_left_out, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, Ranked, evaluate, most_left_out, parse_measures, undecided
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
@@ -80,6 +80,8 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
         chosen = max(tried, key=lambda each: each.value)  # of equals, max takes the first
         write_json(draft.path(CHOSEN), chosen.model_dump())
         draft.facts |= {"systems": len(tried), "queries": len(judged.queries), "chosen": chosen.model_dump()}
+        for line in undecided(chosen.value, "systems", params.measure, params.split):
+            warn(job, draft, line)
 
 
 def run(job: Job[PipelineParams]) -> None:
@@ -99,10 +101,12 @@ def run(job: Job[PipelineParams]) -> None:
     note = f"{system.name}{top}: chosen of {choice.manifest.facts['systems']} by {measure} on {on} ({chosen.value:.4f})"
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
-        lines = write_run(job, draft, (ranked for (ranked,) in rankings(system, Names(job.inputs["dataset"]))))
-        seen = [f"chosen on {on}, the queries that are scored"] if on == job.params.split else []
+        ranked = (ranked for (ranked,) in rankings(system, Names(job.inputs["dataset"])))
+        lines = write_run(job, draft, ranked, keep_absent=True)
+        if on == job.params.split:
+            warn(job, draft, f"chosen on {on}, the queries that are scored")
         deepest = scored_depth(own) if chosen.depth is None else chosen.depth
-        draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note], "warnings": seen}
+        draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note]}
 
 
 def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
@@ -124,11 +128,11 @@ def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
 def rankings(system: System, names: Names) -> Iterator[Sequence[Ranked]]:
     """Query by query, (query, documents, scores) at each depth of a system, as the stage `rerank` would write them."""
     dataset = names.collection.artifact
-    deep = iter_run(system.run, dataset, names)
     if system.first is None:
-        for query, docs, scores in deep:
+        for query, docs, scores in iter_ranking(system.run, dataset, names):
             yield [(query, docs, scores)]
         return
+    deep = iter_run(system.run, dataset, names)
     for (query, ranked, _), (again, reranked, values) in zip(iter_run(system.first, dataset, names), deep, strict=True):
         if query != again:
             raise UserError(f"{system.run.folder}: query {again} stands where its first stage has {query}")

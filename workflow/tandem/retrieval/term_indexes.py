@@ -29,6 +29,7 @@ from tandem.data.collection import Collection
 from tandem.data.columns import Floats
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows, write_run
+from tandem.errors import UserError
 from tandem.retrieval.exact import Array, Best, measured, spaced, unpack
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX, OpenIndex, start_java, versions
@@ -216,6 +217,8 @@ def run_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
     order, depth = PassageOrder(job.inputs["dataset"]), max(params.k)
     sample = queries.take(0, queries.rows)[spaced(queries.rows, params.queries)]
     sample = sample[np.flatnonzero(np.diff(sample.indptr))]
+    if not sample.shape[0]:
+        raise UserError(f"{queries.artifact.folder}: no query has a weight above 0; there is nothing to search for")
     rounded, inverted = query_impacts(sample), passages.take(0, passages.rows).T.tocsr()
     index = job.inputs["index"]
     with closing(Impacts(index, job.execution)) as lucene, writing(job) as draft:

@@ -120,7 +120,7 @@ KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, version=2, threads="all", shard="data.dataset:run_shard",
         shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection"),
     Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
-    Kind("imported", "data.imported:run_imported", ImportedParams, version=2, box="Collection"),
+    Kind("imported", "data.imported:run_imported", ImportedParams, version=3, box="Collection"),
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
         shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search",
         holds="index"),

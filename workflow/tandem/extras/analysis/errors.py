@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tandem.data import tables
 from tandem.data.collection import Collection, contents
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_ranking
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, Ranked, without_excluded
@@ -101,7 +101,7 @@ def run(job: Job[ErrorsParams]) -> None:
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
     judged = relevance(job.inputs, params.split, [], params.ignore_identical_ids)
-    ranked = without_excluded(iter_run(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
+    ranked = without_excluded(iter_ranking(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
     wrong = {row.query: row for row in wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))}
     shown = {query: params.split for query, row in wrong.items() if row.top}
     if not shown:
@@ -151,7 +151,7 @@ def wrong_queries(run: Iterable[Ranked], top: int, qrels: Qrels, queries: set[st
 
 
 def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, str]) -> Iterator[Row]:
-    """The sheet's rows: each wrong result with its guess, query after query, best first."""
+    """The sheet's rows: each wrong result of the corpus with its guess, query after query, best first."""
     rarity = Rarity(collection, (queries[item.query] for item in wrong))
     texts = collection.texts(doc for item in wrong for doc in (*(doc for doc, _ in item.top), *item.positives))
     for item in wrong:
@@ -159,6 +159,8 @@ def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, 
         positives = {doc: set(terms(contents(*texts[doc]))) for doc in item.positives if doc in texts}
         best = next(iter(positives), None)
         for rank, (doc, score) in enumerate(item.top, 1):
+            if doc not in texts:  # a released run's, which the corpus lacks
+                continue
             passage = terms(contents(*texts[doc]))
             pair = Pair(query, passage, list(positives.values()), rarity.weights(query), rarity.misspelt(query))
             suggested, why = guess(pair)

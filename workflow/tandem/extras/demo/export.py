@@ -18,7 +18,7 @@ import numpy as np
 from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import Group, MtebTask
 from tandem.data.collection import CORPUS, Collection
-from tandem.data.runs import iter_run, write_trec
+from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
 from tandem.extras.demo.systems import COLUMN_OF, DUAL, part, require_built, resolve
@@ -128,7 +128,7 @@ def export_run(configuration: Configuration, system: str, split: str | None, out
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as partial:
-            write_trec(partial, iter_run(ranking, dataset), ranking.key)
+            write_trec(partial, iter_ranking(ranking, dataset), ranking.key)
     except OSError as error:
         raise UserError(f"{error.filename or out}: cannot be written: {error.strerror}") from None
     print(f"{out}: the run of {system} on {split or plan.split}")

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, most_left_out, parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, most_left_out, parse_measures, undecided
 from tandem.retrieval.lexical import Engine
 from tandem.stages.base import Json
 from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
@@ -85,9 +85,9 @@ def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
             return stack.enter_context(open_engine(job)), doc_rows(collection), query_rows(collection)
 
         def write(span: range, progress: Progress, path: Path) -> Json:
-            engine, *rows = searched()
+            engine, docs, names = searched()
             ranked = engine.search(queries[span.start : span.stop], k1, b, params.depth, progress)
-            write_lists(path, by_rows(job, ranked, *rows))
+            write_lists(path, by_rows(job, ranked, docs, names))
             return {"queries": len(span), "engine": engine.facts}
 
         return parts.complete(len(queries), write)
@@ -143,3 +143,5 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
         write_json(draft.path(CHOSEN), chosen)
         say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
         draft.facts.update(queries=len(queries), chosen=chosen, **engine.facts)
+        for line in undecided(value, "values of k1 and b", params.measure, params.split):
+            warn(job, draft, line)

@@ -1,0 +1,66 @@
+"""Lines of a released run that name passages its corpus lacks, beside the run's columns: `absent.parquet`.
+
+They keep the ranks of the lines below them where a run is scored or fused, as in trec_eval. Stages that need a
+passage's text read the columns alone.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.data.columns import Floats, Names, RankedRows
+from tandem.data.rows import Rows
+from tandem.store.artifact import Artifact
+
+FILE = "absent.parquet"
+SCHEMA = pa.schema([("query", pa.uint32()), ("doc_id", pa.large_string()), ("score", pa.float32())])
+
+
+class AbsentLines:
+    """Such lines in the columns of `SCHEMA`, where a query's row tells whose they are; a query's stand together."""
+
+    def __init__(self, parts: Iterable[pa.Table] = ()) -> None:
+        self.table = pa.concat_tables([SCHEMA.empty_table(), *parts]).combine_chunks()
+        queries = self.table["query"].to_numpy()
+        self.places = dict[int, tuple[int, int]]()  # of each query's row, where its lines begin and end
+        if len(queries):
+            starts = np.flatnonzero(np.diff(queries.astype(np.int64), prepend=-1)).tolist()
+            for start, stop in pairwise([*starts, len(queries)]):
+                self.places[int(queries[start])] = start, stop
+
+    @classmethod
+    def of(cls, run: Artifact) -> "AbsentLines":
+        """Return those of a run; most runs have none."""
+        return cls([pq.read_table(run.path(FILE), schema=SCHEMA)] if FILE in run.manifest.files else [])
+
+    @staticmethod
+    def part(queries: Rows, docs: Sequence[str], scores: Floats) -> pa.Table:
+        """Return lines as a table, a value of each argument for every line."""
+        return pa.table([queries.astype(np.uint32), docs, scores], schema=SCHEMA)
+
+    def lines(self, query: int) -> tuple[list[str], Floats]:
+        """Return the documents and scores of a query by its row, best first; most queries have none."""
+        start, stop = self.places.get(query, (0, 0))
+        part = self.table.slice(start, stop - start)
+        return part["doc_id"].to_pylist(), part["score"].to_numpy()
+
+    def among(self, query: int, docs: list[str], scores: Floats) -> tuple[list[str], Floats]:
+        """Return a query's documents of the corpus together with its absent ones, best first."""
+        if query not in self.places:
+            return docs, scores
+        others, theirs = self.lines(query)
+        together, values = [*docs, *others], np.concatenate([scores, theirs])
+        order = np.argsort(-values, kind="stable")  # a stored list has no ties
+        return [together[at] for at in order.tolist()], values[order]
+
+    def ranked(self, lists: Iterable[RankedRows], names: Names) -> Iterator[tuple[str, list[str], Floats]]:
+        """Yield (query id, document ids, scores) of each query, best first; last those with no line in `lists`."""
+        left = dict.fromkeys(self.places)
+        for query, rows, scores in lists:
+            left.pop(query, None)
+            yield names.queries[query], *self.among(query, names.of(rows), scores)
+        for query in left:
+            yield names.queries[query], *self.lines(query)
