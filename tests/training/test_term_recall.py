@@ -1,5 +1,7 @@
 """DeepCT's regression of term recall: targets, loss and gradient by hand, and a model that learns it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import torch
@@ -22,11 +24,12 @@ RELEVANT = Positives(np.array([0, 1, 2]), np.array([0, 0, 1]))
 BATCH = Batch(np.array([0, 2]), np.array([[0, 1], [1, -1]]))
 
 
-def term_recall(model, relevant=RELEVANT, passages=PASSAGES, titled=False):
-    """The objective over texts, those above."""
-    template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0, titled)
+def term_recall(model, relevant=RELEVANT, passages=PASSAGES, titles=None):
+    """The objective over texts, those above; `titles` are how many tokens of each passage are its title."""
+    template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0, titles is not None)
     texts = [Ragged.of([np.array(row) for row in rows]) for rows in (passages, QUERIES)]
-    return TermRecall(model, Tokens(*texts, template), train_params("unicoil", loss="term_recall"), relevant, Budget())
+    tokens = Tokens(replace(texts[0], titles=titles and np.array(titles)), texts[1], template)
+    return TermRecall(model, tokens, train_params("unicoil", loss="term_recall"), relevant, Budget())
 
 
 def test_recall_loss_and_gradient_by_hand():
@@ -48,7 +51,7 @@ def test_the_separator_of_a_title_is_no_term():
     model = unicoil()
     torch.nn.init.zeros_(model.layers("passage")[0].linear.weight)
     torch.nn.init.constant_(model.layers("passage")[0].linear.bias, 0.5)
-    objective = term_recall(model, passages=[[5, 3, 6, 5, 7], [3, 8]], titled=True)
+    objective = term_recall(model, passages=[[5, 3, 6, 5, 7], [3, 8]], titles=[1, 0])
     assert objective.backward(BATCH, Seeds((1, 2)))["loss"] == approx(0.21875)  # as above
 
 

@@ -32,7 +32,8 @@ def built(build_once, encoder_folder, documents):
     """A folder with config.yaml and every artifact that its table needs; `run(words, stdin)` runs Python there."""
 
     def make(folder):
-        write_beir(folder / "beir", documents)
+        (first, title, text), *others = documents
+        write_beir(folder / "beir", [(first, f"{title} [SEP]", f"{text} [CLS] [SEP] [MASK]"), *others])
         layout = {"title": "Tiny", "columns": [{"measure": "RR@10"}], "rows": [{"system": s, "run": s} for s in ROWS]}
         (folder / "tiny.yaml").write_text(yaml.safe_dump(layout))
         config = tiny_config(folder, encoder_folder) | {

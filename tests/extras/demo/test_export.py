@@ -145,9 +145,9 @@ def test_a_mistake_is_one_line(built, monkeypatch, words, message):
 
 VALUES = {
     "system": "x", "dual": DualShape(shared=True, pooling="cls", normalize=True, temperature=1.0, dimension=8),
-    "pool": "hidden[:, 0]", "prompt": "", "query_tokens": 1, "passage_tokens": 1, "passages": 50, "precision": ["bf16"],
-    "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "tuned": {}, "texts": False, "query": "''",
-    "lineage": {},
+    "pool": "hidden[:, 0]", "prompt": "", "plain": True, "query_tokens": 1, "passage_tokens": 1, "passages": 50,
+    "precision": ["bf16"], "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "tuned": {}, "texts": False,
+    "query": "''", "lineage": {},
 }  # fmt: skip
 
 

@@ -25,6 +25,9 @@ from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.demo import ranking
 from tandem.extras.demo.workers import Worker, serve
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Tokens
+from tandem.store.artifact import open_artifact
 
 QUERIES = [f"how does the {name} behave" for name in ("otter", "heron", "eel", "newt")]
 
@@ -108,6 +111,18 @@ def check_list(answers, run):
         np.testing.assert_allclose(
             [passage["score"] for passage in answer["passages"]], scores[:count], rtol=1e-6, atol=1e-6
         )
+
+
+def test_special_tokens_that_texts_spell_are_text(built):
+    folders = list(built.folder.glob("results/tiny/tokens/*"))
+    assert folders
+    for tokens in map(open_artifact, folders):
+        ids, files = Tokens.open(tokens), built.folder / tokens.upstream["encoder"] / "hf"
+        special = load_tokenizer(files).convert_tokens_to_ids(["[CLS]", "[SEP]", "[MASK]", "[PAD]"])
+        assert not np.isin(ids.passages.ids, special).any()
+    # A query is the same text whether it is typed or stands in a file of queries: see tests/models/test_plain_text.py.
+    (answer,) = search(built, "bm25+ce_bm25neg", "the [SEP] otter", "config.yaml", "--json")
+    assert answer["passages"]
 
 
 def check_column(answers, label, run, rel=1e-6):

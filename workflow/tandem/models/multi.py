@@ -208,7 +208,7 @@ class Coil(OwnTokens):
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
         """How many rows each text has, without computing them, shape (texts,)."""
-        own = np.diff(texts.offsets) - texts.among(template.separators(side))
+        own = np.diff(texts.offsets) - len(template.separators(side))
         counts: Ids = np.maximum(own + self.options.pieces, 1)
         return counts
 

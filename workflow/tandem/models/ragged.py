@@ -1,7 +1,8 @@
 """Rows of token ids of different lengths in two arrays, their files, and how they are split into batches."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -33,20 +34,29 @@ def ranges(starts: Ids, lengths: Ids) -> Ids:
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
+TITLES = "<i4"  # how many tokens titles have, in files
+
+
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of token ids of different lengths: `ids[offsets[i]:offsets[i + 1]]` is row i."""
+    """Rows of token ids of different lengths: `ids[offsets[i]:offsets[i + 1]]` is row i.
+
+    Attributes:
+        titles: of rows that are a title, separators and a text, how many tokens are the title's, shape (rows,); None of
+            any other rows.
+    """
 
     ids: Ids
     offsets: Ids
+    titles: Ids | None = field(default=None, kw_only=True)
 
     @classmethod
     def open(cls, folder: Path, name: str, dtype: str) -> Self:
-        """Map the two files of `write_ragged`; an empty one is an empty array."""
-        path = folder / f"{name}.ids"
-        empty = path.stat().st_size == 0
-        ids: Ids = np.empty(0, dtype) if empty else np.memmap(path, dtype=dtype, mode="r")
-        return cls(ids, np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False))
+        """Map the files of `write_ragged`; an empty one is an empty array."""
+        offsets = np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False)
+        titled = folder / f"{name}.titles"
+        titles = _mapped(titled, TITLES) if titled.exists() else None
+        return cls(_mapped(folder / f"{name}.ids", dtype), offsets, titles=titles)
 
     @classmethod
     def of(cls, rows: "Ragged | Sequence[Ids]") -> "Ragged":
@@ -78,10 +88,13 @@ class Ragged:
     def take(self, rows: Ids) -> "Ragged":
         """Some rows, in their order and as often as named, in memory."""
         lengths = self.lengths(rows)
-        return Ragged(np.asarray(self.ids)[ranges(np.asarray(self.offsets[rows]), lengths)], ends(lengths))
+        titles = None if self.titles is None else np.asarray(self.titles[rows])
+        return Ragged(
+            np.asarray(self.ids)[ranges(np.asarray(self.offsets[rows]), lengths)], ends(lengths), titles=titles
+        )
 
     def cut(self, lengths: Ids) -> "Ragged":
-        """The first tokens of each row, so many of each, in memory."""
+        """The first tokens of each row, so many of each, in memory; where a title ends is lost."""
         return Ragged(np.asarray(self.ids)[ranges(np.asarray(self.offsets[:-1]), lengths)], ends(lengths))
 
 
@@ -96,10 +109,24 @@ def longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
     return lengths, np.minimum(second, limit - lengths)
 
 
-def write_ragged(folder: Path, name: str, batches: Iterable[Ragged | list[list[int]]], dtype: str) -> tuple[int, int]:
-    """Write rows of ids as they come: `<name>.ids` (raw), `<name>.offsets.npy` (int64); numbers of rows and tokens."""
+def _mapped(path: Path, dtype: str) -> Ids:
+    """A file of numbers, mapped; an empty one cannot be."""
+    return np.empty(0, dtype) if path.stat().st_size == 0 else np.memmap(path, dtype=dtype, mode="r")
+
+
+def write_ragged(
+    folder: Path, name: str, batches: Iterable[Ragged | list[list[int]]], dtype: str, titled: bool = False
+) -> tuple[int, int]:
+    """Write rows of ids as they come, and return the numbers of rows and of tokens.
+
+    `<name>.ids` has the ids (raw), `<name>.offsets.npy` where rows begin and end (int64), and `<name>.titles`, of rows
+    with titles, how many tokens those have (raw, `TITLES`).
+    """
     rows = tokens = 0
-    with open(folder / f"{name}.ids", "wb") as ids, open(folder / f"{name}.offsets.npy", "wb") as offsets:
+    with ExitStack() as files:
+        ids = files.enter_context(open(folder / f"{name}.ids", "wb"))
+        offsets = files.enter_context(open(folder / f"{name}.offsets.npy", "wb"))
+        titles = files.enter_context(open(folder / f"{name}.titles", "wb")) if titled else None
         _write_header(offsets, 1)
         offsets.write(np.zeros(1, "<i8").tobytes())
         for batch in batches:
@@ -108,6 +135,8 @@ def write_ragged(folder: Path, name: str, batches: Iterable[Ragged | list[list[i
             rows += len(part)
             tokens += int(part.offsets[-1])
             ids.write(part.ids.astype(dtype, copy=False).tobytes())
+            if titles is not None and part.titles is not None:
+                titles.write(part.titles.astype(TITLES).tobytes())
         offsets.seek(0)
         _write_header(offsets, rows + 1)
     return rows, tokens

@@ -18,7 +18,7 @@ from tandem.models.hub import save_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKENS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import in_rows, load_masked_lm, refuse_single, winners
-from tandem.models.tokens import Template, Texts
+from tandem.models.tokens import Template, Texts, titles_of
 from tandem.models.usage import tandem_usage
 
 EXPANSION = "expansion"
@@ -74,9 +74,11 @@ class OwnTokens(DualEncoder, ABC):
                 states = torch.cat([hidden[layer] for layer in layers], dim=-1)
         at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
         lengths = place(torch.from_numpy(np.diff(texts.offsets)))
-        ids, special = placed["input_ids"], place(torch.tensor(template.separators(side), dtype=torch.int64))
-        own = (at >= 0) & (at < lengths[:, None]) & ~torch.isin(ids, special)
-        return states.to(torch.promote_types(states.dtype, torch.float32)), ids, own
+        own = (at >= 0) & (at < lengths[:, None])
+        if separators := template.separators(side):
+            titles = place(torch.from_numpy(titles_of(texts).astype(np.int64)))[:, None]
+            own &= (at < titles) | (at >= titles + len(separators))
+        return states.to(torch.promote_types(states.dtype, torch.float32)), placed["input_ids"], own
 
 
 @representation("unicoil")

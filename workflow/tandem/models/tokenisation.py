@@ -6,8 +6,8 @@ Passages are tokenised in parts, which shards share and from which a killed stag
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, say, warn
@@ -17,6 +17,7 @@ from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
 from tandem.models.folders import longest_input
 from tandem.models.hub import load_tokenizer, tokenizer_digest
+from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.tokens import Template
 from tandem.stages.base import Json
@@ -33,20 +34,23 @@ MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
 class Side:
     """How the texts of a side, `query` or `passage`, become ids, and how many of them were cut.
 
+    What a text spells is never a special token; what its prompt spells may be one: see `PlainTextTokenizer`.
+
     Attributes:
         length: tokens of a text, its prompt included, without special tokens; longer ones are cut.
         key: the configuration's key that sets the length.
     """
 
-    def __init__(self, name: str, params: TokensParams, tokenizer: Any) -> None:
-        self.name, self.tokenizer, self.prompt = name, tokenizer, params.prompts.get(name, "")
+    def __init__(self, name: str, params: TokensParams, tokenizer: PlainTextTokenizer) -> None:
+        prompt = params.prompts.get(name, "")
+        self.name, self.tokenizer, self.prompt = name, tokenizer, tokenizer.prompt(prompt)
         self.length = params.query_length if name == "query" else params.passage_length
         of_pair = name == "passage" and params.pair_length is not None
         self.key, self.texts, self.cut = "lengths.pair" if of_pair else f"lengths.{name}", 0, 0
-        size = len(tokenizer(self.prompt, add_special_tokens=False)["input_ids"]) if self.prompt else 0
-        if size >= self.length:
+        (ids,), _ = tokenizer.tokenise([self.prompt])
+        if prompt and len(ids) >= self.length:
             raise UserError(
-                f"lengths.{name} is {self.length}, but the prompt {self.prompt!r} has {size} tokens: raise it, or "
+                f"lengths.{name} is {self.length}, but the prompt {prompt!r} has {len(ids)} tokens: raise it, or "
                 f"shorten prompts.{name} of the encoder's entry"
             )
 
@@ -56,7 +60,7 @@ class Side:
         self._count(cut)
         return ids
 
-    def tokenise_titled(self, titles: list[str], texts: list[str], template: Template) -> list[list[int]]:
+    def tokenise_titled(self, titles: list[str], texts: list[str], template: Template) -> Ragged:
         """Ids of titles behind the prompt and of texts, with the ids between them."""
         (heads, _), (bodies, _) = self._tokenised(titles, self.prompt), self._tokenised(texts, "")
         room = self.length - len(template.pair[1])
@@ -64,14 +68,7 @@ class Side:
         return template.with_titles(heads, bodies, self.length)
 
     def _tokenised(self, texts: list[str], prompt: str) -> tuple[list[list[int]], list[bool]]:
-        encoded = self.tokenizer(
-            [prompt + text for text in texts],
-            add_special_tokens=False,
-            truncation=True,
-            max_length=self.length,
-            return_attention_mask=False,
-        )
-        return encoded["input_ids"], [bool(encoding.overflowing) for encoding in encoded.encodings]
+        return self.tokenizer.tokenise([prompt + text for text in texts], self.length)
 
     def _count(self, cut: list[bool]) -> None:
         self.texts += len(cut)
@@ -89,6 +86,7 @@ class Tokeniser:
     def __init__(self, job: Job[TokensParams]) -> None:
         self.job, self.collection, self.parts = job, Collection(job.inputs["dataset"]), Parts(job)
         self.tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
+        self.plain = PlainTextTokenizer(self.tokenizer)
         self.dtype = "uint16" if len(self.tokenizer) <= 1 << 16 else "uint32"
         template = Template.of(self.tokenizer)
         self.template = replace(template, titled=job.params.titled, longest_pair=job.params.pair_length)
@@ -98,21 +96,22 @@ class Tokeniser:
         return self.parts.complete(self.collection.passages, self.write_part)
 
     def write_part(self, span: range, progress: Progress, folder: Path) -> Json:
-        """Write the ids of some passages, in two files as the artifact has them of all."""
-        side = Side("passage", self.job.params, self.tokenizer)
+        """Write the ids of some passages, in files as the artifact has them of all."""
+        side = Side("passage", self.job.params, self.plain)
         folder.mkdir()
-        write_ragged(folder, PASSAGES, self.passage_ids(span, side, progress), self.dtype)
+        write_ragged(folder, PASSAGES, self.passage_ids(span, side, progress), self.dtype, self.template.titled)
         return {"cut": side.cut}
 
-    def passage_ids(self, span: range, side: Side, progress: Progress) -> Iterator[list[list[int]]]:
+    def passage_ids(self, span: range, side: Side, progress: Progress) -> Iterator[Ragged]:
         """Ids of some passages, a batch at a time."""
         for batch in self.collection.batches(ROWS, ("title", "text"), span):
             titles, texts = (column.to_pylist() for column in batch.columns)
             if self.template.titled:
                 ids = side.tokenise_titled(titles, texts, self.template)
             else:
-                ids = side.tokenise([contents(*row) for row in zip(titles, texts, strict=True)])
-            progress.add(len(ids), tokens=sum(map(len, ids)))
+                rows = side.tokenise([contents(*row) for row in zip(titles, texts, strict=True)])
+                ids = Ragged.of([np.array(row, self.dtype) for row in rows])
+            progress.add(len(ids), tokens=len(ids.ids))
             yield ids
 
 
@@ -125,12 +124,12 @@ def run(job: Job[TokensParams]) -> None:
     """Tokenise what no shard has tokenised and all queries, truncated to the parameters' lengths; count the cut."""
     data, tokeniser = job.inputs["dataset"], Tokeniser(job)
     tokenizer, template, dtype = tokeniser.tokenizer, tokeniser.template, tokeniser.dtype
-    passage, query = (Side(name, job.params, tokenizer) for name in ("passage", "query"))
+    passage, query = (Side(name, job.params, tokeniser.plain) for name in ("passage", "query"))
     parts = tokeniser.write_parts()
     passage.texts, passage.cut = tokeniser.collection.passages, sum(facts["cut"] for facts in parts.values())
     with writing(job) as draft:
         ids = (Ragged.open(tokeniser.parts.path(number), PASSAGES, dtype) for number in parts)
-        _, n_tokens = write_ragged(draft.folder, PASSAGES, ids, dtype)
+        _, n_tokens = write_ragged(draft.folder, PASSAGES, ids, dtype, template.titled)
         write_ragged(draft.folder, "queries", query_ids(data, query), dtype)
         digest = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})

@@ -131,19 +131,26 @@ class Template:
         texts = Ragged.of(texts)
         before, after = (_repeated(part, len(texts)) for part in self.single)
         inputs = Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
-        if self.titled and side == "passage" and inputs.types is not None:
-            separators = np.cumsum(inputs.ids == self.pair[1][-1]) - (inputs.ids == self.pair[1][-1])  # before a token
-            first = ends(inputs.lengths)[:-1]
-            inputs.types[separators > np.repeat(separators[first], inputs.lengths)] = 1
+        if self.titled and side == "passage" and self.types is not None:
+            return replace(inputs, types=self._title_types(texts, self.types))
         return inputs
 
-    def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> list[list[int]]:
+    def _title_types(self, passages: Ragged, types: tuple[int, ...]) -> Ids:
+        """Segments of titled passages with the special tokens around them, shape (tokens,)."""
+        titles, between = titles_of(passages), len(self.pair[1])
+        counts = np.empty((len(passages), len(types)), np.int64)
+        counts[:, 0], counts[:, 2], counts[:, 4] = len(self.single[0]), between, len(self.single[1])
+        counts[:, 1], counts[:, 3] = titles, np.diff(passages.offsets) - titles - between
+        return np.repeat(np.tile(np.array(types, np.int64), len(passages)), counts.ravel())
+
+    def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> Ragged:
         """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
         first, second = (np.array([len(row) for row in side], np.int64) for side in (titles, texts))
         between = self.pair[1]
         lengths = longest_first(first, second, longest - len(between))
         rows = zip(titles, texts, *lengths, strict=True)
-        return [[*title[:a], *between, *text[:b]] for title, text, a, b in rows]
+        joined = Ragged.of([np.array([*title[:a], *between, *text[:b]], np.int64) for title, text, a, b in rows])
+        return replace(joined, titles=lengths[0])
 
     def pair_lengths(self, first: Ids, second: Ids) -> Ids:
         """The lengths of pairs of texts of these lengths: with special tokens, cut to `longest_pair`; any shape."""
@@ -160,6 +167,13 @@ class Template:
         parts = zip((before, first, between, second, after), self.types or (0, 0, 0, 0, 0), strict=True)
         inputs = Inputs.join(list(parts), self.types is not None, self.pad)
         return replace(inputs, first=np.diff(first.offsets) + len(self.pair[0]) + len(self.pair[1]))
+
+
+def titles_of(passages: Ragged) -> Ids:
+    """How many tokens the titles of passages have, shape (passages,)."""
+    if passages.titles is None:
+        raise ValueError("these passages do not know where their titles end: take them from the tokens' `passages`")
+    return passages.titles
 
 
 def _repeated(part: tuple[int, ...], rows: int) -> Ragged:

@@ -28,11 +28,12 @@ OURS = """\
 {imports}from pathlib import Path
 from tandem.models.dual import {names}
 from tandem.models.hub import load_tokenizer
+from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Template
 
 model, tokenizer = {load}(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
-template = {template}
-query, {parts} = tokenizer([{texts}], add_special_tokens=False)["input_ids"]
+template, plain = {template}, PlainTextTokenizer(tokenizer)
+(query, {parts}), _ = plain.tokenise([{texts}])
 vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", {passage}))]
 scores = {scores}
 ```"""
@@ -89,7 +90,8 @@ def dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
     texts = [json.dumps(shape.prompts.get(side, "") + text, ensure_ascii=False) for side, text in TEXTS]
     names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
-    ours = OURS.format(**PLAIN, texts=", ".join(texts), scores="dot_scores(*vectors, model.temperature)", **names)
+    words = ", ".join(prompted(shape, *text) for text in TEXTS)
+    ours = OURS.format(**PLAIN, texts=words, scores="dot_scores(*vectors, model.temperature)", **names)
     theirs = library_usage(shape, lengths, "SentenceTransformer")
     if shape.dense and lengths.titled:
         return tandem_usage(shape, lengths)
@@ -147,10 +149,16 @@ def tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
         how = {"imports": "from dataclasses import replace\n", "parts": "title, text", "passage": joined}
         how["template"] = "replace(Template.of(tokenizer), titled=True)"
         words = [TEXTS[0], ("passage", "a title"), ("text", "a passage")]
-    texts = ", ".join(json.dumps(shape.prompts.get(side, "") + text) for side, text in words)
+    texts = ", ".join(prompted(shape, *text) for text in words)
     folder = "dual/shared" if shape.shared else "dual/passage"
     names = {"names": "load_dual", "load": "load_dual", "folder": folder}
     return OURS.format(**how, texts=texts, scores="model.scores(*vectors)", **names)
+
+
+def prompted(shape: DualShape, side: str, text: str) -> str:
+    """A side's text behind its prompt, as the argument of `PlainTextTokenizer.tokenise`, in Python."""
+    own, prompt = json.dumps(text), shape.prompts.get(side)
+    return f"plain.prompt({json.dumps(prompt, ensure_ascii=False)}) + {own}" if prompt else own
 
 
 def cross_usage(pooling: str, lengths: InputLengths, logit: str | None) -> str:
@@ -164,10 +172,11 @@ def cross_usage(pooling: str, lengths: InputLengths, logit: str | None) -> str:
 from pathlib import Path
 from tandem.models.cross import CrossEncoder
 from tandem.models.hub import load_tokenizer
+from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Template
 
 model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path("cross"))
-query, text = tokenizer(["a query", "a passage"], add_special_tokens=False)["input_ids"]
+(query, text), _ = PlainTextTokenizer(tokenizer).tokenise(["a query", "a passage"])
 scores = model([query], [text], Template.of(tokenizer), "fp32")
 ```"""
     predicted = "" if logit in (None, ONE) else f"\nscores = {logit}"

@@ -125,7 +125,8 @@ class TokenEncoder(Encoder):
         first = int(np.searchsorted(offsets, rows.start, "right")) - 1
         last = int(np.searchsorted(offsets, rows.stop, "left"))
         texts, (begin, end) = super().read(np.asarray(every[first:last])), offsets[[first, last]].tolist()
-        return Piece(texts.ids, texts.offsets, end - begin, slice(rows.start - begin, rows.stop - begin))
+        places = slice(rows.start - begin, rows.stop - begin)
+        return Piece(texts.ids, texts.offsets, end - begin, places, titles=texts.titles)
 
     def encode(self, texts: Ragged, progress: Progress) -> Vectors:
         """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""

@@ -87,7 +87,7 @@ class PairScores:
         stored, since = 0, time.monotonic()
         for start in range(0, len(order), CHUNK):
             at = order[start : start + CHUNK]
-            texts = [self.tokens.queries[q] for q in queries[at]], [self.tokens.passages[p] for p in passages[at]]
+            texts = self.tokens.queries.take(queries[at]), self.tokens.passages.take(passages[at])
             scores[at] = model.score(*texts, template, self.mode, self.budget)
             if not np.isfinite(scores[at]).all():
                 raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")

@@ -141,7 +141,7 @@ KINDS = (
     Kind("encoder", "models.published:run", EncoderParams, env="models", box="Encoder"),
     Kind("vocabulary", "extras.pretraining:vocabulary", VocabularyParams, env="models", threads="all",
         box="Encoder"),
-    Kind("tokens", "models.tokenisation:run", TokensParams, env="models", threads="all",
+    Kind("tokens", "models.tokenisation:run", TokensParams, version=2, env="models", threads="all",
         shard="models.tokenisation:run_shard", part=Part(1 << 18, "passages"), box="Encoder"),
     Kind("pretrain", "extras.pretraining:pretrain", PretrainParams, env="models", threads="all", retries=2,
         gpu=STARTS, ranks=True, box="Encoder", holds="training"),

@@ -24,6 +24,7 @@ from tandem.evaluation.scores import score_run
 from tandem.extras.demo.systems import COLUMN_OF, DUAL, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.targets import Configuration, dataset_override, split_files
+from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.models.usage import POOL
@@ -174,12 +175,15 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
             write_flat(folder / FLAT, passages, progress)
     special = Tokens.open(needs["tokens"]).template.extra[0]
     query, passage = (needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage"))
+    prompt = dual.prompts.get("query", "")
+    names = load_tokenizer(folder / "dual" / ("shared" if dual.shared else "query")).all_special_tokens
     card = render_readme(
         CARD,
         system=system,
         dual=dual,
         pool=POOL[dual.pooling],
-        prompt=f"{json.dumps(text, ensure_ascii=False)} + " if (text := dual.prompts.get("query")) else "",
+        prompt=f"{json.dumps(prompt, ensure_ascii=False)} + " if prompt else "",
+        plain=not any(name in prompt for name in names),
         query_tokens=query,
         passage_tokens=passage,
         passages=passages.rows,

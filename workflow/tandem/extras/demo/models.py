@@ -12,7 +12,9 @@ from tandem.extras.demo.workers import THREADS, Question, Served
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
 from tandem.models.hub import load_tokenizer
+from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ids, Ragged
+from tandem.models.tokenisation import Side
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import ENCODERS, TokenEncoder
 from tandem.retrieval.inputs import require_part, require_tokenizer
@@ -38,13 +40,11 @@ class QueryTokenizer:
 
     def __init__(self, folder: Path, tokens: Artifact) -> None:
         require_tokenizer(folder, tokens)
-        self.tokenizer, self.length = load_tokenizer(folder), tokens.params["query_length"]
-        self.prompt = tokens.params_as(TokensParams).prompts.get("query", "")
+        self.side = Side("query", tokens.params_as(TokensParams), PlainTextTokenizer(load_tokenizer(folder)))
 
     def ids(self, text: str) -> Ids:
         """Token ids without special tokens, cut to the query length."""
-        tokens = self.tokenizer(self.prompt + text, add_special_tokens=False, truncation=True, max_length=self.length)
-        return np.array(tokens["input_ids"], np.int64)
+        return np.array(self.side.tokenise([text])[0], np.int64)
 
 
 class Dual:
@@ -86,7 +86,7 @@ class Crosses:
         """The mean of the logits of the query with each of the passages at `rows`."""
         total: Any = 0.0
         for scorer, queries, tokens in self.members:
-            passages = [tokens.passages[row] for row in question["rows"]]
+            passages = tokens.passages.take(np.array(question["rows"], np.int64))
             query = [queries.ids(question["query"])] * len(passages)
             total += scorer.score(query, passages, tokens.template, self.mode, FEW).astype(np.float64)
         values: list[float] = (total / len(self.members)).astype(np.float32).tolist()

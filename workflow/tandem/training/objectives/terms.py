@@ -9,6 +9,7 @@ from torch import Tensor
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
 from tandem.models.token_weights import Spade, UniCoil
+from tandem.models.tokens import titles_of
 from tandem.training.forward import MULTIPLE, Replayed, Seeds, list_scores
 from tandem.training.lists import Batch
 from tandem.training.objectives import backward, mask_of
@@ -58,7 +59,9 @@ class TermRecall(DualObjective):
         first, last = np.searchsorted(self.passages, (passage, passage + 1))
         queries = [self.tokens.queries[int(row)] for row in self.queries[first:last]]
         own = self.tokens.passages[passage]
-        own = own[~np.isin(own, self.tokens.template.separators("passage"))]
+        if separators := self.tokens.template.separators("passage"):
+            title = int(titles_of(self.tokens.passages)[passage])
+            own = np.delete(own, slice(title, title + len(separators)))
         shares: Ids = np.mean([np.isin(own, query) for query in queries], axis=0)
         return shares
 

@@ -1,0 +1,74 @@
+"""Texts as token ids of which none is a special token, whatever a text spells: "[SEP]" in a passage is five characters.
+
+transformers' `split_special_tokens` has the same aim, but misses what this project needs in two places. T5's and
+XLM-R's models have "</s>" among their own pieces, and find it in a text all the same. And a prompt is the
+configuration's: special tokens that it spells are meant, those of the text behind it are not.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from tandem.stages.base import Json
+
+
+class PlainTextTokenizer:
+    """A copy of a fast tokenizer that knows special tokens by secret names alone, which no text can spell.
+
+    Ids of texts that spell no special token are those of the tokenizer. Nothing is put around a text.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        config = json.loads(tokenizer.backend_tokenizer.to_str())
+        special = [token["content"] for token in config["added_tokens"] if token["special"]]
+        self._names = {content: secrets.token_hex(16) for content in special}
+        # The longest first: where one special token begins with another, the tokenizer takes the longer.
+        longest_first = sorted(special, key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)))
+        self._tokenizer = Tokenizer.from_str(json.dumps(_rename(config, self._names)))
+        self._cut_from = tokenizer.truncation_side
+
+    def prompt(self, text: str) -> str:
+        """A text of the configuration, to stand in front of others: the special tokens that it spells are tokens."""
+        if not self._names:
+            return text
+        return self._special.sub(lambda match: self._names[match[0]], text)
+
+    def tokenise(self, texts: Sequence[str], length: int | None = None) -> tuple[list[list[int]], list[bool]]:
+        """Token ids of texts, perhaps behind a `prompt`, cut to `length`; and which of them were cut."""
+        if length is None:
+            self._tokenizer.no_truncation()
+        else:
+            self._tokenizer.enable_truncation(length, direction=self._cut_from)
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings], [bool(encoding.overflowing) for encoding in encodings]
+
+
+def _rename(config: Json, names: Mapping[str, str]) -> Json:
+    """A `tokenizer.json` whose special tokens have other names and the same ids, and that puts nothing around texts."""
+    added = [token | {"content": names.get(token["content"], token["content"])} for token in config["added_tokens"]]
+    around: Json = {"post_processor": None, "truncation": None, "padding": None}
+    return config | around | {"added_tokens": added, "model": _rename_pieces(config["model"], names)}
+
+
+def _rename_pieces(model: Json, names: Mapping[str, str]) -> Json:
+    """The part `model` of a `tokenizer.json` with other names for some of its pieces."""
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        renamed: Json = {"vocab": {names.get(piece, piece): number for piece, number in vocabulary.items()}}
+    else:  # of a unigram model: pieces with their scores, by their ids
+        renamed = {"vocab": [[names.get(piece, piece), score] for piece, score in vocabulary]}
+    if "merges" in model:
+        inner = model.get("continuing_subword_prefix") or ""
+        # A pair that is, or would make, a special token from a text's pieces is there no more.
+        merged = ([left, right, left + right.removeprefix(inner)] for left, right in model["merges"])
+        renamed["merges"] = [
+            [left, right] for left, right, whole in merged if names.keys().isdisjoint((left, right, whole))
+        ]
+    if model.get("unk_token"):
+        renamed["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    return model | renamed
