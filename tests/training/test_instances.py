@@ -122,6 +122,19 @@ def test_rare_margins_are_drawn_as_often_as_common_ones():
     assert hard(None) == approx(0.1, abs=0.03)
 
 
+def test_passages_without_a_score_leave_the_ranges_as_they_are():
+    # Two negatives at either end, ten that the teacher has not scored: each end still has half of the draws
+    scores = np.r_[10.0, 9.0, 0.0, np.full(10, np.nan)].astype(np.float32)
+    lists = Lists(np.array([7]), np.array([0, 13]), np.array([1]), np.arange(13), scores)
+    instances = Instances(lists, 2, bins=2)
+    drawn = [instances.visit(0, seed=3, epoch=at)[1][1] for at in range(1000)]
+    assert {*drawn} == {1, 2}
+    assert np.mean(np.array(drawn) == 1) == approx(0.5, abs=0.05)
+    # By hand: the last of these is of the low part, whose turn is first, whatever stands before it.
+    margins = np.array([np.nan, np.nan, 8.0, np.nan, 0.0], np.float32)
+    assert balanced(margins, 2, np.array([0, 1])).tolist() == [4, 2, 0, 1, 3]
+
+
 def test_bins_need_a_teacher_and_whole_lists():
     distil = {"from": "ce", "loss": "margin_mse"}
     assert DualTrain.model_validate({"margin_bins": 10, "distil": distil}).margin_bins == 10

@@ -137,15 +137,18 @@ def balanced(margins: Floats, bins: int, turns: Ids) -> Ids:
     replacement for more.
 
     Args:
-        margins: t(q, p+) - t(q, p-) of the negatives, which stand in random order; NaN, without a score, is last.
+        margins: t(q, p+) - t(q, p-) of the negatives, which stand in random order; NaN, without a score, is in no part
+            and last.
         turns: a random order of the parts, shape (bins,).
     """
     known = np.isfinite(margins)
-    low, high = (margins[known].min(), margins[known].max()) if known.any() else (0.0, 0.0)
-    shares = np.where(known, margins - low, 0.0) / ((high - low) or 1.0)
-    parts = np.minimum((shares * bins).astype(np.int64), bins - 1)
+    parts = np.full(len(margins), bins, np.int64)  # what has no score is behind all parts
+    if known.any():
+        low, high = margins[known].min(), margins[known].max()
+        shares = (margins[known] - low) / ((high - low) or 1.0)
+        parts[known] = np.minimum((shares * bins).astype(np.int64), bins - 1)
     before = np.tril(parts[:, None] == parts[None, :], -1).sum(1)  # of the same part, earlier in the order
-    return np.lexsort((turns[parts], before, ~known))
+    return np.lexsort((np.append(turns, bins)[parts], before, ~known))
 
 
 def ranked_draw(lists: Lists, index: int, groups: Sequence[RankGroup], seed: int, epoch: int) -> Ids:
