@@ -20,7 +20,7 @@ from tandem.negatives.sources import Labels, at_random
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
-from tandem.training.instances import Instances, batches
+from tandem.training.instances import Instances, iter_batches
 from tandem.training.lists import joined, read_lists
 from tandem.training.stage import training_lists
 from tandem.training.validation import Numbered, set_apart
@@ -229,7 +229,7 @@ def test_joined_lists_stand_one_after_the_other(draw):
         assert mine.tolist() == part.passages[part.offsets[own] : part.offsets[own + 1]].tolist()
     queries, passages = both.relevant()
     assert list(zip(queries, passages, strict=True))[20:] == list(zip(*parts[1].relevant(), strict=True))
-    seen = [query for batch in batches(Instances(both, 2), 5, 1, 25) for query in batch.queries.tolist()]
+    seen = [query for batch in iter_batches(Instances(both, 2), 5, 1, 25) for query in batch.queries.tolist()]
     assert sorted(seen) == sorted(both.queries.tolist())  # an epoch visits every list of both
     assert joined(parts[:1]) is parts[0]
 

@@ -13,7 +13,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from tandem.config.models import DualModel
 from tandem.config.training import DualTrain, RankGroup
 from tandem.training.forward import Seeds
-from tandem.training.instances import Instances, balanced, batches, by_topic, pseudo_labels, visits_in
+from tandem.training.instances import (
+    Instances,
+    count_visits,
+    iter_batches,
+    label_ranks,
+    order_by_margin,
+    order_by_topic,
+)
 from tandem.training.lists import Batch, Lists
 
 # Query 7 has the positives 10 and 11 and the negatives 20 to 25, query 9 the positive 12 and the negatives 26 to 28.
@@ -57,7 +64,7 @@ def test_a_cross_encoder_s_row_is_a_single_pair():
     instances = Instances(LISTS, 4, "row", resample=False, pairs=True)
     assert len(instances) == 3 * (1 + 3)
     assert sorted(passage for [passage] in epoch(instances)) == sorted(LISTS.passages.tolist())
-    batch = next(batches(instances, 12, seed=5, visits=12))
+    batch = next(iter_batches(instances, 12, seed=5, visits=12))
     assert batch.passages.shape == (12, 2)
     assert batch.mask.sum(1).tolist() == [1] * 12
     assert set(batch.passages[batch.mask[:, 0], 0]) == {10, 11, 12}  # a positive stands first, a negative second
@@ -75,16 +82,16 @@ def test_the_loss_of_rows_is_the_mean_binary_cross_entropy_of_the_pairs():
 
 def test_queries_are_visited_as_before_and_starting_in_the_middle_changes_nothing():
     for instances in (Instances(LISTS, 4), Instances(LISTS, 4, "positive"), Instances(LISTS, 4, "row", pairs=True)):
-        whole = list(batches(instances, 2, seed=3, visits=24))
-        rest = list(batches(instances, 2, seed=3, visits=24, first=5))
+        whole = list(iter_batches(instances, 2, seed=3, visits=24))
+        rest = list(iter_batches(instances, 2, seed=3, visits=24, first=5))
         assert [batch.passages.tolist() for batch in whole[5:]] == [batch.passages.tolist() for batch in rest]
 
 
 def test_epochs_of_positives_are_the_nearest_number_of_full_batches():
-    assert visits_in(222_395, 256, 10, None, "positive") == 8_687 * 256  # 8,687.3
-    assert visits_in(222_395 * 5, 64, 3, None, "row") == 52_124 * 64  # 52,123.8
-    assert visits_in(502_939 * 2, 96, 2, None) == 502_939 * 4  # of queries every list, in 20,956 batches
-    assert visits_in(3, 256, 1, None, "positive") == 256
+    assert count_visits(222_395, 256, 10, None, "positive") == 8_687 * 256  # 8,687.3
+    assert count_visits(222_395 * 5, 64, 3, None, "row") == 52_124 * 64  # 52,123.8
+    assert count_visits(502_939 * 2, 96, 2, None) == 502_939 * 4  # of queries every list, in 20,956 batches
+    assert count_visits(3, 256, 1, None, "positive") == 256
 
 
 @pytest.mark.parametrize(
@@ -104,9 +111,9 @@ def test_what_does_not_fit_is_one_line(name, train, line):
 def test_balanced_margins_by_hand():
     # margins from 0 to 10 in two parts, below 5 and from 5 on; the second has its turn first; without a score: last
     margins = np.array([0.0, 10.0, 1.0, 9.9, 0.5, 5.0, np.nan], np.float32)
-    assert balanced(margins, 2, np.array([1, 0])).tolist() == [1, 0, 3, 2, 5, 4, 6]
-    assert balanced(margins[:1], 2, np.array([0, 1])).tolist() == [0]
-    assert balanced(np.full(2, np.nan, np.float32), 2, np.array([0, 1])).tolist() == [0, 1]
+    assert order_by_margin(margins, 2, np.array([1, 0])).tolist() == [1, 0, 3, 2, 5, 4, 6]
+    assert order_by_margin(margins[:1], 2, np.array([0, 1])).tolist() == [0]
+    assert order_by_margin(np.full(2, np.nan, np.float32), 2, np.array([0, 1])).tolist() == [0, 1]
 
 
 def test_rare_margins_are_drawn_as_often_as_common_ones():
@@ -132,7 +139,7 @@ def test_passages_without_a_score_leave_the_ranges_as_they_are():
     assert np.mean(np.array(drawn) == 1) == approx(0.5, abs=0.05)
     # By hand: the last of these is of the low part, whose turn is first, whatever stands before it.
     margins = np.array([np.nan, np.nan, 8.0, np.nan, 0.0], np.float32)
-    assert balanced(margins, 2, np.array([0, 1])).tolist() == [4, 2, 0, 1, 3]
+    assert order_by_margin(margins, 2, np.array([0, 1])).tolist() == [4, 2, 0, 1, 3]
 
 
 def test_bins_need_a_teacher_and_whole_lists():
@@ -153,7 +160,7 @@ def test_a_list_by_its_ranks_under_the_teacher_by_hand():
     scores = np.array([9, 9, 1, 7, 3, np.nan, 5, 4, 2], np.float32)
     lists = Lists(np.array([7]), np.array([0, 9]), np.array([2]), np.arange(10, 19), scores)
     instances, seen = Instances(lists, 6, groups=GROUPS), [set() for _ in range(6)]
-    for batch in batches(instances, 1, seed=3, visits=200):
+    for batch in iter_batches(instances, 1, seed=3, visits=200):
         assert batch.teacher.tolist() == [[1.0, 0.5, 0.0, 0.0, -1.0, -1.0]]
         for ranks, passage in zip(seen, batch.passages[0].tolist(), strict=True):
             ranks.add(passage)
@@ -163,10 +170,10 @@ def test_a_list_by_its_ranks_under_the_teacher_by_hand():
 
 def test_what_a_list_lacks_is_left_empty_in_its_group():
     lists = Lists(np.array([7]), np.array([0, 4]), np.array([1]), np.arange(10, 14), np.array([0, 1, 3, 2], np.float32))
-    (batch,) = batches(Instances(lists, 6, groups=GROUPS), 1, seed=3, visits=1)
+    (batch,) = iter_batches(Instances(lists, 6, groups=GROUPS), 1, seed=3, visits=1)
     assert batch.passages.tolist() == [[10, 12, 13, 11, -1, -1]]
     assert np.isnan(batch.teacher[0, 4:]).all()
-    assert pseudo_labels(GROUPS[:1]).tolist() == [1.0, 0.5]
+    assert label_ranks(GROUPS[:1]).tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -191,11 +198,11 @@ def test_groups_that_do_not_fit_are_refused(train, line):
 def test_an_epoch_by_topic_by_hand():
     # Topic 1 has the instances 0, 2, 4 and 6, topic 5 has 1, 3 and 5: a full batch of each, 6 and 5 are left
     order, topics = np.array([0, 1, 2, 3, 4, 5, 6]), np.array([1, 5, 1, 5, 1, 5, 1])
-    visited = by_topic(order, topics, 3, 0, np.random.default_rng(0)).tolist()
+    visited = order_by_topic(order, topics, 3, 0, np.random.default_rng(0)).tolist()
     assert sorted([visited[:3], visited[3:6]]) == [[0, 2, 4], [1, 3, 5]]
     assert visited[6:] == [6]
     # Two complete the batch of the epoch before: 6, and one more of a full batch, which is broken up
-    visited = by_topic(order, topics, 3, 2, np.random.default_rng(0)).tolist()
+    visited = order_by_topic(order, topics, 3, 2, np.random.default_rng(0)).tolist()
     assert visited[2:5] in ([0, 2, 4], [1, 3, 5])
     assert sorted(visited) == list(range(7))
 
@@ -204,13 +211,13 @@ def test_batches_of_several_epochs_are_of_one_topic_each():
     queries = np.arange(50)
     lists = Lists(queries, np.arange(0, 101, 2), np.ones(50, int), np.arange(100))
     topics = queries // 10  # five topics of ten, batches of four: two whole ones and two queries left of each
-    seen = list(batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150))
+    seen = list(iter_batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150))
     assert sorted(np.concatenate([batch.queries for batch in seen]).tolist()) == np.repeat(queries, 3).tolist()
     alike = [len(set(topics[batch.queries])) == 1 for batch in seen]
     assert sum(alike) >= 3 * 9
-    again = list(batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150, first=20))
+    again = list(iter_batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150, first=20))
     assert [batch.queries.tolist() for batch in again] == [batch.queries.tolist() for batch in seen[20:]]
-    plain = list(batches(Instances(lists, 2), 4, seed=1, visits=150))
+    plain = list(iter_batches(Instances(lists, 2), 4, seed=1, visits=150))
     assert sum(len(set(topics[batch.queries])) == 1 for batch in plain) < 5
 
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.errors import UserError
-from tandem.training.instances import Instances, batches, draw, visits_in
+from tandem.training.instances import Instances, count_visits, draw_list, iter_batches
 from tandem.training.lists import read_lists, steps_within
 
 
@@ -32,36 +32,38 @@ def test_lists_are_told_apart_by_query_and_kind(lists):
 
 
 def test_a_visit_draws_one_positive_and_pads_short_lists(lists):
-    assert sorted(draw(lists, 0, 4, seed=1, epoch=0).tolist()) == [-1, 0, 1, 2]
-    visits = [lists.passages[draw(lists, 1, 2, seed=1, epoch=epoch)].tolist() for epoch in range(40)]
+    assert sorted(draw_list(lists, 0, 4, seed=1, epoch=0).tolist()) == [-1, 0, 1, 2]
+    visits = [lists.passages[draw_list(lists, 1, 2, seed=1, epoch=epoch)].tolist() for epoch in range(40)]
     assert {tuple(v) for v in visits} == {(1, 2), (4, 2)}
-    drawn = Counter(int(lists.passages[draw(lists, 2, 2, seed=1, epoch=epoch)[1]]) for epoch in range(60))
+    drawn = Counter(int(lists.passages[draw_list(lists, 2, 2, seed=1, epoch=epoch)[1]]) for epoch in range(60))
     assert set(drawn) == {6, 7, 8}
     assert min(drawn.values()) > 8
 
 
 def test_an_epoch_visits_every_list_once_and_the_last_batch_is_uneven(lists):
-    drawn = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, None)))
+    drawn = list(iter_batches(Instances(lists, 3), per_batch=2, seed=3, visits=count_visits(3, 2, 1.0, None)))
     assert [len(b.queries) for b in drawn] == [2, 1]
     assert sorted(int(q) for b in drawn for q in b.queries) == [7, 7, 9]
 
 
 def test_steps_are_full_batches_across_epochs(lists):
-    drawn = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, 3)))
+    drawn = list(iter_batches(Instances(lists, 3), per_batch=2, seed=3, visits=count_visits(3, 2, 1.0, 3)))
     assert [len(b.queries) for b in drawn] == [2, 2, 2]
     assert Counter(int(q) for b in drawn for q in b.queries) == {7: 4, 9: 2}
 
 
 def test_starting_in_the_middle_gives_the_same_batches(lists):
-    whole = list(batches(Instances(lists, 3), 2, 5, 12))
-    rest = list(batches(Instances(lists, 3), 2, 5, 12, first=4))
+    whole = list(iter_batches(Instances(lists, 3), 2, 5, 12))
+    rest = list(iter_batches(Instances(lists, 3), 2, 5, 12, first=4))
     for a, b in zip(whole[4:], rest, strict=True):
         np.testing.assert_array_equal(a.passages, b.passages)
         np.testing.assert_array_equal(a.queries, b.queries)
 
 
 def test_another_seed_gives_another_order(lists):
-    orders = {tuple(int(q) for b in batches(Instances(lists, 2), 1, seed, 9) for q in b.queries) for seed in range(6)}
+    orders = {
+        tuple(int(q) for b in iter_batches(Instances(lists, 2), 1, seed, 9) for q in b.queries) for seed in range(6)
+    }
     assert len(orders) > 1
 
 
@@ -81,7 +83,7 @@ PINNED = [
 
 def test_draws_are_pinned(lists):
     """Other draws would be another training under the same key."""
-    draws = [(b.queries.tolist(), b.passages.tolist()) for b in batches(Instances(lists, 3), 2, seed=5, visits=6)]
+    draws = [(b.queries.tolist(), b.passages.tolist()) for b in iter_batches(Instances(lists, 3), 2, seed=5, visits=6)]
     assert draws == PINNED
 
 
@@ -96,8 +98,8 @@ def taught(tmp_path, lists):
 
 def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
     offsets = Counter()
-    plain = list(batches(Instances(lists, 4), 3, seed=5, visits=60))
-    for batch, without in zip(batches(Instances(taught, 4), 3, seed=5, visits=60), plain, strict=True):
+    plain = list(iter_batches(Instances(lists, 4), 3, seed=5, visits=60))
+    for batch, without in zip(iter_batches(Instances(taught, 4), 3, seed=5, visits=60), plain, strict=True):
         np.testing.assert_array_equal(batch.passages, without.passages)
         assert without.teacher is None
         assert batch.teacher.dtype == np.float32
@@ -110,7 +112,7 @@ def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
 
 
 def test_a_part_of_a_batch_keeps_its_scores(taught):
-    batch = next(batches(Instances(taught, 4), 3, seed=5, visits=3))
+    batch = next(iter_batches(Instances(taught, 4), 3, seed=5, visits=3))
     part = batch.taken(slice(1, 3))
     np.testing.assert_array_equal(part.teacher, batch.teacher[1:])
 

@@ -11,7 +11,7 @@ from tiny_training import BATCH, TRAINING, objective
 
 from tandem.training.forward import Seeds
 from tandem.training.history import list_sizes
-from tandem.training.instances import Instances, batches, draw
+from tandem.training.instances import Instances, draw_list, iter_batches
 from tandem.training.lists import Lists
 from tandem.training.losses import over_positives
 from tandem.training.losses.listwise import listwise, pointwise
@@ -49,14 +49,14 @@ def test_a_share_without_a_list_has_a_gradient():
 
 
 def test_a_visit_draws_so_many_positives_anew_and_fills_up_with_negatives():
-    visits = [draw(LISTS, 0, 4, seed=1, epoch=epoch, most=2).tolist() for epoch in range(30)]
+    visits = [draw_list(LISTS, 0, 4, seed=1, epoch=epoch, most=2).tolist() for epoch in range(30)]
     assert {tuple(sorted(visit[:2])) for visit in visits} == {(0, 1), (0, 2), (1, 2)}
     assert all(sorted(visit[2:]) == [3, 4] for visit in visits)
-    assert sorted(draw(LISTS, 1, 4, seed=1, epoch=0, most=2).tolist()) == [-1, 5, 6, 7]
-    [batch] = batches(Instances(LISTS, 4, most=2), per_batch=2, seed=3, visits=2)
+    assert sorted(draw_list(LISTS, 1, 4, seed=1, epoch=0, most=2).tolist()) == [-1, 5, 6, 7]
+    [batch] = iter_batches(Instances(LISTS, 4, most=2), per_batch=2, seed=3, visits=2)
     assert dict(zip(batch.queries.tolist(), batch.positives.tolist(), strict=True)) == {7: 2, 9: 1}
     assert [batch.taken([at]).positives.tolist() for at in (0, 1)] == [[count] for count in batch.positives]
-    [alone] = batches(Instances(LISTS, 4), per_batch=2, seed=3, visits=2)
+    [alone] = iter_batches(Instances(LISTS, 4), per_batch=2, seed=3, visits=2)
     assert alone.positives is None
 
 

@@ -17,7 +17,7 @@ from tandem.negatives import candidates, teacher
 from tandem.stages.training import DualTraining
 from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget
-from tandem.training.instances import Instances, batches
+from tandem.training.instances import Instances, iter_batches
 from tandem.training.lists import Batch, Positives, read_lists
 from tandem.training.losses import distillation
 from tandem.training.objectives import Joint, ListLoss
@@ -41,7 +41,7 @@ def stored(results, make_job, dataset, tokens, cross_model, lists):
 def taught(lists, stored):
     """`taught(queries, size, seed)`: the first batch of the lists, with the stored scores."""
     opened = read_lists(lists.path("candidates.parquet"), stored.path("scores.npy"))
-    return lambda queries, size, seed: next(batches(Instances(opened, size), queries, seed, visits=20))
+    return lambda queries, size, seed: next(iter_batches(Instances(opened, size), queries, seed, visits=20))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import Artifact, open_artifact
-from tandem.training.instances import draw
+from tandem.training.instances import draw_list
 from tandem.training.lists import read_lists
 from tandem.training.validation import queries_apart
 
@@ -105,7 +105,7 @@ def test_queries_that_the_training_sets_apart_are_no_sample(job, drawn):
     assert {*trained.queries} == {*every.queries} - {*apart}
     # a list is drawn by its number among those that are trained on
     left = lists.taken(np.flatnonzero(~np.isin(lists.queries, apart)))
-    last = draw(left, len(left) - 2, 4, 5, 0)  # the first of the last query's two
+    last = draw_list(left, len(left) - 2, 4, 5, 0)  # the first of the last query's two
     assert set(left.passages[last]) == set(trained.passages[trained.queries == left.queries[-1]])
 
 

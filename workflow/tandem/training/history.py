@@ -20,7 +20,7 @@ from tandem.stages.training import ModelParams
 from tandem.store.files import link, write_json
 from tandem.store.job import Job, writing
 from tandem.training.checkpoints import LogRow
-from tandem.training.instances import visits_in
+from tandem.training.instances import count_visits
 from tandem.training.lists import Lists, visit_sizes
 from tandem.training.losses import Supervision, supervision_loss
 from tandem.training.selection import best, validated, worth
@@ -174,7 +174,7 @@ def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list
     batch, each = min(train.queries_per_batch, len(lists)), 1.0  # each positive is added once
     if isinstance(train, DualTrain):  # a batch may have more visits than there are lists: all of their passages count
         steps = 1 if train.budget_minutes else train.steps
-        batch = min(train.queries_per_batch, visits_in(len(lists), train.queries_per_batch, train.epochs, steps))
+        batch = min(train.queries_per_batch, count_visits(len(lists), train.queries_per_batch, train.epochs, steps))
         each = float((positives + negatives).mean())
     others = (batch - 1) * float(train.in_batch)
     sizes: list[int] = np.rint(1 + negatives + others * each).astype(int).tolist()

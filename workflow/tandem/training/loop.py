@@ -21,7 +21,7 @@ from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, load_we
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Seeds
 from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
-from tandem.training.instances import Instances, batches, visits_in
+from tandem.training.instances import Instances, count_visits, iter_batches
 from tandem.training.lists import VALIDATIONS, Batch, Lists, steps_within
 from tandem.training.objectives import Objective
 from tandem.training.optimizer import make_optimizer, operations_per_step, rate, set_rate
@@ -61,7 +61,7 @@ class Training:
         if train.budget_minutes is not None:
             operations = operations_per_step(self.objective.models, self.objective.tokens, self.lists, train)
             steps = steps_within(train.budget_minutes, operations, count, per_batch)
-        self.visits = visits_in(count, per_batch, train.epochs, steps, self.instances.kind)
+        self.visits = count_visits(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         part, parts = self.until or (1, 1)
         if self.steps < parts:
@@ -142,7 +142,7 @@ class Training:
 
     def drawn(self, first: int) -> Iterator[tuple[Batch, int]]:
         """The batches from step `first` on, with their tokens."""
-        every = batches(self.instances, self.train.queries_per_batch, self.seed, self.visits, first)
+        every = iter_batches(self.instances, self.train.queries_per_batch, self.seed, self.visits, first)
         return ((batch, self.tokens_in(batch)) for batch in itertools.islice(every, self.last - first))
 
     def step(self, state: State, batch: Batch) -> dict[str, float]:

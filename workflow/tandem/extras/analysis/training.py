@@ -28,7 +28,7 @@ from tandem.stages.evaluation import DynamicsParams, HardnessParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.training.instances import draw
+from tandem.training.instances import draw_list
 from tandem.training.lists import read_lists, with_ids
 from tandem.training.validation import queries_apart
 
@@ -124,7 +124,7 @@ def sample(job: Job[DynamicsParams]) -> Sample:
     for index, name in enumerate(names):
         first.setdefault(name, index)
     ids = list(subset(dict.fromkeys(first, "train"), {"train": params.queries}))
-    places = [draw(lists, first[name], size, params.seed, 0, positives) for name in ids]
+    places = [draw_list(lists, first[name], size, params.seed, 0, positives) for name in ids]
     drawn = [lists.passages[at[at >= 0]].astype(np.int64) for at in places]
     lengths = [len(passages) for passages in drawn]
     queries = np.repeat(lists.queries[[first[name] for name in ids]], lengths)

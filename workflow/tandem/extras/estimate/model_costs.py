@@ -7,7 +7,7 @@ from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting
 from tandem.extras.estimate.stage_costs import EVERY, mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
-from tandem.training.instances import visits_in
+from tandem.training.instances import count_visits
 from tandem.training.lists import VALIDATIONS, steps_within, validations_within
 
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
@@ -108,7 +108,7 @@ def steps_of(stage: Stage, setting: Setting, operations: float, validation: floa
             validations, minutes = validations_within(minutes, validation)
         steps = steps_within(minutes, operations, count, per_batch)
     else:
-        visits = visits_in(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
+        visits = count_visits(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
         steps = ceil(visits / per_batch)
     if chosen and not every:
         every = ceil(steps / validations)
