@@ -4,16 +4,25 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from tiny_sparse import masked_lm_folder
+from transformers import AutoModelForMaskedLM
 
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.models import published
 from tandem.models.described import described_towers
+from tandem.models.dual import load_dual
 from tandem.models.folders import longest_input
+from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape, describe_encoder
+from tandem.models.tokens import Template
 from tandem.store import files
 from tandem.store.files import sha256
+from tandem.training.stage import run_untrained
 
 ROOT = Path(__file__).parents[2]
 TYPES = "sentence_transformers.models."
@@ -206,6 +215,51 @@ def test_the_command_says_what_is_chosen_and_by_whom(hub, mine, capsys, tmp_path
     assert ["prompts", "encoders.tiny", '{"query":', '"query:', '"}'] in lines
     with pytest.raises(UserError, match="cannot fetch org/other at main from the hub"):
         run(["encoder", "org/other"])
+
+
+@pytest.fixture
+def plain_splade(encoder_folder, tmp_path):
+    """A masked language model's folder with no file of sentence-transformers beside it."""
+    return masked_lm_folder(tmp_path / "splade", encoder_folder)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "pooling", "normalize"),
+    [("sparse", "max", False), ({"type": "multi", "dim": None}, "cls", True), ("coil", "max", False)],
+)
+def test_a_representation_has_its_usual_pooling(
+    configured, plain_splade, mine, capsys, tmp_path, chosen, pooling, normalize
+):
+    for folder in (plain_splade, mine):  # whose files say nothing, or how single vectors are made
+        entries = {"own": {"source": "folder", "path": str(folder), "representation": chosen}}
+        config = configured("encoders", entries) | SHORT | {"systems": ["bm25+own"] if chosen == "coil" else ["own"]}
+        stages = FullPlan(config, ROOT).stages.values()
+        params = next(stage.params for stage in stages if (stage.kind, stage.name) == ("untrained", "own"))
+        assert (params.pooling, params.normalize, params.temperature) == (pooling, normalize, 1.0)
+        (tmp_path / "own.yaml").write_text(json.dumps({"encoders": entries}))
+        assert run(["encoder", "own", "--configfile", str(tmp_path / "own.yaml")]) == 0
+        assert f'pooling representation "{pooling}"' in " ".join(capsys.readouterr().out.split())
+    wrong = {"own": entries["own"] | {"pooling": "mean"}}
+    with pytest.raises(UserError, match=r"encoders.own.pooling is mean, but the representation .* does not use it"):
+        FullPlan(configured("encoders", wrong) | SHORT, ROOT)
+
+
+def test_a_plain_splade_folder_weighs_terms(configured, plain_splade, make_job, tmp_path):
+    entries = {"own": {"source": "folder", "path": str(plain_splade), "representation": "sparse"}}
+    config = configured("encoders", entries) | SHORT | {"systems": ["own"]}
+    planned = {stage.kind: stage for stage in FullPlan(config, ROOT).stages.values() if stage.name == "own"}
+    encoder, untrained = planned["encoder"], planned["untrained"]
+    job = make_job("encoder", tmp_path / "own-0000000001", encoder.values, {}, dict(encoder.execution))
+    published.run(job)
+    made = make_job("untrained", tmp_path / "own-0000000002", untrained.values, {"encoder": job.out})
+    run_untrained(made)
+    model, tokenizer = load_dual(made.out / "dual").eval(), load_tokenizer(plain_splade)
+    theirs = AutoModelForMaskedLM.from_pretrained(plain_splade).eval()
+    with torch.no_grad():
+        weights = model.encode("query", [np.array(tokenizer("an otter", add_special_tokens=False)["input_ids"])],
+                               Template.of(tokenizer), "fp32")  # fmt: skip
+        expected = theirs(**tokenizer("an otter", return_tensors="pt")).logits.relu().log1p().amax(1)
+    torch.testing.assert_close(weights, expected)
 
 
 @pytest.mark.parametrize("prompts", [{"passage": "passage: "}, {"document": "", "passage": "passage: "}])

@@ -84,6 +84,22 @@ class PublishedEncoder(Published):
     )
     shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded")
 
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """The values of `pooling` that its representation allows."""
+        usual = self.representation.usual.get("pooling") if self.representation else None
+        return (str(usual),) if usual else get_args(Pooling)
+
+    @model_validator(mode="after")
+    def _of_representation(self) -> Self:
+        chosen = self.representation
+        if chosen is None:
+            return self
+        for key, value in (("pooling", self.pooling), ("normalize", self.normalize)):
+            if key in chosen.unused and value not in (None, chosen.usual[key]):
+                raise problem(f".{key} is {value}, but the representation {chosen.type} does not use it; leave it out")
+        return self
+
 
 class Reranker(Published):
     """A published cross-encoder of transformers' form `…ForSequenceClassification`, an entry of `rerankers`."""

@@ -58,7 +58,7 @@ class Multi(Representation):
     )
 
     scores_pairs: ClassVar[bool] = True
-    usual: ClassVar[dict[str, object]] = {"normalize": True, "temperature": 1.0}
+    usual: ClassVar[dict[str, object]] = {"pooling": "cls", "normalize": True, "temperature": 1.0}
     unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "train.regularise")
 
     def first(self, side: str) -> int | None:

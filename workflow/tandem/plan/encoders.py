@@ -19,6 +19,7 @@ from tandem.plan.sizes import check_lengths
 from tandem.plan.towers import (
     UNDESCRIBED,
     at_commit,
+    chosen_by,
     described_by,
     described_representation,
     folder_of,
@@ -62,7 +63,7 @@ def _published(ctx: Context, name: str) -> Stage:
             where = f"{'rerankers' if own else 'encoders'}.{name}.sha256"
             raise UserError(f"{where} is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}")
     if isinstance(entry, PublishedEncoder) and entry.pooling is None:  # by its files, which the stage compares
-        execution["vectors"] = described_by(entry) or {"pooling": UNDESCRIBED["pooling"]}
+        execution["vectors"] = described_by(entry) or {"pooling": (UNDESCRIBED | chosen_by(entry, {}))["pooling"]}
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
     return ctx.stage("encoder", "shared", label, params, {}, execution)
 

@@ -17,7 +17,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.runs import run
 from tandem.plan.searches import encoded
 from tandem.plan.sizes import check_model
-from tandem.plan.towers import UNDESCRIBED, described_representation, towers
+from tandem.plan.towers import UNDESCRIBED, described_representation, towers, with_usual
 from tandem.plan.validation import (
     check_checkpoints,
     is_validated,
@@ -110,7 +110,7 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:
     values: Json = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
     if part == "dual":
         chosen = getattr(entry, "representation", None)
-        root = root | chosen.usual if chosen else root
+        root = with_usual(root, chosen)
         values["representation"] = json_of(chosen or described_representation(root))
     for key in UNDESCRIBED if part == "dual" else ("pooling",):
         own = getattr(entry, key, None)

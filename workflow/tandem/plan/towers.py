@@ -9,11 +9,10 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import yaml
 
-from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder, Reranker
 from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
@@ -57,6 +56,13 @@ def described_representation(towers: Json) -> Representation:
     return REPRESENTATIONS[described.get("type", "single")].model_validate(described)
 
 
+def with_usual(described: Json, chosen: Representation | None) -> Json:
+    """What is described of an encoder; what is usual of a representation of another type comes before it."""
+    if chosen is None or chosen.type == described_representation(described).type:
+        return described
+    return described | chosen.usual
+
+
 def _own_towers(ctx: Context, name: str) -> Json:
     """The settings by an entry's own keys, then by a published encoder's files or by what the entry starts from."""
     entry = pretrained(ctx, name) or published_entry(ctx.settings.encoders, name)
@@ -68,6 +74,7 @@ def _own_towers(ctx: Context, name: str) -> Json:
 def chosen_by(entry: Encoder, described: Json) -> Json:
     """An entry's own keys over what is described."""
     own = {key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None}
+    described = with_usual(described, getattr(entry, "representation", None))
     if own.get("normalize") is False:
         described = {key: value for key, value in described.items() if key != "temperature"}  # of cosines
     if isinstance(entry, PublishedEncoder):
@@ -117,7 +124,7 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
         return folder
     raise UserError(
         f"encoder: how {name} makes a text's vector is not known on this machine; `python -m tandem encoder {name}` "
-        f"fetches its description, or say pooling: {', '.join(get_args(Pooling))} in an entry of encoders; a "
+        f"fetches its description, or say pooling: {', '.join(entry.poolings)} in an entry of encoders; a "
         "cross-encoder is an entry of rerankers"
     )
 

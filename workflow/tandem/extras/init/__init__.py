@@ -213,7 +213,8 @@ def choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tu
     for key in (*TOWERS, "prompts"):
         if key in chosen and chosen[key] not in ({}, []):
             is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
-            yield key, where if is_own else FILES, json.dumps(chosen[key], ensure_ascii=False)
+            by = where if is_own else FILES if described.get(key) == chosen[key] else "representation"
+            yield key, by, json.dumps(chosen[key], ensure_ascii=False)
         elif key == "pooling":
             yield key, "nobody", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"
         elif key in UNDESCRIBED:
