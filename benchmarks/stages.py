@@ -21,7 +21,7 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
     Args:
         folder: where; `open_prepared` opens what is in it.
         encoder: the folder of the encoder that the model starts from.
-        part: of the model: `dual` or `cross`.
+        part: of the model: `dual`, `sparse` (a dual encoder of weights of terms) or `cross`.
         lists: queries.
         size: passages of each.
         made_up: texts with MS MARCO's lengths; otherwise API documentation.
@@ -32,15 +32,21 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import load_tokenizer
     from tandem.models.published import run
+    from tandem.models.sparse import SparseEncoder
 
     tokenizer = load_tokenizer(encoder)
     dataset(folder, make(tokenizer, lists, size) if made_up else documentation(lists, size))
     run(Job("encoder", place(folder, "encoder"), {"source": "folder"}, {}, {"path": str(encoder)}))
     torch.manual_seed(1)
-    model = DualEncoder.start(encoder, **TOWERS) if part == "dual" else CrossEncoder.start(encoder, "mean")
-    params = {"objective": part, "train": {}}
-    with writing(Job("model", place(folder, "model"), params, {})) as draft:
-        model.save(draft.folder / part, tokenizer)
+    if part == "cross":
+        model = CrossEncoder.start(encoder, "mean")
+    elif part == "sparse":
+        model = SparseEncoder.start(encoder, True, "max", False, 1.0, representation={"type": "sparse"})
+    else:
+        model = DualEncoder.start(encoder, **TOWERS)
+    objective = "cross" if part == "cross" else "dual"
+    with writing(Job("model", place(folder, "model"), {"objective": objective, "train": {}}, {})) as draft:
+        model.save(draft.folder / objective, tokenizer)
 
 
 def dataset(folder: Path, examples: Examples) -> None:

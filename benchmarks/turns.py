@@ -43,6 +43,7 @@ class Work:
         sides: `ours`, `peer` and those of `--also`: (folder that was prepared, precision) → how much was done.
         difference: the largest of the two sides' results, ours in a precision and the peer in fp32.
         note: what is said above the figures.
+        encoder: makes the encoder's folder, where `--encoder` names none, within a folder; None: the embedded default.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Work:
     sides: dict[str, Callable[[Path, str], int]]
     difference: Callable[[Path, str], float]
     note: str
+    encoder: Callable[[Path], Path] | None = None
 
 
 def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
@@ -130,7 +132,7 @@ def take(work: Work) -> None:
         folder = Path(temporary)
         from training import default_encoder
 
-        encoder = options.encoder or default_encoder(folder)
+        encoder = options.encoder or (work.encoder or default_encoder)(folder)
         for part, texts in (("few", FEW), ("whole", count)):
             work.prepare(folder / part, encoder, texts, options.made_up)
         for line in lines(work, options.only or precisions_here(), folder, 1 if options.quick else ROUNDS, also):

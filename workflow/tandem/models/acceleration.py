@@ -21,6 +21,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision, rows_change_bits
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, MASKED, PACKED, register
+from tandem.models.sparse import SparseEncoder
 
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
@@ -55,6 +56,8 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
                     model.head = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
                 else:
                     freeze(model.head, "fp32", tokens)
+            if isinstance(model, SparseEncoder) and by_onednn() and not training:
+                model.split_heads(lambda layer: FrozenLinear(layer, inference_dtype(mode), tokens, gelu=False))
             for encoder in encoders:
                 if not training:
                     freeze(encoder, mode, tokens)
@@ -140,7 +143,7 @@ class FrozenLinear(nn.Module):
 
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
     """Make a model's linear layers ready for inference in a precision; it can be neither trained nor saved any more."""
-    dtype = torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
+    dtype = inference_dtype(mode)
     tied = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     for parent in list(model.modules()):
         fused = {linear: act for linear, act in ACTIVATED if _is_gelu(getattr(parent, act, None))}
@@ -153,6 +156,11 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
                     setattr(parent, fused[name], nn.Identity())
             elif id(child.weight) not in tied:  # embeddings, which a head may share, are not rounded
                 child.to(dtype)  # what autocast would do with every batch
+
+
+def inference_dtype(mode: str) -> torch.dtype:
+    """The type of frozen layers' weights in a precision."""
+    return torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
 
 
 def _is_gelu(module: Any) -> bool:

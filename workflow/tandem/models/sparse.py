@@ -1,14 +1,14 @@
 """Learned sparse encoders: a text becomes one weight for each entry of the vocabulary, and most of them are 0."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array, vstack
-from torch import Tensor
+from torch import Tensor, nn
 
 from tandem.config.representations import SparseTerms, representation
 from tandem.errors import UserError
@@ -23,6 +23,13 @@ from tandem.models.usage import library_usage
 from tandem.store.files import write_json
 
 LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
+# Terms whose logits are computed and pooled at once: those of a batch stay in the cache. A multiple of 64, so that
+# torch adds a term's tokens up in the same order as among all terms.
+TERMS = 512
+# Families whose head ends with a linear layer, which gives the logits as they are.
+LINEAR_HEADS = (
+    *("albert", "bert", "camembert", "distilbert", "electra", "ernie", "modernbert", "mpnet", "roberta", "xlm-roberta"),
+)
 SPLADE = "1_SpladePooling"
 FILL_MASK: dict[str, object] = {
     **TRANSFORMER,
@@ -57,6 +64,10 @@ class SparseEncoder(DualEncoder):
     packs = False  # logits of packed rows would be cut by text again
     load_tower = staticmethod(load_masked_lm)
     usage = staticmethod(partial(library_usage, kind="SparseEncoder"))
+
+    def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
+        super().__init__(query, passage, shape)
+        self.last_layers = nn.ModuleDict()  # by side, in parts of the vocabulary; filled by `split_heads`
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
@@ -99,6 +110,24 @@ class SparseEncoder(DualEncoder):
         top = {"max_active_dims": self.options.top} if self.options.top else {}
         write_json(folder / CONFIG, model_config(self.prompts) | {"model_type": "SparseEncoder"} | top)
 
+    def split_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
+        """Take the last layer of each tower's head out of it, in parts of `TERMS` terms: `encode` pools one by one.
+
+        The logits of all terms are never in memory together. The model can be neither trained nor saved any more.
+        Heads of families that are not in `LINEAR_HEADS` stay whole.
+
+        Args:
+            prepare: makes a part ready for inference.
+        """
+        taken: dict[nn.Module, nn.ModuleList] = {}
+        for side, tower in self.towers.items():
+            config: Any = tower.config
+            if isinstance(tower, StaticQueries) or config.model_type not in LINEAR_HEADS:
+                continue
+            if tower not in taken:
+                taken[tower] = nn.ModuleList(prepare(part) for part in split_layer(take_last_layer(tower), TERMS))
+            self.last_layers[side] = taken[tower]
+
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, as many texts at a time as keep the logits in memory; see `DualEncoder.encode`.
 
@@ -109,13 +138,41 @@ class SparseEncoder(DualEncoder):
         if isinstance(tower, StaticQueries):
             return tower(Ragged.of(texts))  # type: ignore[no-any-return]
 
+        layers = cast(nn.ModuleList, self.last_layers[side]) if side in self.last_layers else None
+        options = self.options.pooling, self.options.activation
+
         def weigh(part: dict[str, Tensor]) -> Tensor:
             with precision(mode):
-                logits = tower(**part).logits
-            return splade(logits, part["attention_mask"], self.options.pooling, self.options.activation)
+                outputs = tower(**part).logits
+            if layers is None:
+                return splade(outputs, part["attention_mask"], *options)
+            return splade_by_parts(outputs, part["attention_mask"], layers, *options)
 
-        vectors = in_rows(weigh, place_all(template.single_inputs(texts, side).padded(multiple)), self.dimension)
+        inputs = place_all(template.single_inputs(texts, side).padded(multiple))
+        vectors = in_rows(weigh, inputs, self.dimension if layers is None else TERMS)
         return largest(vectors, self.options.top) if self.options.top else vectors
+
+
+def take_last_layer(tower: nn.Module) -> nn.Linear:
+    """The linear layer that makes a tower's logits; in its place the tower returns what it reads."""
+    model: Any = tower
+    last: nn.Linear = model.get_output_embeddings()
+    for parent in tower.modules():
+        for name, child in list(parent.named_children()):
+            if child is last:
+                setattr(parent, name, nn.Identity())
+    return last
+
+
+def split_layer(layer: nn.Linear, outputs: int) -> Iterator[nn.Linear]:
+    """The layer as several, of so many of its outputs each, in order; they share its weights."""
+    for start in range(0, layer.out_features, outputs):
+        rows = slice(start, start + outputs)
+        part = nn.Linear(layer.in_features, len(layer.weight[rows]), layer.bias is not None, device="meta")
+        part.weight = nn.Parameter(layer.weight[rows].detach(), requires_grad=False)
+        if layer.bias is not None:
+            part.bias = nn.Parameter(layer.bias[rows].detach(), requires_grad=False)
+        yield part
 
 
 def refuse_single(folder: Path, shape: DualShape) -> None:
@@ -126,20 +183,46 @@ def refuse_single(folder: Path, shape: DualShape) -> None:
         raise UserError(f"{folder}: {refused[0]} is of single vectors, but representation is {shape.type}; {hint}")
 
 
-def splade(logits: Tensor, mask: Tensor, pooling: str, activation: str = "relu") -> Tensor:
+def splade(logits: Tensor, mask: Tensor | None, pooling: str, activation: str = "relu") -> Tensor:
     """w_j = max_i f(logit_ij), or Σ_i f(logit_ij), with f(x) = log(1 + ReLU(x)) (Formal et al. 2021).
 
     Args:
         logits: of a text's tokens over the vocabulary, shape (texts, length, vocabulary).
-        mask: 1 for tokens and 0 for padding, shape (texts, length).
+        mask: 1 for tokens and 0 for padding, shape (texts, length); None: there is no padding.
         activation: `log1p_relu`: f(x) = log(1 + log(1 + ReLU(x))), of OpenSearch's models (Geng et al. 2025).
     Returns:
         Shape (texts, vocabulary), float32 at least.
     """
-    wide, padding = torch.promote_types(logits.dtype, torch.float32), mask[..., None] == 0
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    padding = None if mask is None else mask[..., None] == 0
     if pooling == "max":  # f grows: the largest weight is that of the largest logit, and no more than it is kept
-        return _logarithm(logits.masked_fill(padding, -torch.inf).max(1).values.to(wide), activation)
-    return _logarithm(logits.to(wide), activation).masked_fill(padding, 0.0).sum(1)
+        logits = logits if padding is None else logits.masked_fill(padding, -torch.inf)
+        # amax is several times faster, but would share the gradient among equal logits.
+        highest = logits.max(1).values if logits.requires_grad else logits.amax(1)
+        return _logarithm(highest.to(wide), activation)
+    weights = _logarithm(logits.to(wide), activation)
+    return (weights if padding is None else weights.masked_fill(padding, 0.0)).sum(1)
+
+
+def splade_by_parts(
+    states: Tensor, mask: Tensor, layers: Iterable[nn.Module], pooling: str, activation: str = "relu"
+) -> Tensor:
+    """The same from what the layer that makes the logits reads, a part of the vocabulary at a time.
+
+    Args:
+        states: of a text's tokens, shape (texts, length, hidden).
+        layers: each makes the logits of some terms; in the vocabulary's order.
+        mask, pooling, activation: as of `splade`.
+    Returns:
+        Shape (texts, vocabulary), float32 at least.
+    """
+    tokens = mask == 1
+    if pooling == "sum":
+        return torch.cat([splade(layer(states), mask, pooling, activation) for layer in layers], dim=1)
+    # Padding becomes copies of its text's first token, which change no maximum: states are fewer than logits to fill.
+    filled = states.where(tokens[..., None], states[:, :1])
+    weights = torch.cat([splade(layer(filled), None, pooling, activation) for layer in layers], dim=1)
+    return weights.masked_fill_(~tokens.any(1)[:, None], 0.0)  # a text without tokens
 
 
 def in_rows(compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int) -> Tensor:
