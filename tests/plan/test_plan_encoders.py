@@ -46,7 +46,7 @@ def test_layers_make_another_encoder_and_other_models_of_it(stage):
         ({"source": "package", "folder": "model"}, "encoders.mine.package is missing; source package needs it"),
         (
             {"source": "folder", "path": "here", "revision": "v2"},
-            "encoders.mine.revision is v2, but source folder has path; leave it out, or set it to null",
+            "encoders.mine.revision is v2, but source folder has path, obtain; leave it out, or set it to null",
         ),
         (
             {"source": "hub", "name": "org/mine", "path": "here"},
@@ -69,6 +69,20 @@ def test_the_weights_of_a_folder_are_those_that_the_entry_names(configured, enco
     assert plan(weights).digest == plan(None).digest
     with pytest.raises(UserError, match=f"encoders.mine.sha256 is {'0' * 64}, but the weights of .* have {weights}"):
         plan("0" * 64)
+
+
+def test_a_missing_folder_names_the_command_that_makes_it(configured, encoder_folder, tmp_path):
+    entry = {"source": "folder", "path": str(tmp_path / "mine"), "obtain": "python make_mine.py"}
+
+    def plan():
+        return FullPlan(configured("encoders", {"mine": entry}), ROOT).planner.encoder("mine")
+
+    with pytest.raises(UserError, match=r"/mine: no such folder; get it by: python make_mine.py$"):
+        plan()
+    shutil.copytree(encoder_folder, tmp_path / "mine")
+    with_command = plan()
+    del entry["obtain"]
+    assert plan().digest == with_command.digest
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "2_Dense/model.safetensors"])

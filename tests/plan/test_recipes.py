@@ -5,14 +5,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tiny_sparse
 
 from tandem.config.merging import merged, read_yaml
 from tandem.errors import Unavailable, UserError
 from tandem.extras.plan import FullPlan
+from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.graph import upstream_first
 
 ROOT = Path(__file__).parents[2]
-OTHERS = {"dimensions", "matryoshka", "scifact", "systems", "systems_squad"}  # of no paper
+# Of no paper.
+OTHERS = {"dimensions", "matryoshka", "scifact", "systems", "systems_squad", "zero_shot"}
 COLLECTIONS = {"chinese", "squad", "debian"}  # whose folders the user has
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS)
 SYSTEMS = [
@@ -374,6 +377,44 @@ def test_trainings_of_one_content_are_shared_in_small():
     for name, same in (("colbert", "tct_teacher"), ("prod_0", "de_bm25neg"), ("tfr_softmax", "ce_bm25neg")):
         assert model(plan, name) is model(plan, same)
     assert model(plan, "splade_distilled").upstream["teacher"] is model(plan, "cakd_de").upstream["teacher"]
+
+
+PACKAGED = ("multilingual-e5-small-q4", "all-mpnet-base-v2", "splade-tiny")
+
+
+@pytest.fixture
+def published_folders(encoder_folder, tmp_path, monkeypatch):
+    """The folders that the scripts of examples/ write, of tiny models, in the working directory."""
+    config = json.loads((encoder_folder / "config.json").read_text()) | {"max_position_embeddings": 512}
+    for name in PACKAGED:
+        folder = tmp_path / "data" / name
+        shutil.copytree(encoder_folder, folder)
+        (folder / "config.json").write_text(json.dumps(config))
+        if name == "splade-tiny":
+            tiny_sparse.masked_lm_folder(folder, folder)
+            tiny_sparse.start(folder).describe(folder, 32, DualShape(True, "max", False, 1.0))
+        else:
+            describe_encoder(folder, 32, DualShape(True, "mean", True, 0.05))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_published_encoders_are_searched_as_they_are(published_folders):
+    plan = planned("small/zero_shot", encoders={name: {"sha256": None} for name in PACKAGED})
+    assert [row.system for row in plan.tables.rows("zero_shot")] == ["BM25", "minilm", *PACKAGED]
+    assert not [row for row in plan.tables.rows("zero_shot") if row.absent]
+    kinds = {stage.kind for stage in upstream_first(plan.tables.requested_scores())}
+    assert {"untrained", "retrieve", "retrieve_sparse"} <= kinds
+    assert not kinds & {"model", "candidates"}
+
+
+def test_systems_that_weigh_terms_may_start_from_a_published_one(published_folders):
+    names = ("splade", "splade_distilled", "spade_1")
+    models, encoders = {name: {"init": "splade-tiny"} for name in names}, {"splade-tiny": {"sha256": None}}
+    plan = planned(*SMALL_SYSTEMS, models=models, encoders=encoders)
+    for name in names:
+        assert model(plan, name).upstream["start"].name == "splade-tiny"
+        assert model(planned(*SMALL_SYSTEMS), name).upstream["start"].name == "minilm_mlm"
+    assert not [row for row in plan.tables.rows("systems") if row.absent]
 
 
 def test_own_data_lets_data_and_dev_decide_the_sizes_of_the_default_s_models():

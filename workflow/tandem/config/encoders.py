@@ -54,10 +54,11 @@ class Published(EncoderFiles, Encoder):
     """Where the files of a published model are, one of three places."""
 
     path: str | None = Field(None, description="of source folder: the folder")
+    obtain: str | None = Field(None, description="of source folder: a command that makes it, named where it is missing")
 
     @model_validator(mode="after")
     def _of_source(self) -> Self:
-        places = {"package": ("package", "folder"), "folder": ("path",), "hub": ("name", "revision")}
+        places = {"package": ("package", "folder"), "folder": ("path", "obtain"), "hub": ("name", "revision")}
         own = places[self.source]
         if not getattr(self, own[0]):
             raise problem(f".{own[0]} is missing; source {self.source} needs it")

@@ -56,7 +56,7 @@ def _published(ctx: Context, name: str) -> Stage:
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: Json = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
-        folder = Path(entry.path or "")
+        folder = folder_of(entry)
         execution["path"], params["sha256"] = entry.path, weights_digest(folder, sha256_once)
         params["files_sha256"] = files_digest(folder, sha256_once)
         if entry.sha256 and entry.sha256 != params["sha256"]:

@@ -130,10 +130,17 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
 
 
 def folder_of(entry: PublishedEncoder | Reranker) -> Path:
-    """The folder of an entry whose files are on this machine."""
+    """The folder of an entry whose files are on this machine.
+
+    Raises:
+        UserError: it is not there, and the entry says how to get it.
+    """
     if entry.source == "package":
         return package_folder(entry.package or "", entry.folder or "")
-    return Path(entry.path or "")
+    folder = Path(entry.path or "")
+    if entry.obtain and not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; get it by: {entry.obtain}")
+    return folder
 
 
 def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder:
