@@ -83,11 +83,23 @@ def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(numb
     assert str(error.value) == (
         f"train quick-0123456789 at step 2/4: stopped by {number.name}; the next try goes on from there"
     )
+    assert error.value.status == (1 if number == signal.SIGUSR1 else 128 + number)  # a cancelled one is not tried again
     assert slurm.newest(job.out) == "step-00000002"
     assert [signal.getsignal(sig) for sig in SIGNALS] == handlers
     signalled(signal.SIGTERM, 4)  # after the last step there is nothing to give way for
     stage.run(job)
     assert weights(job.out) == weights(undisturbed.out)
+    assert not (job.out / "checkpoints").exists()
+
+
+def test_a_closed_terminal_is_ignored_where_nohup_says_so(quick_job, signalled):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        job = quick_job("dual")
+        signalled(signal.SIGHUP, 2)
+        stage.run(job)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert not (job.out / "checkpoints").exists()
 
 

@@ -22,7 +22,7 @@ from tandem.store.job import load, read_job, run_shard
 
 
 def main() -> int:
-    """Run one command; a user's mistake is one line on standard error and exit status 1."""
+    """Run one command; a user's mistake is one line on standard error and, as a rule, exit status 1."""
     words = sys.argv[1:]
     # Idle threads must sleep soon: spinning ones slow a second process on the same cores several times, and sleeping at
     # once costs a tenth of the speed.
@@ -40,7 +40,7 @@ def main() -> int:
         return run(words)
     except UserError as error:
         print(f"tandem {command}: {error}", file=sys.stderr)
-        return 1
+        return error.status
     except KeyboardInterrupt:
         print(f"tandem {command}: stopped; the same command goes on with what is done", file=sys.stderr)
         return 130

@@ -12,10 +12,12 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names that may be part of a
 class UserError(Exception):
     """Something the user can mend: one line that names the file or key, what was found and what is allowed.
 
-    The command line prints it without a traceback and exits with status 1. Characters that cannot be printed are
+    The command line prints it without a traceback and exits with its `status`. Characters that cannot be printed are
     escaped, since no control character of a file may reach the terminal; the middle of a line of thousands of
     characters is left out.
     """
+
+    status = 1
 
     def __init__(self, message: str) -> None:
         super().__init__("\n".join(map(_readable, message.split("\n"))))

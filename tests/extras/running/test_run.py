@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from tandem import ROOT
 from tandem.cli import run as command
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration
-from tandem.extras.running.command import answer_lines, read_request
+from tandem.extras.running.command import answer_lines, interrupt_behind, read_request
 from tandem.extras.running.failures import failure_lines
 from tandem.extras.running.progress import (
     PRIOR,
@@ -226,6 +227,23 @@ def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, tex
     last = failed(tmp_path, text, error)[-1]
     assert last.startswith("tandem run: training cross-encoder ce_deneg ")
     assert line in last
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ("returned non-zero exit status 143.", signal.SIGTERM),
+        ("returned non-zero exit status 130.", signal.SIGINT),
+        ("died with <Signals.SIGHUP: 1>.", signal.SIGHUP),  # its shell was ended with it
+        ("returned non-zero exit status 1.", None),
+        ("returned non-zero exit status 137.", None),  # it may want more memory, and is tried again
+        ("died with <Signals.SIGKILL: 9>.", None),
+    ],
+)
+def test_a_signal_that_ended_a_stage_is_told_from_a_failure(words, number):
+    message = f"CalledProcessError in file x, line 4:\nCommand 'tandem model' {words}"
+    assert interrupt_behind(Event(event="error", message=message)) == number
+    assert interrupt_behind(Event(event="job_error", message=message)) is None
 
 
 TRACEBACK = 'Traceback (most recent call last):\n\n  File "/a.py", line 4, in run\n    remove(\n    ^^^^\n\n'

@@ -3,10 +3,12 @@
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
 
 import psutil
@@ -136,34 +138,108 @@ def test_a_locked_folder_says_how_to_unlock(place, finished):
     assert (status, out[-1]) == (0, "Unlocked working directory.")
 
 
-def test_ctrl_c_has_a_training_save_its_state_and_frees_the_folder(place, finished, monkeypatch):
+@pytest.fixture(scope="module")
+def training(place, finished):
+    """A model whose training takes long, with all that it reads."""
+    with chdir(place.folder):
+        model = Configuration([Path("mine.yaml")]).plan().planner.model("de_bm25neg", "test")
+        for stage in model.upstream.values():
+            make_stage(stage)
+    return model
+
+
+class Started:
+    """`tandem run` of a training that has done some steps, and its processes."""
+
+    def __init__(self, pid: int, folder: Path) -> None:
+        self.process, progress = psutil.Process(pid), folder / "progress.json"
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline and self.process.is_running():
+            time.sleep(0.2)
+            if progress.is_file() and json.loads(progress.read_text()).get("note"):
+                break
+        self.below = self.process.children(recursive=True)
+        (self.stage,) = [job for job in self.below if job.cmdline()[1:4] == ["-m", "tandem", "model"]]
+
+
+def in_foreground(line):
+    """Start a program as a shell does that waits for it; return its process' number."""
+    errors = Path("err.txt").open("w")  # noqa: SIM115, the program's from here on
+    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=heed).pid
+
+
+def heed():
+    """Heed what the tests' own shell may have its background jobs ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def in_background(line):
+    """Start a program by `nohup … &`: a shell has it ignore Ctrl-C, and `nohup` a terminal that is closed."""
+    script = 'nohup "$@" > out.txt 2> err.txt & echo $!'
+    return int(subprocess.run(["sh", "-c", script, "sh", *line], capture_output=True, text=True, check=True).stdout)
+
+
+def interrupt(started):
+    started.process.send_signal(signal.SIGINT)
+
+
+def terminate(started):
+    """What `timeout` does: the signal comes twice."""
+    started.process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    started.process.send_signal(signal.SIGTERM)
+
+
+def hang_up(started):
+    """What a closed terminal and its shell do."""
+    started.process.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    started.process.send_signal(signal.SIGHUP)
+
+
+def terminate_all(started):
+    """What systemd and slurm do."""
+    for process in [started.process, *started.below]:
+        process.send_signal(signal.SIGTERM)
+
+
+def terminate_stage(started):
+    started.stage.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (in_foreground, interrupt),
+        (in_background, terminate),
+        (in_foreground, hang_up),
+        (in_background, terminate_all),
+        (in_foreground, terminate_stage),
+    ],
+)
+def test_what_stops_a_run_has_a_training_save_its_state_and_begins_nothing_more(
+    start, end, place, training, monkeypatch
+):
     monkeypatch.chdir(place.folder)
-    model = Configuration([Path("mine.yaml")]).plan().planner.model("de_bm25neg", "test")
-    for stage in model.upstream.values():
-        make_stage(stage)
-    line = place.line("mine.yaml", model.manifest)
-    running = subprocess.Popen(
-        line,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
-    )
-    progress, deadline = Path(model.folder, "progress.json"), time.monotonic() + 300
-    while time.monotonic() < deadline and running.poll() is None:
-        time.sleep(0.2)
-        if progress.is_file() and json.loads(progress.read_text()).get("note"):
-            break
-    jobs = psutil.Process(running.pid).children(recursive=True)
-    os.kill(running.pid, signal.SIGINT)
-    _, err = running.communicate(timeout=120)
-    assert running.returncode == 1, err
-    assert err.splitlines()[-1] == "tandem run: stopped; the same command goes on from there"
-    assert list(Path(model.folder).glob("checkpoints/step-*/state.json"))
-    assert "stopped by SIGINT; the next try goes on from there" in Path(model.folder, "log.txt").read_text()
-    assert not progress.exists()
-    assert not [job for job in jobs if job.is_running() and job.status() != psutil.STATUS_ZOMBIE]
-    assert place.run("mine.yaml", "words")[0] == 0  # the folder is not locked
+    folder = Path(training.folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    for log in Path("logs").glob("*"):
+        log.unlink()
+    started = Started(start(place.line("mine.yaml", training.manifest)), folder)
+    end(started)
+    _, alive = psutil.wait_procs([started.process, *started.below], timeout=120)
+    assert not alive
+    err = Path("err.txt").read_text().splitlines()
+    assert err[-1] == "tandem run: stopped; the same command goes on from there"
+    assert list(folder.glob("checkpoints/step-*/state.json"))
+    (log,) = Path("logs").glob("run-*.log")
+    assert log.read_text().count("localrule train:") == 1  # it was not tried again
+    if end is not terminate_all:  # that ends what writes the log, too
+        number = "SIGTERM" if end is terminate_stage else "SIGINT"
+        assert f"stopped by {number}; the next try goes on from there" in (folder / "log.txt").read_text()
+    assert not (folder / "progress.json").exists()
+    assert not list(Path(".snakemake/locks").glob("*"))
 
 
 class InterruptedLine(Line):

@@ -30,7 +30,7 @@ from tandem.training.distributed import World
 LogRow = tuple[int, str, float]
 STATE = "state"  # beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
 WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
-CANCELS = (signal.SIGTERM, signal.SIGINT)  # scancel, preemption, shutdown; Ctrl-C
+CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # scancel, preemption, shutdown; Ctrl-C; a closed terminal
 SIGNALS = (*CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
 
 
@@ -129,13 +129,22 @@ def state_folder(checkpoint: Artifact) -> Path:
 
 
 class Stopped(UserError):
-    """The training has saved its state and ended early: the next try continues from there."""
+    """The training has saved its state and ended early: the next try continues from there.
+
+    After one of `CANCELS` the status is that of a process which this signal has ended.
+    """
+
+    def __init__(self, message: str, number: int = 0) -> None:
+        super().__init__(message)
+        if number in CANCELS:
+            self.status = scheduler.SIGNALLED + number
 
 
 class Stop:
     """Whether a training is to end between two steps: on a signal, or before its slurm job ends.
 
-    It handles signals while it is entered; in a thread other than the main one it handles none.
+    It handles signals while it is entered; in a thread other than the main one it handles none. SIGHUP stays ignored
+    where it is, as `nohup` has it.
 
     Args:
         seconds: how long before the end of its slurm job.
@@ -149,7 +158,10 @@ class Stop:
 
     def __enter__(self) -> Self:
         main = threading.current_thread() is threading.main_thread()
-        self.before = {number: signal.signal(number, self.on_signal) for number in SIGNALS if main}
+        handled = set(SIGNALS) if main else set()
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+            handled.discard(signal.SIGHUP)
+        self.before = {number: signal.signal(number, self.on_signal) for number in handled}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,7 +181,7 @@ class Stop:
     def stop(self, label: str) -> None:
         """End by `Stopped` after the first process has saved the state; its slurm job returns to the queue.
 
-        After SIGTERM or Ctrl-C it does not: somebody has cancelled the job, or slurm itself takes it back.
+        After one of `CANCELS` it does not: somebody has cancelled the job, or slurm itself takes it back.
         """
         again = self.world.first and self.signal not in CANCELS and scheduler.requeue(os.environ)
         self.world.total({"saved": 1.0})  # nobody ends before the first process has saved
@@ -177,4 +189,4 @@ class Stop:
         if self.end is not None and not self.signal:
             why = f"{duration(max(0.0, self.end - time.time()))} before the end of its slurm job"
         then = "the job is back in the queue and goes on" if again else "the next try goes on"
-        raise Stopped(f"{label}: stopped {why}; {then} from there")
+        raise Stopped(f"{label}: stopped {why}; {then} from there", self.signal)

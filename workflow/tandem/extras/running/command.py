@@ -1,23 +1,24 @@
 """The command `run`: make what a configuration asks for, by Snakemake, and end with the answer, or why none."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Literal
 
 import psutil
 
 from tandem import ROOT
 from tandem.cluster.progress import duration, say
+from tandem.cluster.scheduler import SIGNALLED
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.targets import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
@@ -39,6 +40,8 @@ ELSEWHERE = {
 }
 CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; a batch system; a terminal that is closed
+# Snakemake's words about a command that has failed: `exit status 143`; of its shell `died with <Signals.SIGTERM: 15>`.
+STATUS = re.compile(r"exit status (\d+)|died with <Signals\.(\w+)")
 TICK = 1.0  # seconds between two looks at the progress of the running jobs
 
 
@@ -70,8 +73,8 @@ def main(words: list[str]) -> int:
     Without a file: config/config.yaml.
 
     On a terminal one line says what runs now and how long the rest takes; in a pipe there is a line per job.
-    Snakemake's own output goes to a file below logs/. Ctrl-C stops the running stages; the same command goes on from
-    there. The exit status is Snakemake's.
+    Snakemake's own output goes to a file below logs/. Ctrl-C stops the running stages, and so do SIGTERM (`kill`, a
+    batch system) and a terminal that is closed; the same command goes on from there. The exit status is Snakemake's.
 
         tandem run
         tandem run mine.yaml baseline
@@ -142,6 +145,9 @@ class Snakemake:
     It has a session of its own, so that Ctrl-C reaches `tandem run` alone: were the pipes that write a stage's log
     ended with it, the stage could not say that it has saved its state.
 
+    The first of `INTERRUPTS` stops the run, and so does a stage that one of them has ended, which Snakemake would try
+    again. Of further signals only a Ctrl-C counts, which ends the stages at once: schedulers and shells send several.
+
     Args:
         words: of its command line: targets first.
         log: the file that its output goes to, and that of its jobs.
@@ -151,19 +157,20 @@ class Snakemake:
 
     def __init__(self, words: list[str], log: Path) -> None:
         self.stopped = False
-        self._events: SimpleQueue[progress.Event | Literal["interrupt"] | None] = SimpleQueue()
+        self._interrupted: set[psutil.Process] = set()  # stages that were sent a signal
+        self._events: SimpleQueue[progress.Event | signal.Signals | None] = SimpleQueue()
         # They wait their turn: an exception may come at a moment when nothing catches it, and would leave jobs running.
         self._before = {caught: signal.getsignal(caught) for caught in INTERRUPTS}
         for caught, handler in self._before.items():
             if handler != signal.SIG_IGN:  # as `nohup` has it
-                signal.signal(caught, self._interrupted)
+                signal.signal(caught, self._note_signal)
         read, write = os.pipe()
         events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
         path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
         environment = os.environ | {"PYTHONPATH": path}
         try:
             log.parent.mkdir(exist_ok=True)
-            with log.open("ab") as output:
+            with log.open("ab") as output, _heeding_interrupts():
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "snakemake", *events, *words],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
@@ -175,8 +182,8 @@ class Snakemake:
         os.close(write)
         Thread(target=self._read, args=(read,), daemon=True).start()
 
-    def _interrupted(self, *_: object) -> None:
-        self._events.put("interrupt")
+    def _note_signal(self, number: int, _: object) -> None:
+        self._events.put(signal.Signals(number))
 
     def _restore_handlers(self) -> None:
         for caught, handler in self._before.items():
@@ -198,7 +205,7 @@ class Snakemake:
                 pass
             status = self.process.wait()
         except Exception:  # a fault of ours must not leave Snakemake running unseen
-            self.stop(line)
+            self.stop()
             raise
         finally:
             self._restore_handlers()
@@ -211,23 +218,59 @@ class Snakemake:
             event = self._events.get(timeout=TICK)
         except Empty:
             line.refresh(run)
+            if self.stopped:
+                self._interrupt_stages()  # one may have been about to begin
             return True
-        if event == "interrupt":
-            self.stop(line)
+        if isinstance(event, signal.Signals):
+            if not self.stopped:
+                hint = "; Ctrl-C again ends them at once" if event == signal.SIGINT else ""
+                line.say(f"stopping: trainings save their state{hint}")
+            if not self.stopped or event == signal.SIGINT:
+                self.stop()
         elif event:
             run.take(event)
             if event.event == "job_info":
                 line.begin(run, run.running[event.jobid])
+            if not self.stopped and (ended_by := interrupt_behind(event)):
+                line.say(f"stopping: {ended_by.name} has ended a stage")
+                self.stop()
         return event is not None
 
-    def stop(self, line: progress.Line) -> None:
+    def stop(self) -> None:
         """Have Snakemake begin nothing more, and its jobs end: trainings save their state, but not the second time."""
         self.stopped = True
-        line.say("stopping: trainings save their state; Ctrl-C again ends them at once")
         self.process.send_signal(signal.SIGINT)
-        with suppress(psutil.Error):  # it has ended meanwhile
-            for stage in stage_processes(psutil.Process(self.process.pid)):
+        self._interrupted.clear()
+        self._interrupt_stages()
+
+    def _interrupt_stages(self) -> None:
+        """Send SIGINT to the stages that have not been sent one."""
+        with suppress(psutil.Error):  # Snakemake has ended meanwhile
+            for stage in {*stage_processes(psutil.Process(self.process.pid))} - self._interrupted:
+                self._interrupted.add(stage)
                 stage.send_signal(signal.SIGINT)
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Have processes that start meanwhile heed SIGINT, which a shell has its background jobs ignore.
+
+    What a process ignores its children ignore; what it handles has the default in them.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupt_behind(event: progress.Event) -> signal.Signals | None:
+    """Return the signal of `INTERRUPTS` that has ended the command of a failed job; None for other events."""
+    found = STATUS.findall(event.message) if event.event == "error" else []
+    causes = {status or name for status, name in found}
+    return next((one for one in INTERRUPTS if {one.name, str(SIGNALLED + one)} & causes), None)
 
 
 def stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
