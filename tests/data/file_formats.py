@@ -121,6 +121,11 @@ def searched(query: str, answer: str, *paragraphs: str) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
+def package(name: str, description: str) -> str:
+    """deb822: a package of a repository without translations."""
+    return f"Package: {name}\nDescription: what {name} is\n {description}\n\n"
+
+
 LONG = 50_000_000
 TWO = ((b"d1", b"alpha beta"), (b"d2", b"gamma"))
 PART, MAP = "passage-collection/part-00", "passage-collection/passage2id.map.json"
@@ -259,5 +264,12 @@ FORMATS = {
             "broken JSON": ("dev.json", append('{"question_id": \n')),
             "invalid pattern": ("dev.json", append(searched("q2", "(open", "(open"))),
         },
+    ),
+    "deb822": Format(
+        {"source": "deb822"},
+        {"Packages": package("d1", "alpha beta gamma delta epsilon") + package("d2", "gamma alpha beta delta zeta")},
+        lambda folder, doc, text: edit(folder, "Packages", append(package(doc, text and f"{text} as one of many"))),
+        {"wrong column count": ("Packages", append("Package d9\n"))},
+        " package",
     ),
 }

@@ -62,14 +62,18 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "cmedqa2": refused("{corpus}:4: 2 columns by commas; the header names 3"),
         "rocketqa_tsv": refused("{corpus}:3: 2 columns by tabs; a line is query, title, text, label: 4 columns"),
         "dureader_retrieval": refused("{corpus}:3: 2 columns by tabs; a line is the text, or -, title or -, text, 0"),
+        "deb822": refused("{corpus}:{last}: no field; a line of deb822 is `Name: value`"),
         "dureader2": ABSENT,
     },
-    "duplicate id": OWN_IDS | {"*": refused("{place}:3: document id 'd1' again, first at 1; every id must be unique")},
+    "duplicate id": OWN_IDS | {
+        "*": refused("{place}:3: document id 'd1' again, first at 1; every id must be unique"),
+        "deb822": SAME,
+    },
     "unknown id in qrels": OWN_IDS | {
-        "*": counted(UNKNOWN), "squad": ABSENT, "entity_questions": ABSENT,
+        "*": counted(UNKNOWN), "squad": ABSENT, "entity_questions": ABSENT, "deb822": ABSENT,
         "dpr": counted(f"{UNKNOWN}\n{LISTS}"),
     },
-    "empty passage": {"*": counted("1 passages hold no text"), "dureader2": SAME},
+    "empty passage": {"*": counted("1 passages hold no text"), "dureader2": SAME, "deb822": SAME},
     "not UTF-8": {
         "*": refused("{corpus}:{last}: not UTF-8, invalid continuation byte at byte"),
         "files: .parquet": refused("{corpus}: not UTF-8 after row 0, unexpected end of data; write its texts as UTF-8"),
@@ -77,7 +81,10 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     },
     "Windows newlines": {"*": SAME, "files: .parquet": ABSENT},
     "byte-order mark": {"*": SAME, "files: .parquet": ABSENT},
-    "id with a space": OWN_IDS | {"*": refused("{place}:3: document id 'd 9'; an id must not be empty or hold")},
+    "id with a space": OWN_IDS | {
+        "*": refused("{place}:3: document id 'd 9'; an id must not be empty or hold"),
+        "deb822": refused("{corpus}:9: package 'd 9'; a name without white space is needed"),
+    },
     "id with a slash": OWN_IDS | {"*": accepted("a/d9")},
     "50 MB line": {
         "*": refused("{corpus}:{last}: longer than 32 MiB; split it or mend its line ends"),
@@ -86,6 +93,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     },
     "invalid pattern": {
         "*": accepted("(open"), "cmedqa2": ABSENT, "rocketqa_tsv": ABSENT, "dureader_retrieval": ABSENT,
+        "deb822": ABSENT,
     },
     "empty file": {
         "*": refused("{place}: the corpus is empty; at least one passage is needed"),
@@ -94,6 +102,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "cmedqa2": refused("{corpus}:1: no column ans_id; the header must name ans_id, content"),
         "rocketqa_tsv": NO_QRELS,
         "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 0; fetch"),
+        "deb822": refused("no package of the lists has a description"),
         "dureader2": NO_QRELS,
     },
     "blank line": {
@@ -101,6 +110,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "beir": refused("{corpus}:2: not valid JSON"), "files: .jsonl": refused("{corpus}:2: not valid JSON"),
         "dureader2": refused("{corpus}:2: not valid JSON"),
         "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 3; fetch"),
+        "deb822": refused("{corpus}:3: a record without package"),
     },
 }  # fmt: skip
 CASES = {(name, mistake): row.get(name, row["*"]) for mistake, row in MATRIX.items() for name in FORMATS}

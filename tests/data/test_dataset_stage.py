@@ -261,9 +261,9 @@ BAD = {
     "unknown source": (
         lambda folder: None,
         {"source": "trec"},
-        "source: 'trec' is unknown; allowed are beir, cmedqa2, dissimilar, domains, dpr, dureader2, dureader_retrieval,"
-        " entity_questions, files, ir_datasets, pair, pydocs, reduced, rocketqa, rocketqa_tsv, squad, union,"
-        " unlabelled, windows",
+        "source: 'trec' is unknown; allowed are beir, cmedqa2, deb822, dissimilar, domains, dpr, dureader2,"
+        " dureader_retrieval, entity_questions, files, ir_datasets, pair, pydocs, reduced, rocketqa, rocketqa_tsv,"
+        " squad, union, unlabelled, windows",
     ),
     "wrong policy": (
         lambda folder: None,

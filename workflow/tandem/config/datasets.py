@@ -41,7 +41,7 @@ class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
 
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
-    reads: ClassVar[tuple[str, ...]] = ()  # the files in `path` that are read, plain or as .gz
+    reads: ClassVar[tuple[str, ...]] = ()  # files in `path` that are read, plain or as .gz; {key} is the entry's value
     file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
     shared_from: ClassVar[int | None] = None  # passages from which jobs share reading them (`Source.count`)
@@ -74,7 +74,9 @@ class Dataset(Section):
     homepage: str | None = Field(None, description="of the collection")
     mteb: MtebTask | None = Field(None, description="which task of MTEB it is")
     access: Literal["download", "licence", "local"] = Field("download", description="licence: on request")
-    where: str | None = Field(None, description="of access licence: where to ask, and what to put in `path`")
+    where: str | None = Field(
+        None, description="of access licence or local: where it is had, and what to put in `path`"
+    )
     bytes: int | None = Field(None, ge=0, description="size of the download")
     tokens: dict[str, float] | None = Field(None, description="mean tokens of a passage and a query, for `estimate`")
     counts: dict[str, int] | None = Field(None, description="expected: passages, queries by split, train_qrels, …")
@@ -232,6 +234,34 @@ class DuReader2(Published):
     passage_characters: int = Field(256, ge=1, description="length of a passage")
 
 
+Language = Annotated[str, Field(pattern="^[a-z]{2,3}(_[A-Z]{2})?$")]  # as apt names it
+
+
+def _below(pattern: str) -> str:
+    if pattern.startswith("/") or "**" in pattern:
+        raise problem(f" is {pattern}; a pattern of names below `path` is needed, each `*` a part of one name")
+    return pattern
+
+
+_LISTS = ("Packages", "Translation-en", "Translation-{descriptions}", "Translation-{synopses}")  # plain or packed
+
+
+class Deb822(Dataset):
+    """apt's lists of packages: descriptions are passages, synopses queries."""
+
+    reads = (*(f"{{lists}}{name}" for name in _LISTS), *(f"{{lists}}{name}.*" for name in _LISTS))
+    always_has = ("train", "dev", "test")
+    source: Literal["deb822"]
+    lists: Annotated[str, AfterValidator(_below)] = Field(
+        "*", description="pattern of what their names have before `Packages` and `Translation-xx`"
+    )
+    descriptions: Language = Field("en", description="language of the passages")
+    synopses: Language = Field("en", description="language of the queries")
+    hash_splits: HashSplits | None = Field(
+        None, description="by the sha256 of a package's source; null: 10-15 is dev, 0-10 test"
+    )
+
+
 class Pair(Dataset):
     """The queries of one dataset over the passages of another."""
 
@@ -326,7 +356,7 @@ class Group(Derived):
 _SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA, RocketQATsv, DuReaderRetrieval),
-    *(DuReader2, Pair, Dissimilar, Domains, Reduced, Windows, UnionDataset, Unlabelled, Group),
+    *(DuReader2, Deb822, Pair, Dissimilar, Domains, Reduced, Windows, UnionDataset, Unlabelled, Group),
 )
 # The classes that read them. Those above have their keys here, so that planning imports none of them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")

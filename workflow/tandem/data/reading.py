@@ -3,13 +3,16 @@
 The formats of released runs stand at the end. Planning looks at their beginnings: nothing here imports numpy.
 
 Lines end at "\\n" only, with or without "\\r" before it: texts carry U+2028 and other characters that Python's
-`splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip, and a zip archive of one file, are
-recognised by their first bytes.
+`splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip, xz, bzip2, lz4, Zstandard, and a zip
+archive of one file, are recognised by their first bytes.
 """
 
+import bz2
 import gzip
 import io
 import json
+import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +24,18 @@ from tandem.errors import UserError
 
 LONGEST = 32 << 20  # bytes of a line; a longer one is a file that is not what it claims
 BOM = b"\xef\xbb\xbf"
-GZIP = b"\x1f\x8b"
-ZIP = b"PK\x03\x04"
+PACKINGS = {  # what packed files begin with; of bzip2 also the mark of its first block, or of the end
+    "gzip": rb"\x1f\x8b",
+    "zip": rb"PK\x03\x04",
+    "xz": rb"\xfd7zXZ\x00",
+    "bzip2": rb"BZh[1-9](1AY&SY|\x17rE8P\x90)",
+    "lz4": rb"\x04\x22\x4d\x18",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+}
+BEGINNING = 10  # bytes that decide
 PIECE = 1 << 18  # bytes read at a time
 LARGEST = 1e38  # number; float32 has room below it, where tied scores fall
-PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
+PACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)  # the last of all others
 DECODER = json.JSONDecoder()
 JsonObject = dict[str, Any]  # of a file, unchecked
 RunLine = tuple[str, str, str, float]  # query id, passage id, place for errors, score
@@ -33,15 +43,32 @@ TRIPLE = "positive's score, negative's score, query id, positive's id, negative'
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
-    """A file for reading, unpacked if its first bytes say gzip or zip; a `UserError` if it cannot be opened."""
+    """A file for reading, unpacked if its first bytes say that it is packed; a `UserError` if it cannot be opened."""
     try:
-        with open(path, "rb") as file:
-            start = file.read(len(ZIP))
-        if start == ZIP:
-            return _only_member(path)
-        return gzip.open(path, "rb") if start.startswith(GZIP) else open(path, "rb")
+        match packing(path):
+            case "zip":
+                return _only_member(path)
+            case "gzip":
+                return gzip.open(path, "rb")
+            case "xz":
+                return lzma.open(path, "rb")
+            case "bzip2":
+                return bz2.open(path, "rb")
+            case "lz4" | "zstd" as name:
+                import pyarrow as pa
+
+                return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), name), PIECE)
+            case _:
+                return open(path, "rb")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name a readable file") from None
+
+
+def packing(path: Path) -> str:
+    """Return the name of what packed a file, by its first bytes; empty if it is plain."""
+    with open(path, "rb") as file:
+        start = file.read(BEGINNING)
+    return next((name for name, beginning in PACKINGS.items() if re.match(beginning, start)), "")
 
 
 def _only_member(path: Path) -> io.BufferedIOBase:
@@ -63,8 +90,8 @@ def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tupl
     """(number from 1, line without its end) of a UTF-8 file, plain or packed; the first `skipped` are passed over.
 
     Raises:
-        UserError: bytes that are no UTF-8, a broken gzip or zip file, a line of more than `longest` bytes, or lines
-            that end in "\\r" alone.
+        UserError: bytes that are no UTF-8, a broken packed file, a line of more than `longest` bytes, or lines that end
+            in "\\r" alone.
     """
     number = 0
     with open_bytes(path) as file:
@@ -84,13 +111,13 @@ def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tupl
             where = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
             raise UserError(f"{where}; convert the file to UTF-8") from None
         except PACKING_ERRORS as error:
-            raise _broken(path, file, number, error) from None
+            raise _broken(path, number, error) from None
 
 
-def _broken(path: Path, file: io.BufferedIOBase, number: int, error: Exception) -> UserError:
-    why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
-    packed = "gzip" if isinstance(file, gzip.GzipFile) else "zip"
-    return UserError(f"{path}: {packed} file is {why} after line {number}; fetch it again")
+def _broken(path: Path, number: int, error: Exception) -> UserError:
+    is_cut = isinstance(error, EOFError) or "Truncated" in str(error)  # as Arrow says it
+    why = "truncated" if is_cut else f"broken ({error})"
+    return UserError(f"{path}: {packing(path) or 'plain'} file is {why} after line {number}; fetch it again")
 
 
 def count_lines(path: Path) -> int:
@@ -101,7 +128,7 @@ def count_lines(path: Path) -> int:
             while piece := file.read1(PIECE):
                 count, last = count + piece.count(b"\n"), piece
         except PACKING_ERRORS as error:
-            raise _broken(path, file, count, error) from None
+            raise _broken(path, count, error) from None
     return count + (not last.endswith(b"\n"))
 
 

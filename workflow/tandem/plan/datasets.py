@@ -94,7 +94,8 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     if entry.path is not None:
         if not Path(entry.path).exists():
             begins = "" if Path(entry.path).is_absolute() else f"; paths begin in {Path.cwd()}"
-            raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}")
+            hint = f"; {entry.where}" if entry.where else ""
+            raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}{hint}")
         params["fingerprint"] = fingerprint(Path(entry.path), _read_files(entry, Path(entry.path)))
         execution["path"] = entry.path
     elif entry.files:
@@ -113,7 +114,9 @@ def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     """The files of a folder that are read, plain or packed; None, for all of them, if the source does not say."""
     if not (entry.reads or entry.file_keys):
         return None
-    names = [*entry.reads, *(name for key in entry.file_keys for name in strings(getattr(entry, key)))]
+    values = dict(entry)
+    reads = (name.format_map(values) for name in entry.reads)
+    names = [*reads, *(name for key in entry.file_keys for name in strings(getattr(entry, key)))]
     patterns = (pattern for name in names for pattern in (name, f"{name}.gz"))
     return sorted({path for pattern in patterns for path in [folder / pattern, *folder.glob(pattern.lstrip("/"))]})
 
