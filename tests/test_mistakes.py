@@ -127,6 +127,17 @@ MISTAKES = {
     "a table without its models": Mistake(
         "tandem run mine.yaml", "table4.yaml: de_bm25neg is no model; allowed: ", NO_MODELS
     ),
+    "a table that another configuration has": Mistake(
+        "tandem run mine.yaml fusion", f"; it belongs to --configfile {ROOT}/config/fusion.yaml"
+    ),
+    "a paper that another configuration has": Mistake(
+        "tandem run mine.yaml rocketqa",
+        f"candidates.depth (and 1 more); it belongs to --configfile {ROOT}/config/msmarco.yaml",
+    ),
+    "one dataset for two": Mistake(
+        "tandem run mine.yaml dureader_retrieval_table7",
+        "mine stands in for both dureader-retrieval, which is trained on, and cmedqa2, which is searched; name two by",
+    ),
     "a key that stands twice": Mistake(
         "tandem run mine.yaml", "mine.yaml:5: seed stands in line 3 already", "seed: 1\ntables: [summary]\nseed: 2\n"
     ),

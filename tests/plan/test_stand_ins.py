@@ -1,6 +1,7 @@
 """Papers' tables on other datasets than their own: what is searched, trained on, planned by seed, or absent."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,60 @@ def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searc
         ("b", "b", "a")
     )  # fmt: skip
     assert model.upstream["start"] is zero[1].upstream["run"].upstream["passages"].upstream["model"]
+
+
+@pytest.mark.parametrize(
+    ("table", "stand_in", "both"),
+    [
+        ("dureader_retrieval_table7", None, "pydocs stands in for both dureader-retrieval, .* and cmedqa2, "),
+        ("dureader_retrieval_table7", "a", "a stands in for both dureader-retrieval, .* and cmedqa2, "),
+        ("dureader_retrieval_table7", {"cmedqa2": "a", "dureader-retrieval": "same"}, "same stands in for both "),
+        ("dureader_retrieval_table8", None, "pydocs stands in for both dureader-retrieval, .* and ccovid-news, "),
+        (
+            "dureader_retrieval_table9",
+            None,
+            "for both dureader-retrieval, .* and dureader-retrieval-en, ",
+        ),
+        ("out_of_domain", None, "pydocs is both trained on and searched"),
+        ("cross_lingual", None, "pydocs is both trained on and searched"),
+    ],
+)
+def test_one_dataset_in_the_place_of_two_is_refused(plan, table, stand_in, both):
+    planned = plan(stand_in=stand_in, datasets={"same": {"source": "unlabelled", "of": "a", "share": 0.5}})
+    with pytest.raises(UserError, match=both) as error:
+        planned.check(table)
+    assert re.search(r"; it belongs to --configfile \S*config/\w+\.yaml", str(error.value))
+    assert "\n" not in str(error.value)
+
+
+def test_rows_that_the_configuration_does_not_tell_apart_are_marked(plan, configured):
+    models = configured()["models"]
+    models["rocketqav2"]["candidates"]["denoise"] = None
+    same, seeds = plan(models=models), plan(models=models, seeds=[42, 7])
+    for planned in (same, seeds):
+        marks = {row.system: row.same_as for row, _ in planned.tables["rocketqav2/table4"] if row.same_as}
+        assert marks == {"w/o Denoised Instances": "RocketQAv2 (retriever)"}
+    assert "rocketqav2/table4: w/o Denoised Instances is the same run as RocketQAv2 (retriever) here" in (
+        same.check("rocketqav2_table4")
+    )
+    models["rocketqav2"]["candidates"]["denoise"] = {"by": "ce_deneg"}
+    assert not [row for row, _ in plan(models=models).tables["rocketqav2/table4"] if row.same_as]
+
+
+def test_a_hidden_row_marks_none_and_columns_of_two_datasets_are_each_for_themselves(plan, tmp_path):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text(
+        "{title: Mine, columns: [{measure: RR@10, dataset: a}, {measure: RR@10, dataset: b}], rows: ["
+        "{system: Hidden, run: bm25, hidden: true}, {system: Shown, run: bm25}, "
+        "{system: Again, run: bm25, columns: [b]}, {system: Other, run: encoder, columns: [a]}]}"
+    )
+    table = rows(plan(dataset="a", tables=[str(layout)]), "mine")
+    marks = {(system, column): row.same_as for (system, column, _), (row, _) in table.items()}
+    assert marks == {
+        **dict.fromkeys([("Hidden", "a"), ("Hidden", "b"), ("Shown", "a"), ("Shown", "b")], ""),
+        ("Again", "b"): "Shown",
+        ("Other", "a"): "",
+    }
 
 
 def test_columns_of_two_datasets_are_two_runs_of_a_row(plan):

@@ -321,6 +321,23 @@ def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
     assert '<a href="#row-' not in path.with_suffix(".html").read_text().split("Theirs")[1]
 
 
+def test_a_row_that_is_the_run_of_an_earlier_one_says_so_and_is_not_tested_again(four_queries):
+    layout = LAYOUT + "  - {system: New again, run: new}\norders: [{claim: n > o, higher: New again, lower: Old}]\n"
+    rows = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))
+    rows.append({**rows[1], "system": "New again", "same_as": "New"})
+    path = table(four_queries, rows=json.dumps(rows), layout=layout)
+    filled = read_table(path.with_suffix(".json"))
+    new, again = filled.rows[1], filled.rows[3]
+    assert (again.cells[0].value, again.cells[0].p) == (new.cells[0].value, None)
+    assert new.cells[0].p == 0.25  # 1/8, corrected for two comparisons and not for three
+    assert (again.same_as, new.same_as, filled.orders) == ("New", "", [])
+    text = path.with_suffix(".md").read_text()
+    assert text.splitlines()[7].endswith("| same run as New |")
+    assert "New again is the same run as New: the configuration does not tell them apart." in text
+    for suffix in (".html", ".tex"):
+        assert "same run as New" in path.with_suffix(suffix).read_text()
+
+
 def test_every_row_tells_its_lineage(four_queries):
     filled = read_table(table(four_queries).with_suffix(".json"))
     old, new, _ = filled.rows

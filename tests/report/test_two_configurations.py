@@ -72,7 +72,7 @@ def test_names_of_several_files_and_with_dots_are_folders(tables, name, capsys):
 
 
 def test_a_plus_may_be_part_of_a_files_own_name(tables, capsys):
-    Path("results/mine").rename("results/mine_k1")
+    Path("results/mine").rename("results/mine~2Bk1")
     Path("mine+k1.yaml").touch()
     assert run(["report", "--compare", "config", "mine+k1.yaml"]) == 0
     assert "Only in mine+k1.yaml: V." in capsys.readouterr().out.splitlines()

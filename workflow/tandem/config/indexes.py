@@ -192,5 +192,9 @@ class TradeoffSearches(Section):
 class Tradeoffs(TradeoffSearches):
     """What `snakemake index_tradeoffs` measures."""
 
-    model: str = Field("de_bm25neg", description="the dual encoder whose passages are indexed")
+    model: str | None = Field(
+        None,
+        description="the dual encoder whose passages are indexed; null: `de_bm25neg`, else the first of the"
+        " configuration's own",
+    )
     split: str | None = Field(None, description="whose queries are searched for; null: the one that is reported")

@@ -83,7 +83,9 @@ class Audits(Section):
 class ErrorAnalysis(Section):
     """Wrong results of a run."""
 
-    system: str = Field("de_bm25neg+ce_deneg", description="the run")
+    system: str | None = Field(
+        None, description="the run; null: `de_bm25neg+ce_deneg`, else the configuration's own first that re-ranks"
+    )
     top: int = Field(5, ge=1, description="sample queries without a positive up to this rank, and as many passages")
     queries: int = Field(100, ge=1, description="at most this many queries, by their ids' hash")
     sheet: str | None = Field(None, description="the annotators' filled sheet, for DuReader-retrieval's Table 10")
@@ -92,14 +94,21 @@ class ErrorAnalysis(Section):
 class DynamicsAnalysis(Section):
     """How the two sides of a joint training approach each other."""
 
-    model: str = Field("rocketqav2", description="joint model; with train.checkpoints each of them, else start and end")
+    model: str | None = Field(
+        None,
+        description="joint model, with train.checkpoints each of them, else start and end; null: `rocketqav2`, else the"
+        " first of the configuration's own",
+    )
     queries: int = Field(100, ge=1, description="at most this many training lists, by their queries' hash")
 
 
 class NegativesAnalysis(Section):
     """Negatives of training lists."""
 
-    of: Distinct[str] = Field(("ce_bm25neg", "ce_deneg", "rocketqav2"), description="models to compare")
+    of: Distinct[str] = Field(
+        ("ce_bm25neg", "ce_deneg", "rocketqav2"),
+        description="models to compare; absent and none of them there: those of the configuration's own runs",
+    )
     judges: Items[str] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
     threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
     queries: int = Field(50, ge=1, description="this many lists of each model, by their queries' hash")
@@ -159,6 +168,7 @@ class Sweep(Section):
     split: str | None = Field(None, description="null: that whose scores are reported")
     note: str = Field("", description="text below the plot")
     printed: Items[PrintedPoint] = Field((), description="what a paper prints at some points, in percent")
+    belongs_to: Items[str] = Field((), description="of config/sweeps/: shipped configurations that it is made for")
 
 
 class Mirror(Section):

@@ -118,6 +118,13 @@ class TableLayout(Section):
     recipes: Items[str] = Field((), description="recipes that its runs need")
     same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
     configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
+    belongs_to: Items[str] = Field(
+        (), description="shipped configurations that it is laid out for, each as `--configfile` takes its files"
+    )
+    skip_unknown: bool = Field(False, description="leave out rows of runs that the configuration does not have")
+    trained_elsewhere: bool = Field(
+        False, description="its models come from another dataset than the searched one: refused where they do not"
+    )
     subset: Literal["similar", "others", "pooled"] | None = Field(
         None, description="only queries that have a similar training query, that have none, or that were pooled"
     )

@@ -6,7 +6,7 @@ resolves a layout once and writes it, with the scores of its rows, as a `TablePl
 
 import csv
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -119,6 +119,7 @@ class PlannedRow(Model):
     seed: int = 0
     run: str = ""  # the key that its scores must be of; empty for a group of datasets
     instead: str = ""  # which datasets stand in where its models are trained
+    same_as: str = ""  # an earlier row with the same scores: this configuration does not tell the two apart
 
     @property
     def id(self) -> System:
@@ -188,6 +189,17 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
         if row.id not in taken:
             rows.append(row)
             names |= {run: run}
+    return layout.model_copy(update={"rows": tuple(rows)})
+
+
+def without_rows(layout: Layout, unknown: Container[str]) -> Layout:
+    """A layout without the rows of some runs; a row that was tested against one of them is tested against BM25."""
+    rows = [row for row in layout.rows if row.run not in unknown]
+    present = {row.id for row in rows}
+    bm25 = next((row.id for row in rows if row.run == "bm25"), None)
+    for at, row in enumerate(rows):
+        if row.baseline and row.baseline not in present:
+            rows[at] = row.model_copy(update={"baseline": bm25})
     return layout.model_copy(update={"rows": tuple(rows)})
 
 

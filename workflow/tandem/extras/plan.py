@@ -4,6 +4,7 @@ The rules of extras.smk and the commands that look at everything a configuration
 plans without it.
 """
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from tandem.config.tables import StatisticsLayout
 from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
-from tandem.plan.context import CROSS_PARTS, Upstream, json_of, search
+from tandem.plan.context import CROSS_PARTS, Context, Upstream, json_of, search
 from tandem.plan.datasets import may_have_split, require_split
 from tandem.plan.encoders import dual_encoder, judges
 from tandem.plan.graph import Stage
@@ -46,7 +47,7 @@ class FullPlan(Plan):
     def __init__(self, raw: Raw, root: Path, views: str = "results") -> None:
         super().__init__(raw, root, views)
         self.catalogue = self.settings.model_dump(mode="json", exclude_unset=True)["datasets"]
-        self.analyses = Analyses(self.planner, views)
+        self.analyses = Analyses(self.planner, views, self.own_runs())
         self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
         # The datasets of a statistics table; looked at when one is needed, since looking for downloads takes a second.
         self.counted = cache(lambda table: count(self.statistics[table], self.planner, self.catalogue))
@@ -101,26 +102,27 @@ class FullPlan(Plan):
         entry, data, ctx = self.settings.tradeoffs, self.settings.dataset, self.planner.ctx
         split = entry.split or self.split
         require_split(ctx, data, split, "tradeoffs.split: queries are asked")
+        model = entry.model or first_run(ctx, "de_bm25neg", self.own_runs(), lambda run: not {*run} & {*"+@"})
         params = json_of(entry, without=("model",)) | {"split": split}
-        how = search[dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type]
+        how = search[dual_encoder(ctx, model, "tradeoffs.model").params.representation.type]
         if how is search_terms:
             params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
-            upstream = impacts(ctx, entry.model, split, "tradeoffs.model", data)
+            upstream = impacts(ctx, model, split, "tradeoffs.model", data)
             named = [(name, any_index(ctx, name, "tradeoffs.indexes")) for name in entry.indexes]
             if other := next((name for name, built in named if isinstance(built, ExactTermIndex)), None):
                 raise UserError(f"tradeoffs.indexes: {other} ranks by other weights than all others; leave it out")
             own = [(name, built) for name, built in named if isinstance(built, SeismicIndex)]
             params["seismic"] = [{"name": name} | json_of(built, *SeismicSearch.model_fields) for name, built in own]
             for i, (name, built) in enumerate(own):
-                upstream[f"seismic.{i}"] = seismic(ctx, upstream, f"{entry.model}@{name}", built, data)
-            return ctx.stage("term_tradeoffs", data, f"{entry.model}.{split}", params, upstream)
+                upstream[f"seismic.{i}"] = seismic(ctx, upstream, f"{model}@{name}", built, data)
+            return ctx.stage("term_tradeoffs", data, f"{model}.{split}", params, upstream)
         encoding = "token_vectors" if how is search_tokens else "embeddings"
-        upstream = both_sides(ctx, encoding, entry.model, split, "tradeoffs.model", data)
+        upstream = both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
         for name in entry.indexes:
             index_entry(ctx, name, "tradeoffs.indexes")
         upstream |= {f"index.{i}": index(ctx, upstream["passages"], name, data) for i, name in enumerate(entry.indexes)}
         execution = ctx.execution("index_gpu", "devices")
-        return ctx.stage("tradeoffs", data, f"{entry.model}.{split}", params, upstream, execution)
+        return ctx.stage("tradeoffs", data, f"{model}.{split}", params, upstream, execution)
 
     def check_file(self, target: str) -> None:
         """See `Plan.check_file`."""
@@ -149,8 +151,9 @@ def noise(planner: Planner, data: str) -> Stage:
 class Analyses:
     """The analyses behind the notebooks as stages: wrong results, a joint model's training, models' training lists."""
 
-    def __init__(self, planner: Planner, views: str) -> None:
+    def __init__(self, planner: Planner, views: str, own_runs: Sequence[str]) -> None:
         self.planner, self.ctx, self.settings, self.views = planner, planner.ctx, planner.settings.analysis, views
+        self.own_runs = own_runs
 
     def stage(self, notebook: str) -> Stage:
         """What a notebook shows; a `UserError` if the configuration lacks a model or a split that it needs."""
@@ -178,7 +181,8 @@ class Analyses:
             at = "analysis.errors.top"
             raise UserError(f"{at} is {entry.top}, but runs on {split} are {deepest} deep; raise depth.test")
         # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
-        score = self.planner.score(entry.system, "analysis.errors.system", data)
+        system = entry.system or first_run(self.ctx, "de_bm25neg+ce_deneg", self.own_runs, lambda run: "+" in run)
+        score = self.planner.score(system, "analysis.errors.system", data)
         upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
         params: Json = {"split": split, "top": entry.top, "queries": entry.queries}
         params["ignore_identical_ids"] = self.ctx.dataset_entry(data).ignore_identical_ids
@@ -194,10 +198,11 @@ class Analyses:
     def dynamics(self) -> Stage:
         """A joint model's score distributions at its start, its checkpoints if it has any, and its end."""
         at, entry = "analysis.dynamics.model", self.settings.dynamics
-        model = self.planner.model(entry.model, at, ("joint",))
+        name = entry.model or self._joint_model()
+        model = self.planner.model(name, at, ("joint",))
         if model.kind != "model":
-            raise UserError(f"{at}: {entry.model} is a checkpoint; name its model, all of them are looked at")
-        chain = self.ctx.checkpoints.get(self.ctx.model_name(entry.model), {1: model})
+            raise UserError(f"{at}: {name} is a checkpoint; name its model, all of them are looked at")
+        chain = self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})
         points = [stage for number, stage in chain.items() if number]
         roles = ("dataset", "candidates", "tokens", "cross_tokens", "retriever", "reranker")
         upstream = {role: points[0].upstream[role] for role in roles}
@@ -211,10 +216,18 @@ class Analyses:
         params: Json = {"queries": entry.queries, **lists, **self.ctx.scoring, "encode": encode}
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 
+    def _joint_model(self) -> str:
+        """`rocketqav2`, else the first joint model behind the configuration's own runs, else its first one."""
+        models = self.planner.settings.models
+        names = ["rocketqav2", *filter(None, map(self.ctx.trained_model, self.own_runs)), *models]
+        return next((name for name in names if name in models and models[name].objective == "joint"), names[0])
+
     def hardness(self) -> Stage:
         """The negatives of some models' training lists, and what judges say of them."""
         at, entry, models = "analysis.negatives", self.settings.negatives, self.planner.settings.models
         names = [name for name in entry.of if self.ctx.model_name(name) in models]
+        if not names and "of" not in entry.model_fields_set:
+            names = list(dict.fromkeys(filter(None, map(self.ctx.trained_model, self.own_runs))))
         judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.has_model(name)]
         for key, chosen in (("of", names), ("judges", judge_names)):
             for name in self.ctx.members(list(getattr(entry, key))):
@@ -236,6 +249,14 @@ class Analyses:
     def _lists(self, name: str, where: str) -> Stage:
         model = self.planner.model(name, where)
         return self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})[1].upstream["candidates"]
+
+
+def first_run(ctx: Context, usual: str, own_runs: Sequence[str], suits: Callable[[str], bool]) -> str:
+    """The usual run if the configuration has it, else the first of its own that suits and is a trained model's."""
+    if ctx.has_run(usual):
+        return usual
+    trained = (run for run in own_runs if ctx.trained_model(run.split("+")[0]))
+    return next(filter(suits, trained), usual)
 
 
 # Notebook → the analysis that it shows.

@@ -244,6 +244,21 @@ class Context:
         dataset = entry.dataset or self.settings.train_on or self.settings.dataset
         return self.settings.dataset if dataset == SEARCHED else dataset
 
+    def has_run(self, expression: str) -> bool:
+        """Whether the configuration has every name in a run's expression: `de_bm25neg@hnsw+ce_deneg`."""
+        names = [part.partition("@")[0] for part in expression.split("+")]
+        return all(self._has_name(name) for name in names)
+
+    def _has_name(self, name: str) -> bool:
+        if name in OWN or self.is_sparse(name) or self.untrained(name) or self.has_model(name):
+            return True
+        return any(name in getattr(self.settings, block) for block in SYSTEMS)
+
+    def trained_model(self, run: str) -> str | None:
+        """The first trained model of a run's expression: `m_d0` of `m_d0+m_c`; None where it has none."""
+        names = (self.model_name(part.partition("@")[0]) for part in run.split("+"))
+        return next((name for name in names if name in self.settings.models), None)
+
     def members(self, names: list[str]) -> list[str]:
         """Names with each ensemble replaced by the cross-encoders that it is made of."""
         ensembles = self.settings.ensembles

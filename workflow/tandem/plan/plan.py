@@ -136,7 +136,8 @@ class Plan:
         """The files of a paper's tables, as far as they can be made; a `UserError` if none can."""
         tables = [table for table in self.tables.papers[paper] if table in self.tables]
         if not tables:
-            raise UserError("\n".join(self.tables.lacking(self.tables.papers[paper])))
+            reason = self.tables.why_missing(*self.tables.papers[paper])
+            raise UserError(f"{paper}: none of its tables can be made: {reason}")
         return self.tables.files(*tables)
 
     def in_report(self) -> list[str]:
@@ -171,8 +172,14 @@ class Plan:
     def fidelity(self) -> list[Row]:
         """The rows of `validations` for the command `fidelity`; a `UserError` where there is nothing to compare."""
         if not (rows := self.validations()):
-            raise UserError("no model of the wanted tables has train.checkpoints; set it to a number")
+            trained = next(filter(None, map(self.planner.ctx.trained_model, self.own_runs())), None)
+            example = f": --config 'models={{{trained}: {{train: {{checkpoints: 2}}}}}}'" if trained else ""
+            raise UserError(f"no model of the wanted tables has train.checkpoints; set it to a number{example}")
         return rows
+
+    def own_runs(self) -> list[str]:
+        """The runs that the configuration itself names: its `systems`, then the rows of its tables."""
+        return list(dict.fromkeys([*self.settings.systems, *self.tables.runs(self.tables.requested())]))
 
 
 def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:

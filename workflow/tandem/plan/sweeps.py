@@ -17,6 +17,7 @@ from tandem.errors import UserError, nearest
 from tandem.plan.datasets import searched_for
 from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
+from tandem.plan.views import name_configurations
 from tandem.stages.base import Json
 
 Point = Json  # dotted path → value
@@ -216,7 +217,8 @@ class Sweeps(dict[str, PlannedSweep]):
         self.requested, self.missing = list(own), dict[str, str]()
         for name, entry in own.items():
             self[name] = PlannedSweep(name, f"sweeps.{name}", entry, planners)
-        for name, entry in read_sweeps(folder).items():
+        self._shipped = read_sweeps(folder)
+        for name, entry in self._shipped.items():
             if name not in self:
                 try:
                     self[name] = PlannedSweep(name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True)
@@ -239,5 +241,6 @@ class Sweeps(dict[str, PlannedSweep]):
         """The JSON file of each sweep; a `UserError` for a sweep that cannot be made."""
         for name in names:
             if name not in self:
-                raise UserError(f"sweep {name} cannot be made: {self.missing[name]}")
+                belongs_to = name_configurations(self._shipped[name].belongs_to, self.views)
+                raise UserError(f"sweep {name} cannot be made: {self.missing[name]}{belongs_to}")
         return [f"{self.views}/sweeps/{name}.json" for name in names]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tandem.config.merging import read_yaml
 from tandem.errors import Unavailable, UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, names_dataset
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, names_dataset, system_name
 from tandem.plan.datasets import StandIns
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners
@@ -42,18 +42,18 @@ class LayoutRows:
                 raise UserError(f"{file}: columns: {str(error).removeprefix('measures: ')}") from None
             if measured and column.measure not in measured:
                 raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
-        groups = list(dict.fromkeys(column.dataset for column in layout.columns)) or [""]
+        self._check_trained_elsewhere(StandIns(settings, self.planners.base.ctx.datasets, layout))
         seeds = settings.seeds or (settings.seed,)
         scored: list[tuple[PlannedRow, Stage]] = []
         absent: list[PlannedRow] = []
-        for row in (row for row in layout.rows if not row.quoted):
-            for group in (group for group in groups if group in row.columns or not row.columns):
-                try:
-                    scored += [self._scored(row, group, seed) for seed in seeds]
-                except Unavailable as error:
-                    why = {"column": group, "absent": str(error)}
-                    absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
+        for row, group in self._places():
+            try:
+                scored += [self._scored(row, group, seed) for seed in seeds]
+            except Unavailable as error:
+                why = {"column": group, "absent": str(error)}
+                absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
         _check_first_stages(file, scored)
+        scored = _mark_equal(layout, scored)
         if not scored:
             reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
             raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
@@ -63,7 +63,7 @@ class LayoutRows:
         """A row's score for the columns of one dataset, with one seed."""
         file, layout, base = self.file, self.layout, self.planners.base
         settings, stand_ins = base.settings, StandIns(base.settings, base.ctx.datasets, layout)
-        named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
+        named = self._named(row, group)
         changes: Json = {}
         if named in layout.configs and stand_ins.searched(named) == named != settings.dataset:
             own_config: Json = read_yaml(self.root / layout.configs[named])
@@ -104,6 +104,51 @@ class LayoutRows:
             instead=", ".join(f"{ours} for {theirs}" for ours, theirs in replaced),
         )
         return planned, stage
+
+    def _named(self, row: LayoutRow, group: str) -> str:
+        """The dataset that the layout searches for a row and the columns of one dataset."""
+        return row.dataset or group or (self.layout.printed_on.dataset if self.layout.printed_on else "")
+
+    def _check_trained_elsewhere(self, stand_ins: StandIns) -> None:
+        """Refuse one dataset in the place of two that the layout tells apart: one searched, the other trained on.
+
+        What is zero-shot or cross-lingual in the paper would be trained on what is searched, without a word.
+        """
+        file, layout, settings = self.file, self.layout, self.planners.base.settings
+        train_on = settings.train_on or settings.dataset
+        if layout.trained_elsewhere and stand_ins.collection(train_on) == stand_ins.collection(settings.dataset):
+            problem = f"its models come from another dataset, but {settings.dataset} is both trained on and searched"
+            raise Unavailable(f"{file}: {problem}; set train_on")
+        for row, group in self._places() if layout.printed_on else ():
+            named = self._named(row, group)
+            trained_on = {theirs for path, theirs in row.with_.items() if theirs and names_dataset(path)}
+            for theirs in trained_on - {named}:
+                trained, searched = stand_ins.changed({"train_on": theirs})["train_on"], stand_ins.searched(named)
+                if stand_ins.collection(trained) == stand_ins.collection(searched):
+                    both = f"{theirs}, which is trained on, and {named}, which is searched"
+                    raise Unavailable(f"{file}: {trained} stands in for both {both}; name two by stand_in")
+
+    def _places(self) -> list[tuple[LayoutRow, str]]:
+        """The rows that are scored, each with the datasets of the columns that it fills, one at a time."""
+        groups = list(dict.fromkeys(column.dataset for column in self.layout.columns)) or [""]
+        scored = [row for row in self.layout.rows if not row.quoted]
+        return [(row, group) for row in scored for group in groups if group in row.columns or not row.columns]
+
+
+def _mark_equal(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> list[tuple[PlannedRow, Stage]]:
+    """Mark each row that has the scores of an earlier one that is shown: the configuration does not tell them apart."""
+    hidden = {row.id for row in layout.rows if row.hidden}
+    scores: dict[tuple[System, str], list[str]] = {}  # of a row and the columns of a dataset, by seed
+    for row, stage in scored:
+        if row.id not in hidden:
+            scores.setdefault((row.id, row.column), []).append(stage.manifest)
+    first: dict[tuple[str, ...], System] = {}
+    same_as: dict[tuple[System, str], str] = {}
+    for (system, column), manifests in scores.items():
+        earlier = first.setdefault((column, *manifests), system)
+        if earlier != system:
+            same_as[system, column] = system_name(earlier)
+    return [(row.model_copy(update={"same_as": same_as.get((row.id, row.column), "")}), stage) for row, stage in scored]
 
 
 def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> None:

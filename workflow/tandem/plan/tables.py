@@ -8,10 +8,11 @@ from tandem.config.loading import read_bands
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
-from tandem.evaluation.layouts import Layout, PlannedRow, System, TablePlan, beside, system_name
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, TablePlan, beside, system_name
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planners
 from tandem.plan.table_rows import NOT_TAKEN, LayoutRows
+from tandem.plan.views import name_configurations
 from tandem.stages import KINDS, RULES
 from tandem.stages.training import ModelParams
 
@@ -46,6 +47,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         for table, file in self.layouts.items():
             try:
                 layout = layouts.load_layout(file)
+                if layout.skip_unknown:
+                    layout = layouts.without_rows(layout, [row.run for row in layout.rows if not self._has_run(row)])
                 self._read[table] = layouts.with_systems(layout, self._systems(layout))
                 self[table], self.absent[table] = LayoutRows(planners, root, file, self._read[table]).scored()
             except UserError as error:
@@ -74,14 +77,30 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         lines = []
         for table in tables:
             if table in self.missing:
-                lines.append(f"{table} is not made: {self.missing[table]}")
+                lines.append(f"{table} is not made: {self.why_missing(table)}")
             elif columns := self._left_out(table):
                 lines.append(f"{table} leaves out {', '.join(columns)}: not measured (score.measures, depth.test)")
             rows: dict[str, list[str]] = {}
             for row in self.absent.get(table, ()):
                 rows.setdefault(row.absent, []).append(system_name(row.id))
             lines += [f"{table} lacks {', '.join(names)}: {reason}" for reason, names in rows.items()]
+            same = {system_name(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as}
+            lines += [f"{table}: {name} is the same run as {other} here" for name, other in same.items()]
         return lines
+
+    def why_missing(self, *tables: str) -> str:
+        """Return in a line why tables cannot be made: the first one's reason, and the configurations they belong to."""
+        reason, *more = [line for table in tables for line in self.missing[table].splitlines()]
+        others = f" (and {len(more)} more)" if more else ""
+        known = [name for table in tables if table in self._read for name in self._read[table].belongs_to]
+        return f"{reason}{others}{name_configurations(dict.fromkeys(known), self.views)}"
+
+    def runs(self, tables: Iterable[str]) -> list[str]:
+        """Return the runs of tables' rows, each once."""
+        return list(dict.fromkeys(row.run for table in tables if table in self for row in self._read[table].rows))
+
+    def _has_run(self, row: LayoutRow) -> bool:
+        return row.quoted or self.planners.base.ctx.has_run(row.run)
 
     def _left_out(self, table: str) -> list[str]:
         """The columns of a table that have neither a measured nor a printed value."""
@@ -91,7 +110,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def unshown(self) -> list[str]:
         """A line where the configuration's `systems` has runs that no requested table has a row of."""
-        shown = {row.run for table in self.requested() if table in self for row in self._read[table].rows}
+        shown = self.runs(self.requested())
         unshown = [system for system in self.settings.systems if system not in shown]
         if not shown or not unshown:
             return []
@@ -111,7 +130,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         selected = tables or self.requested()
         missing = [table for table in selected if table not in self]
         if missing and (tables or len(missing) == len(selected)):
-            raise UserError("\n".join(f"table {table} cannot be made: {self.missing[table]}" for table in missing))
+            raise UserError("\n".join(f"table {table} cannot be made: {self.why_missing(table)}" for table in missing))
         return [f"{self.views}/tables/{table}.csv" for table in selected if table in self]
 
     def scores(self, table: str) -> list[str]:

@@ -33,6 +33,21 @@ def _folder_name(stem: str) -> str:
     return re.sub(unsafe, lambda match: "".join(f"~{byte:02X}" for byte in os.fsencode(match[0])), stem)
 
 
+def name_configurations(configurations: Iterable[str], views: str) -> str:
+    """Return `; it belongs to --configfile config/fusion.yaml`, to end a line about what another configuration has.
+
+    Args:
+        configurations: shipped ones, each as `--configfile` takes its files.
+        views: the folder of the current one, which is not named.
+    """
+    commands = []
+    for files in map(str.split, configurations):
+        if views_folder(map(Path, files)) != views:
+            here = [file if Path(file).is_file() else str(ROOT / file) for file in files]
+            commands.append(" ".join(["--configfile", *here]))
+    return f"; it belongs to {', or '.join(commands)}" if commands else ""
+
+
 def check_owner(views: str, files: Sequence[Path]) -> None:
     """Refuse to replace the views of another configuration of the same name, as long as its files exist.
 

@@ -118,7 +118,7 @@ def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System
         return Cell(column.measure, printed)
     block, system, measure = position
     scored, seeds = block.scored[system], block.values[:, system, :, measure].mean(axis=1)
-    base = _other(position, row.baseline)
+    base = _other(position, row.baseline) if row.id in block.p else None
     touched = len({score.artifact.key for score in scored}) > 1  # by the seeds
     on = layout.printed_on
     paper = row.dataset or column.dataset or (on.dataset if on else "")
@@ -269,7 +269,18 @@ def _row(
         absent=absent,
         family=row.family,
         costs=costs_of(own[0].artifact) if layout.costs else None,
+        same_as=_same_as(own),
     )
+
+
+def _same_as(own: Sequence[Scored]) -> str:
+    """The earlier row whose run a row's is; with the columns' datasets where that is so in some of them only."""
+    columns: dict[str, dict[str, None]] = {}
+    for score in own:
+        if score.row.same_as:
+            columns.setdefault(score.row.same_as, {})[score.row.column] = None
+    everywhere = all(score.row.same_as for score in own)
+    return ", ".join(name if everywhere else f"{name} ({', '.join(where)})" for name, where in columns.items())
 
 
 def differences(scores: Artifact, other: Artifact) -> list[str]:

@@ -70,10 +70,10 @@ def short_verdict(cell: Cell) -> str:
 
 
 def against(row: Row) -> str:
-    """The baseline that a row is tested against; `quoted` for a quoted one, `not made` for one without any number."""
+    """The baseline that a row is tested against; else why there is no test: `quoted`, `not made`, `same run as …`."""
     if row.quoted:
         return "quoted" if is_printed(row) else "not made"
-    return row.against or "–"
+    return row.against or (f"same run as {row.same_as}" if row.same_as else "–")
 
 
 def is_printed(row: Row) -> bool:
@@ -145,6 +145,9 @@ def table_notes(table: Table) -> list[str]:
     for row in table.rows:
         if row.absent:
             notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")
+        if row.same_as:
+            name = system_name(row.id)
+            notes.append(f"{name} is the same run as {row.same_as}: the configuration does not tell them apart.")
     entries = table.entries
     if any(cell.verdict for _, _, cell in entries):
         notes.append(VERDICTS)

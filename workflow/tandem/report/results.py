@@ -88,7 +88,7 @@ class Row:
 
     A `quoted` row has printed values only and no run. `differs` tells how its run differs from that of `neighbour`, the
     row before it; `instead` which datasets stand in for those it is trained on; `absent` why it has no run although it
-    is not quoted.
+    is not quoted; `same_as` which earlier row has the same run, by column dataset where they are the same in some only.
     """
 
     system: str
@@ -105,6 +105,7 @@ class Row:
     absent: str = ""
     family: str = ""
     costs: Costs | None = None
+    same_as: str = ""
 
     @property
     def id(self) -> System:

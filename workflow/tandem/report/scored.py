@@ -198,7 +198,9 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
         raise UserError(f"{folder}: seeds were scored on different queries")
     values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
     shown = [row for row in layout.rows if row.id in present and not row.hidden]
-    tested = {row.id: row.baseline for row in shown if row.baseline and row.baseline in present}
+    repeated = {score.system for score in scored if score.row.same_as}  # which have been tested already
+    compared = [row for row in shown if row.id not in repeated]
+    tested = {row.id: row.baseline for row in compared if row.baseline and row.baseline in present}
     differences = subtract(values, present, tested.items())
     means = values.mean(axis=0).transpose(1, 0, 2).reshape(values.shape[2], -1)
     # One bootstrap for systems and differences: the queries drawn are the same.
@@ -229,7 +231,8 @@ def fill_orders(
     pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
     tests: dict[tuple[str, str, str], dict[tuple[System, System], Floats64]] = {}  # of shape (3, measures)
     for block in blocks:
-        if present := [pair for pair in pairs if {*pair} <= {*block.systems}]:
+        repeated = {score.system for own in block.scored for score in own if score.row.same_as}
+        if present := [pair for pair in pairs if {*pair} <= {*block.systems} - repeated]:
             tests[block.place] = dict(zip(present, block.compare(present), strict=True))
     cells = [[Cell(column.measure, None)] * len(pairs) for column in columns]
     for own, at in zip(cells, positions, strict=True):
@@ -237,6 +240,8 @@ def fill_orders(
         for number, (higher, lower) in enumerate(pairs):
             if higher in at and lower in at and at[higher].block is at[lower].block:
                 place, measure = at[higher].block.place, at[higher].measure
+                if (higher, lower) not in tests.get(place, ()):
+                    continue
                 measured[number] = tests[place][higher, lower][:, measure]
         corrected = holm(np.array([p for _, p, _ in measured.values()])).tolist()
         for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):

@@ -1,0 +1,119 @@
+"""Every target with every shipped configuration: it is planned, or one line names the configurations it belongs to."""
+
+import re
+import shlex
+from functools import cache
+
+import pytest
+
+from tandem import ROOT
+from tandem.errors import UserError
+from tandem.evaluation.layouts import Layout, LayoutRow, without_rows
+from tandem.extras.operations.targets import Configuration, read_configurations
+from tandem.extras.plan import FullPlan
+
+PAPERS = ("config/config.yaml", "config/msmarco.yaml", "config/nq.yaml", "config/dureader.yaml", "config/plain.yaml")
+COMMAND = re.compile(r"--configfile ((?:[\w/]+\.yaml ?)+)")
+
+
+def shipped() -> list[str]:
+    """The files of config/, and those of config/small/ as the command in their first lines lays them upon others."""
+    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "config").glob("*.yaml"))]
+    for path in sorted((ROOT / "config/small").glob("*.yaml")):
+        commands = [names.strip() for names in COMMAND.findall(path.read_text())]
+        files += [names for names in commands if path.name in names]
+    return files
+
+
+@cache
+def planned(words: str) -> FullPlan:
+    """The plan of a configuration as a command line has it: `--configfile a.yaml b.yaml --config …`."""
+    (configuration,), rest = read_configurations(shlex.split(words))
+    assert rest == []
+    return Configuration([ROOT / file for file in configuration.files], configuration.values).plan()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget():
+    yield
+    planned.cache_clear()
+
+
+def test_the_papers_configurations_are_among_them():
+    assert {*PAPERS} < {*shipped()}
+    assert "config/small/rocketqa.yaml config/small/systems.yaml" in shipped()
+
+
+@pytest.mark.parametrize("files", shipped())
+def test_a_target_is_planned_or_says_where_it_belongs(files):
+    try:
+        plan = planned(f"--configfile {files}")
+    except UserError as error:
+        if "no such f" in str(error) and not files.startswith(PAPERS):
+            pytest.skip(f"needs data of one's own: {error}")
+        raise
+    for target in plan.targets():
+        if target in ("all", "report") and not plan.settings.tables:  # a sweep alone
+            continue
+        try:
+            plan.check(target)
+        except UserError as error:
+            line = str(error)
+            assert "\n" not in line, target
+            if target == "fidelity":  # of every configuration that trains, once a key is set
+                assert "train.checkpoints" in line
+                continue
+            commands = COMMAND.findall(line)
+            assert commands, line
+            for command in commands:
+                planned(f"--configfile {command.strip()}").check(target)
+
+
+@pytest.mark.parametrize("name", ["config", "msmarco", "nq", "fusion"])
+def test_fidelity_is_planned_with_the_key_that_its_line_names(name):
+    with pytest.raises(UserError) as error:
+        planned(f"--configfile config/{name}.yaml").check("fidelity")
+    (override,) = re.findall(r"--config '.*'", str(error.value))
+    assert planned(f"--configfile config/{name}.yaml {override}").check("fidelity") == []
+
+
+@pytest.mark.parametrize(
+    ("configuration", "system", "model"),
+    [
+        ("config", "de_bm25neg+ce_deneg.test", "de_bm25neg.test"),
+        ("msmarco", "m_d0+m_c.dev", "m_d0.dev"),
+        ("nq", "rocketqav2.retriever+rocketqav2.reranker.test", "rocketqav2.retriever.test"),
+    ],
+)
+def test_views_look_at_the_configurations_own_systems(configuration, system, model):
+    plan = planned(f"--configfile config/{configuration}.yaml")
+    assert plan.analyses.stage("error_analysis").name == system
+    assert plan.tradeoffs().name == model
+
+
+def test_the_summary_leaves_out_what_the_configuration_lacks():
+    rows = {row.system: row for row, _ in planned("--configfile config/msmarco.yaml").tables["summary"]}
+    assert list(rows) == ["BM25", "Encoder, untrained", "RocketQAv2 (retriever)", "RocketQAv2 (re-ranker)"]
+    whole = {row.system for row, _ in planned("--configfile config/config.yaml").tables["summary"]}
+    assert {*rows} < whole
+    assert "DE w/ BM25 Neg" in whole
+
+
+def test_what_was_tested_against_a_row_that_is_left_out_is_tested_against_bm25():
+    rows = [
+        LayoutRow(system="BM25", run="bm25"),
+        LayoutRow(system="DE", run="de", baseline=("BM25", "")),
+        LayoutRow(system="Joint", run="joint", baseline=("DE", "")),
+    ]
+    left = without_rows(Layout(title="", rows=rows), ["de"]).rows
+    assert [(row.system, row.baseline) for row in left] == [("BM25", None), ("Joint", ("BM25", ""))]
+
+
+def test_deep_learning_queries_are_scored_as_table_1_says():
+    note = (ROOT / "config/papers/review/table1.yaml").read_text()
+    (values,) = re.findall(r"`(--config dataset=[^`]*)`", re.sub(r"\s+", " ", note))
+    plan = planned(f"--configfile config/msmarco.yaml {values}")
+    assert plan.check("systems") == []
+    measured = {row.system: (row.split, stage.values["measures"]) for row, stage in plan.tables["systems"]}
+    assert measured["BM25"][0] == "dl19"
+    assert "nDCG@10" in measured["SPLADE++"][1]
