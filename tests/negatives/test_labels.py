@@ -21,7 +21,7 @@ from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.instances import Instances, iter_batches
-from tandem.training.lists import joined, read_lists
+from tandem.training.lists import join_lists, read_lists
 from tandem.training.stage import training_lists
 from tandem.training.validation import Numbered, set_apart
 
@@ -192,10 +192,10 @@ def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
     data = Numbered.of(dataset)
     query, doc = next((own[0]["query_id"], own[0]["doc_id"]) for own in lists.values())
     at, there = data.queries.rows([query]), data.passages.rows([doc])
-    assert data.positives(drawn).known(at, there).all()
+    assert data.positives(drawn).mask_known(at, there).all()
     labels = data.collection.qrels("train")[query]
     without = read_lists(labelled.path("candidates.parquet"))
-    assert data.positives(without).known(at, there).all() == (doc in labels)
+    assert data.positives(without).mask_known(at, there).all() == (doc in labels)
 
 
 def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, dataset, train_run, cross_model, tokens):
@@ -206,7 +206,7 @@ def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, data
     data, lists = Numbered.of(dataset), read_lists(artifact.path("candidates.parquet"))
     positives = data.positives(lists)
     accepted_queries, passages = np.array(sorted(accepted)).T
-    assert positives.known(accepted_queries, passages).diagonal().all()
+    assert positives.mask_known(accepted_queries, passages).diagonal().all()
     # A query is validated on its first list, the undenoised one, where what the judge accepts is no positive.
     _, held = set_apart(lists, positives, data, most=20, seed=0)
     validated = held.batch.queries.tolist()
@@ -220,18 +220,18 @@ def test_joined_lists_stand_one_after_the_other(draw):
     _, _, first = draw({}, depth=6)
     _, _, second = draw({}, depth=6, queries=5, seed=2)
     parts = [read_lists(artifact.path("candidates.parquet")) for artifact in (first, second)]
-    both = joined(parts)
+    both = join_lists(parts)
     assert len(both) == 25
     for index, (part, own) in enumerate([(parts[0], 19), (parts[1], 0), (parts[1], 4)]):
         at = own + (20 if index else 0)
         assert both.queries[at] == part.queries[own]
         mine = both.passages[both.offsets[at] : both.offsets[at + 1]]
         assert mine.tolist() == part.passages[part.offsets[own] : part.offsets[own + 1]].tolist()
-    queries, passages = both.relevant()
-    assert list(zip(queries, passages, strict=True))[20:] == list(zip(*parts[1].relevant(), strict=True))
+    queries, passages = both.list_positives()
+    assert list(zip(queries, passages, strict=True))[20:] == list(zip(*parts[1].list_positives(), strict=True))
     seen = [query for batch in iter_batches(Instances(both, 2), 5, 1, 25) for query in batch.queries.tolist()]
     assert sorted(seen) == sorted(both.queries.tolist())  # an epoch visits every list of both
-    assert joined(parts[:1]) is parts[0]
+    assert join_lists(parts[:1]) is parts[0]
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def results(case, budget, dtype, queries=4, world=ALONE, **more):
     name, train = CASES[case]
     learner = objective(name, budget, dtype, world=world, **train, **more)
     batch = TAUGHT if "distil" in train else BATCH
-    values = world.total(learner.backward(batch.taken(slice(queries)), Seeds((1, 2))))
+    values = world.total(learner.backward(batch.select(slice(queries)), Seeds((1, 2))))
     world.sum_gradients(learner.models)
     return values, {path: p.grad for path, p in learner.models.named_parameters() if p.grad is not None}
 
@@ -81,7 +81,7 @@ def dev_values(world=ALONE, lists=4):
     """nDCG@10 of both parts of a joint model on dev lists."""
     grades = [{8: 1}, {2: 1, 17: 2}, {20: 1}, {26: 1}]
     return validate(
-        objective("joint", world=world), ValidationSet(BATCH.taken(slice(lists)), grades[:lists], "a test"), world
+        objective("joint", world=world), ValidationSet(BATCH.select(slice(lists)), grades[:lists], "a test"), world
     )
 
 

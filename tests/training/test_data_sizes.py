@@ -12,7 +12,7 @@ from tiny_training import objective
 from tandem.config.loading import load_settings
 from tandem.config.training import CrossTrain, DualTrain
 from tandem.errors import UserError
-from tandem.training.lists import RATE, Batch, Lists, validations_within
+from tandem.training.lists import OPERATIONS_PER_SECOND, Batch, Lists, fit_validations
 from tandem.training.optimizer import (
     WEIGHTS,
     data_sizes,
@@ -34,7 +34,7 @@ def lists(queries, positives, negatives=10):
 def minutes(learner, drawn, passages):
     """The budget that pays for so many passages in lists of two."""
     train = CrossTrain(queries_per_batch=1, list_size=2)
-    return passages / 2 * operations_per_step(learner.models, learner.tokens, drawn, train) / RATE / 60
+    return passages / 2 * operations_per_step(learner.models, learner.tokens, drawn, train) / OPERATIONS_PER_SECOND / 60
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_learning_rate_falls_with_the_visits_of_positives_and_not_of_lists()
 def test_a_pair_costs_what_is_left_of_it():
     learner, drawn = objective("cross"), lists(20, 1)
     train = CrossTrain(queries_per_batch=4, list_size=3)
-    queries, passages = drawn.pairs(0, len(drawn.passages))
+    queries, passages = drawn.pair_rows(0, len(drawn.passages))
     # the 3 are [CLS] and twice [SEP]
     sizes = learner.tokens.queries.lengths(queries) + learner.tokens.passages.lengths(passages) + 3
     short = replace(learner.tokens, template=replace(learner.tokens.template, longest_pair=15))
@@ -125,7 +125,7 @@ def test_without_a_budget_nothing_follows(configured):
     ],
 )
 def test_a_third_of_a_budget_decides_how_often_a_training_validates(each, count, left):
-    assert validations_within(12, each * 60 * RATE) == (count, approx(left))
+    assert fit_validations(12, each * 60 * OPERATIONS_PER_SECOND) == (count, approx(left))
 
 
 def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():

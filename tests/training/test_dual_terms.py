@@ -103,7 +103,7 @@ def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
     whole = Batch(np.arange(3), np.arange(6).reshape(3, 2))
     parts = []
     for start, stop in ((0, 2), (2, 3), (3, 3)):
-        own = seen(queries[start:stop], passages[2 * start : 2 * stop], batch=whole.taken(slice(start, stop)), every=p,
+        own = seen(queries[start:stop], passages[2 * start : 2 * stop], batch=whole.select(slice(start, stop)), every=p,
                    gather=lambda rows: q)  # fmt: skip
         parts.append(regularised(REGULARISE, own) / 3)
     at_once = regularised(REGULARISE, seen(queries, passages, batch=whole)) / 3

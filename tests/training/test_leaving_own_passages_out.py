@@ -24,15 +24,15 @@ def test_a_query_s_own_passage_is_no_negative(asked):
     first, second = (f"train-{name}" for name in list(SUBJECTS)[:2])
     queries, own = data.queries.rows([first, second]), data.passages.rows([first, second])
     lists = Lists(queries, np.array([0, 1, 2]), np.ones(2, np.int64), own[::-1])  # the other's is relevant
-    assert data.positives(lists).known(queries, own).all()
-    counted = Numbered.of(asked).positives(lists).known(queries, own)
+    assert data.positives(lists).mask_known(queries, own).all()
+    counted = Numbered.of(asked).positives(lists).mask_known(queries, own)
     assert counted.tolist() == [[False, True], [True, False]]
 
 
 def test_a_copy_of_a_query_s_own_passage_is_no_negative():
     texts = Ragged(np.array([7, 8, 7, 8, 7, 9]), np.array([0, 2, 4, 5, 6]))  # passages 0 and 1 have the same tokens
     positives = Positives(np.array([4]), np.array([2]), texts, own=np.array([-1, -1, -1, -1, -1, 0]))
-    assert positives.known(np.array([4, 5]), np.array([0, 1, 3])).tolist() == [[False] * 3, [True, True, False]]
+    assert positives.mask_known(np.array([4, 5]), np.array([0, 1, 3])).tolist() == [[False] * 3, [True, True, False]]
 
 
 def test_a_query_s_own_passage_is_not_re_ranked(asked, write_ranked, tmp_path):

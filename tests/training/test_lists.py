@@ -7,7 +7,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.training.instances import Instances, count_visits, draw_list, iter_batches
-from tandem.training.lists import read_lists, steps_within
+from tandem.training.lists import fit_steps, read_lists
 
 
 def write(path, rows):
@@ -113,7 +113,7 @@ def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
 
 def test_a_part_of_a_batch_keeps_its_scores(taught):
     batch = next(iter_batches(Instances(taught, 4), 3, seed=5, visits=3))
-    part = batch.taken(slice(1, 3))
+    part = batch.select(slice(1, 3))
     np.testing.assert_array_equal(part.teacher, batch.teacher[1:])
 
 
@@ -124,17 +124,17 @@ def test_scores_of_other_lists_are_refused(tmp_path, lists):
 
 
 def test_rows_know_their_query_whatever_the_group(lists):
-    whole = lists.pairs(0, 10)
+    whole = lists.pair_rows(0, 10)
     assert whole[0].tolist() == [7] * 6 + [9] * 4
     for start, stop in ((0, 1), (2, 7), (5, 6), (6, 10)):
-        queries, passages = lists.pairs(start, stop)
+        queries, passages = lists.pair_rows(start, stop)
         assert queries.tolist() == whole[0][start:stop].tolist()
         assert passages.tolist() == whole[1][start:stop].tolist()
 
 
 def test_a_budget_of_minutes_by_hand():
     # 60 s at 0.18e12 operations a second, a step of 0.9e12: 12 steps
-    assert steps_within(1.0, 0.9e12, instances=1000, per_batch=8) == 12
+    assert fit_steps(1.0, 0.9e12, instances=1000, per_batch=8) == 12
     # 20 epochs of 16 lists in batches of 8 are 40 steps
-    assert steps_within(60.0, 0.9e12, instances=16, per_batch=8) == 40
-    assert steps_within(0.001, 0.9e12, instances=16, per_batch=8) == 1
+    assert fit_steps(60.0, 0.9e12, instances=16, per_batch=8) == 40
+    assert fit_steps(0.001, 0.9e12, instances=16, per_batch=8) == 1

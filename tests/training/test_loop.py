@@ -109,9 +109,9 @@ def test_a_gradient_that_is_no_number_changes_no_weight(training):
 
 def test_known_positives_by_hand():
     # query 3 knows 11 and 5; 5 stands twice; a query without judgements knows nothing
-    known = POSITIVES.known(np.array([3, 7, 1]), np.array([5, 2, 11, 5]))
+    known = POSITIVES.mask_known(np.array([3, 7, 1]), np.array([5, 2, 11, 5]))
     assert known.tolist() == [[True, False, True, True], [False] * 4, [True, False, False, True]]
-    assert POSITIVES.known(np.array([], np.int64), np.array([5])).shape == (0, 1)
+    assert POSITIVES.mask_known(np.array([], np.int64), np.array([5])).shape == (0, 1)
 
 
 COPIES = Ragged(np.array([7, 8, 7, 8, 7, 9]), np.array([0, 2, 4, 5, 6]))  # passages 0 and 1 have the same tokens
@@ -119,9 +119,9 @@ COPIES = Ragged(np.array([7, 8, 7, 8, 7, 9]), np.array([0, 2, 4, 5, 6]))  # pass
 
 def test_a_copy_of_a_known_positive_is_one_too():
     queries, passages = np.array([4, 5]), np.array([0, 1, 2, 3])
-    known = Positives(np.array([4, 5]), np.array([1, 3]), COPIES).known(queries, passages)
+    known = Positives(np.array([4, 5]), np.array([1, 3]), COPIES).mask_known(queries, passages)
     assert known.tolist() == [[True, True, False, False], [False, False, False, True]]
-    known = Positives(np.array([4, 5]), np.array([1, 3])).known(queries, passages)
+    known = Positives(np.array([4, 5]), np.array([1, 3])).mask_known(queries, passages)
     assert known.tolist() == [[False, True, False, False], [False, False, False, True]]
 
 
@@ -129,7 +129,7 @@ def test_lengthened_lists_repeat_no_passage():
     # Passages 0 and 1 are one: query 5 has a copy as its negative, query 6 gets it once, query 7 knows it as relevant.
     batch = Batch(np.array([4, 8, 5, 6, 7]), np.array([[0, 2], [1, -1], [3, 1], [2, -1], [2, 3]]))
     positives = Positives(np.array([4, 8, 5, 6, 7, 7]), np.array([0, 1, 3, 2, 2, 1]), COPIES)
-    lists = positives.lengthened(batch).passages
+    lists = positives.lengthen(batch).passages
     assert lists[:, :2].tolist() == batch.passages.tolist()
     assert lists[:, 2:].tolist() == [
         [-1, -1, 3, -1, -1],
@@ -146,4 +146,4 @@ def test_known_positives_of_many_equal_a_search_for_each():
     pairs = set(zip(queries.tolist(), passages.tolist(), strict=True))
     query_rows, passage_rows = rng.integers(0, 40, 25), rng.integers(0, 60, 70)
     expected = [[(q, p) in pairs for p in passage_rows.tolist()] for q in query_rows.tolist()]
-    assert Positives(queries, passages).known(query_rows, passage_rows).tolist() == expected
+    assert Positives(queries, passages).mask_known(query_rows, passage_rows).tolist() == expected

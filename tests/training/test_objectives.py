@@ -67,7 +67,7 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
 
 
 def test_in_batch_lengthens_joint_lists_by_the_others_positives(make_objective, batch):
-    added = make_objective("joint", in_batch=True).positives.lengthened(batch).passages[:, 4:]
+    added = make_objective("joint", in_batch=True).positives.lengthen(batch).passages[:, 4:]
     # what stands in a list is not added again; passage 5 is a known positive of query 3
     assert added.tolist() == [[-1, -1, -1, -1], [-1, -1, 8, 11], [2, 5, -1, 11], [-1, -1, 8, -1]]
 

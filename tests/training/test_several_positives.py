@@ -55,7 +55,7 @@ def test_a_visit_draws_so_many_positives_anew_and_fills_up_with_negatives():
     assert sorted(draw_list(LISTS, 1, 4, seed=1, epoch=0, most=2).tolist()) == [-1, 5, 6, 7]
     [batch] = iter_batches(Instances(LISTS, 4, most=2), per_batch=2, seed=3, visits=2)
     assert dict(zip(batch.queries.tolist(), batch.positives.tolist(), strict=True)) == {7: 2, 9: 1}
-    assert [batch.taken([at]).positives.tolist() for at in (0, 1)] == [[count] for count in batch.positives]
+    assert [batch.select([at]).positives.tolist() for at in (0, 1)] == [[count] for count in batch.positives]
     [alone] = iter_batches(Instances(LISTS, 4), per_batch=2, seed=3, visits=2)
     assert alone.positives is None
 
@@ -64,7 +64,7 @@ def test_a_visit_draws_so_many_positives_anew_and_fills_up_with_negatives():
 def test_an_objective_s_loss_is_the_mean_over_its_positives(name):
     # Of a list (a, b, c, d) with positives a and b: half of that of (a, c, d), half of that of (b, c, d).
     learner = objective(name, dtype=torch.float64)
-    first = BATCH.taken(slice(1))
+    first = BATCH.select(slice(1))
 
     def supervised(passages, counts=None):
         values = learner.backward(replace(first, passages=np.array([passages]), positives=counts), Seeds((1, 0)))

@@ -104,7 +104,7 @@ def test_queries_that_the_training_sets_apart_are_no_sample(job, drawn):
     assert {*apart} < {*every.queries}
     assert {*trained.queries} == {*every.queries} - {*apart}
     # a list is drawn by its number among those that are trained on
-    left = lists.taken(np.flatnonzero(~np.isin(lists.queries, apart)))
+    left = lists.select(np.flatnonzero(~np.isin(lists.queries, apart)))
     last = draw_list(left, len(left) - 2, 4, 5, 0)  # the first of the last query's two
     assert set(left.passages[last]) == set(trained.passages[trained.queries == left.queries[-1]])
 

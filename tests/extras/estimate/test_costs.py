@@ -18,7 +18,7 @@ from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 from tandem.plan.reported import run_depth
-from tandem.training.lists import RATE
+from tandem.training.lists import OPERATIONS_PER_SECOND
 
 ROOT = Path(__file__).parents[3]
 BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
@@ -148,8 +148,8 @@ def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     # a tenth of 500 training queries becomes dev: 450 are trained on, twice
     drawn = {"passages": 1000, "train": 500}
     assert operations(drawn, choose="dev") == (approx(0.9 * last + 11 * forward(50)), 90)
-    minutes = 4 * 11 * lists / 60 / RATE  # a third pays for more than eleven
-    spent = minutes * 60 * RATE
+    minutes = 4 * 11 * lists / 60 / OPERATIONS_PER_SECOND  # a third pays for more than eleven
+    spent = minutes * 60 * OPERATIONS_PER_SECOND
     assert operations(choose="dev", budget_minutes=minutes)[0] == approx(spent, abs=last / steps + lists)
 
 

@@ -65,7 +65,7 @@ def run(job: Job[TeacherParams]) -> None:
 def scores_of_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[Part]:
     """The cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
     for part in spans(len(lists.passages), GROUP):
-        yield slice(part.start, part.stop), mean_logit(judges, *lists.pairs(part.start, part.stop), progress)
+        yield slice(part.start, part.stop), mean_logit(judges, *lists.pair_rows(part.start, part.stop), progress)
 
 
 def requests(job: Job[TeacherParams]) -> Requests:
@@ -73,7 +73,7 @@ def requests(job: Job[TeacherParams]) -> Requests:
     lists, teachers = read_lists(job.inputs["candidates"].path("candidates.parquet")), open_judges(job)
     for part in spans(len(lists.passages), GROUP):
         for teacher in teachers:
-            yield teacher, *lists.pairs(part.start, part.stop)
+            yield teacher, *lists.pair_rows(part.start, part.stop)
 
 
 def run_shard(job: Job[TeacherParams]) -> dict[str, object]:

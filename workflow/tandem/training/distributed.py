@@ -86,7 +86,7 @@ class World:
 
     def share(self, batch: Batch) -> Batch:
         """This process' queries of a batch, with their lists; there may be none."""
-        return batch.taken(self.slice(len(batch.queries)))
+        return batch.select(self.slice(len(batch.queries)))
 
     def gather(self, rows: Tensor) -> Tensor:
         """Rows of all processes in order, with gradient.

@@ -148,10 +148,10 @@ class CrossScores:
         start, used = 0, 0
         for i, size in enumerate(sizes):
             if i > start and used + size > self.budget.graph_tokens:
-                yield batch.taken(slice(start, i))
+                yield batch.select(slice(start, i))
                 start, used = i, 0
             used += int(size)
-        yield batch.taken(slice(start, None))
+        yield batch.select(slice(start, None))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tandem.store.files import link, write_json
 from tandem.store.job import Job, writing
 from tandem.training.checkpoints import LogRow
 from tandem.training.instances import count_visits
-from tandem.training.lists import Lists, visit_sizes
+from tandem.training.lists import Lists, count_visited
 from tandem.training.losses import Supervision, supervision_loss
 from tandem.training.selection import best, validated, worth
 from tandem.training.validation import MEASURE, ValidationSet
@@ -170,7 +170,7 @@ def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list
     """
     # A single pair is one of its list's: by chance it is known with the list's share of positives.
     size = train.visit_size if isinstance(train, DualTrain) else train.list_size
-    positives, negatives = visit_sizes(lists, size, train.positives)
+    positives, negatives = count_visited(lists, size, train.positives)
     batch, each = min(train.queries_per_batch, len(lists)), 1.0  # each positive is added once
     if isinstance(train, DualTrain):  # a batch may have more visits than there are lists: all of their passages count
         steps = 1 if train.budget_minutes else train.steps

@@ -22,7 +22,7 @@ from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Seeds
 from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
 from tandem.training.instances import Instances, count_visits, iter_batches
-from tandem.training.lists import VALIDATIONS, Batch, Lists, steps_within
+from tandem.training.lists import USUAL_VALIDATIONS, Batch, Lists, fit_steps
 from tandem.training.objectives import Objective
 from tandem.training.optimizer import make_optimizer, operations_per_step, rate, set_rate
 from tandem.training.validation import MEASURE
@@ -49,7 +49,7 @@ class Training:
     until: tuple[int, int] | None = None
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
     topics: Ids | None = None
-    validations: int = VALIDATIONS
+    validations: int = USUAL_VALIDATIONS
 
     def __post_init__(self) -> None:
         train = self.train
@@ -60,7 +60,7 @@ class Training:
         count, per_batch = len(self.instances), train.queries_per_batch
         if train.budget_minutes is not None:
             operations = operations_per_step(self.objective.models, self.objective.tokens, self.lists, train)
-            steps = steps_within(train.budget_minutes, operations, count, per_batch)
+            steps = fit_steps(train.budget_minutes, operations, count, per_batch)
         self.visits = count_visits(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         part, parts = self.until or (1, 1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tandem.config.training import JointTrain, Optimisation, Train
 from tandem.models.tokens import Tokens
 from tandem.training.instances import Instances
-from tandem.training.lists import RATE, Lists, steps_within, visit_sizes
+from tandem.training.lists import OPERATIONS_PER_SECOND, Lists, count_visited, fit_steps
 from tandem.training.validation import ValidationSet
 
 T = TypeVar("T", bound=Train)
@@ -135,14 +135,14 @@ def data_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lis
     """
     minutes = train.budget_minutes or 0.0
     short = train.model_copy(update={"queries_per_batch": 1, "list_size": SHORTEST, "positives": 1})
-    passages = SHORTEST * minutes * 60 * RATE / operations_per_step(models, tokens, lists, short)
-    longest = int(np.add(*visit_sizes(lists, LONGEST, train.positives)).max())
+    passages = SHORTEST * minutes * 60 * OPERATIONS_PER_SECOND / operations_per_step(models, tokens, lists, short)
+    longest = int(np.add(*count_visited(lists, LONGEST, train.positives)).max())
     size = int(min(max(passages / (VISITS * int(lists.positives.sum())), SHORTEST), longest))
     sized = train.model_copy(update={"list_size": size, "positives": min(train.positives, size - 1)})
     queries = QUERIES if objective == "dual" else PASSAGES // sized.visit_size
     sized = sized.model_copy(update={"queries_per_batch": queries})
     instances = len(Instances.of(lists, sized))
-    steps = steps_within(minutes, operations_per_step(models, tokens, lists, sized), instances, queries)
+    steps = fit_steps(minutes, operations_per_step(models, tokens, lists, sized), instances, queries)
     largest = max(layer_weights(model) for model in models.values())
     lr = RATES[objective] * math.sqrt(min(1.0, STEPS / steps) * min(1.0, WEIGHTS / largest))
     return sized.model_copy(update={"lr": float(f"{lr:.1e}")})
@@ -153,7 +153,7 @@ def operations_per_step(models: nn.ModuleDict, tokens: Tokens, lists: Lists, tra
     passage = float(tokens.passages.lengths(lists.passages).mean())
     query = float(tokens.queries.lengths(lists.queries).mean())
     single, pair = tokens.template.extra
-    positives, negatives = visit_sizes(lists, train.visit_size, train.positives)
+    positives, negatives = count_visited(lists, train.visit_size, train.positives)
     size = float((positives + negatives).mean())
     both = passage + query + pair - _cut(tokens, lists)
     of_list = {"dual": size * (passage + single) + query + single, "cross": size * both}
@@ -178,7 +178,7 @@ def _cut(tokens: Tokens, lists: Lists) -> float:
     """The tokens that a pair loses to the template's `longest_pair`, on average."""
     if tokens.template.longest_pair is None:
         return 0.0
-    queries, passages = lists.pairs(0, len(lists.passages))
+    queries, passages = lists.pair_rows(0, len(lists.passages))
     lengths = tokens.queries.lengths(queries), tokens.passages.lengths(passages)
     return float((sum(lengths) + tokens.template.extra[1] - tokens.template.pair_lengths(*lengths)).mean())
 

@@ -36,7 +36,7 @@ from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
 from tandem.training.history import chosen_of, outcome, points, take_over
-from tandem.training.lists import VALIDATIONS, Lists, Positives, joined, read_lists, validations_within
+from tandem.training.lists import USUAL_VALIDATIONS, Lists, Positives, fit_validations, join_lists, read_lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual, Teacher
@@ -82,10 +82,10 @@ def train_in(job: ModelJob, world: World) -> None:
     if world.first:
         say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
     measure = partial(validate, objective, validation, world) if validation else None
-    validations = VALIDATIONS
+    validations = USUAL_VALIDATIONS
     if validation and train.budget_minutes and train.choose == "dev" and train.validate_every is None:
         cost = operations_per_validation(objective.models, objective.tokens, validation)
-        validations, minutes = validations_within(train.budget_minutes, cost)
+        validations, minutes = fit_validations(train.budget_minutes, cost)
         train = train.model_copy(update={"budget_minutes": minutes})
     if train.sizes == "data":
         train = data_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
@@ -216,7 +216,7 @@ def training_lists(job: ModelJob) -> Lists:
         problem = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
         raise UserError(f"model: teacher {problem}; expected {candidates.folder}")
     first = read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
-    return joined([first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))])
+    return join_lists([first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))])
 
 
 def topics_of(job: ModelJob, queries: IdRows) -> Ids | None:

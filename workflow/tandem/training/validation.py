@@ -65,7 +65,7 @@ class Numbered:
         pairs = [(q, d) for q, grades in qrels.items() for d, relevance in grades.items() if relevance > 0]
         docs = self.passages.rows([d for _, d in pairs], missing_ok=True)
         at = self.queries.rows([q for q, _ in pairs])
-        listed, judged = lists.relevant(), (at[docs >= 0], docs[docs >= 0])
+        listed, judged = lists.list_positives(), (at[docs >= 0], docs[docs >= 0])
         queries, relevant = (np.concatenate(both) for both in zip(judged, listed, strict=True))
         return Positives(queries, relevant, texts, self.own)
 
@@ -131,15 +131,15 @@ def set_apart(
     if not len(apart):
         return lists, None
     known, first = np.unique(lists.queries, return_index=True)
-    held = lists.taken(first[np.searchsorted(known, apart)])
+    held = lists.select(first[np.searchsorted(known, apart)])
     qrels, tops, grades_of = data.collection.qrels("train"), [], []
-    owner, relevant = positives.of(apart)
+    owner, relevant = positives.look_up(apart)
     for i, query in enumerate(data.queries.ids(apart)):
         tops.append(held.passages[held.offsets[i] : held.offsets[i + 1]].astype(np.int64))
         grades_of.append(dict.fromkeys(relevant[owner == i].tolist(), 1) | data.graded(qrels.get(query, {})))
     origin = f"{len(apart):,} of {len(known):,} training queries, which are set apart"
     validation = ValidationSet(Batch(apart, padded(tops)), grades_of, origin, ordered=False, own=data.own[apart])
-    return lists.taken(np.flatnonzero(~np.isin(lists.queries, apart))), validation
+    return lists.select(np.flatnonzero(~np.isin(lists.queries, apart))), validation
 
 
 def queries_apart(lists: Lists, most: int, seed: int) -> Ids:
@@ -162,7 +162,7 @@ def validate(ranker: Ranker, validation: ValidationSet, world: World = ALONE) ->
     ranker.models.eval()
     count = len(validation.grades)
     own = world.slice(count)
-    batch, grades, pool = validation.batch.taken(own), validation.grades[own], validation.pool
+    batch, grades, pool = validation.batch.select(own), validation.grades[own], validation.pool
     itself = -1 if validation.own is None else validation.own[own][:, None]
     values = {}
     for part, scores in ranker.scores(batch, pool).items():

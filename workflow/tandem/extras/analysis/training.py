@@ -29,7 +29,7 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.training.instances import draw_list
-from tandem.training.lists import read_lists, with_ids
+from tandem.training.lists import add_ids, read_lists
 from tandem.training.validation import queries_apart
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -115,7 +115,7 @@ def sample(job: Job[DynamicsParams]) -> Sample:
     params, lists = job.params, read_lists(job.inputs["candidates"].path("candidates.parquet"))
     if params.set_apart:
         apart = queries_apart(lists, params.set_apart, params.seed)
-        lists = lists.taken(np.flatnonzero(~np.isin(lists.queries, apart)))
+        lists = lists.select(np.flatnonzero(~np.isin(lists.queries, apart)))
     size, positives = params.list_size, params.positives
     if size is None:
         size, positives = (int(job.many("point")[0].manifest.facts["sizes"][key]) for key in ("list_size", "positives"))
@@ -185,7 +185,7 @@ def negatives(
         known = {names.queries[row]: row for batch in batches for row in batch["query_row"].unique().to_pylist()}
     chosen = [known[query] for query in subset(dict.fromkeys(known, "train"), {"train": queries})]
     in_sample = pc.field("query_row").isin(pa.array(chosen, pa.uint32()))
-    rows = with_ids(pq.read_table(path, columns=list(COLUMNS), filters=in_sample), names)
+    rows = add_ids(pq.read_table(path, columns=list(COLUMNS), filters=in_sample), names)
     source = [name if kind == "undenoised" else f"{name}, {kind}" for kind in rows["list"].to_pylist()]
     judge = pa.nulls(len(rows), pa.float32())
     if judges:

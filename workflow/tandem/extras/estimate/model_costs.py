@@ -8,7 +8,7 @@ from tandem.extras.estimate.stage_costs import EVERY, mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import count_visits
-from tandem.training.lists import VALIDATIONS, steps_within, validations_within
+from tandem.training.lists import USUAL_VALIDATIONS, fit_steps, fit_validations
 
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
@@ -101,12 +101,12 @@ def steps_of(stage: Stage, setting: Setting, operations: float, validation: floa
         validation: operations of one validation.
     """
     train, count = params_of(stage).train, instances_of(stage, setting)
-    per_batch, minutes, validations = train.queries_per_batch, train.budget_minutes, VALIDATIONS
+    per_batch, minutes, validations = train.queries_per_batch, train.budget_minutes, USUAL_VALIDATIONS
     chosen, every = train.choose == "dev" and not train.checkpoints, train.validate_every
     if minutes:
         if chosen and not every:
-            validations, minutes = validations_within(minutes, validation)
-        steps = steps_within(minutes, operations, count, per_batch)
+            validations, minutes = fit_validations(minutes, validation)
+        steps = fit_steps(minutes, operations, count, per_batch)
     else:
         visits = count_visits(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
         steps = ceil(visits / per_batch)

@@ -122,7 +122,7 @@ class Separable(ABC):
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`."""
         if self.train.in_batch:
-            batch = self.positives.lengthened(batch)
+            batch = self.positives.lengthen(batch)
         totals: dict[str, float] = {"loss": 0.0}
         for number, part in enumerate(self.pairs.split(self.world.share(batch))):
             add(totals, self.part(part, len(batch.queries), seeds.child(number)))

@@ -187,7 +187,7 @@ class Dual(DualObjective):
         if not self.train.in_batch:
             return scores, mask
         mine, lists = numbers(batch, self.world)
-        negative = (lists != mine[:, None]) & ~self.positives.known(own.queries, batch.passages[batch.mask])
+        negative = (lists != mine[:, None]) & ~self.positives.mask_known(own.queries, batch.passages[batch.mask])
         crossed = self.model.scores(queries, everyone)
         return torch.cat([scores, crossed], 1), torch.cat([mask, torch.from_numpy(negative).to(mask.device)], 1)
 

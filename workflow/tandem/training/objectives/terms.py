@@ -103,7 +103,7 @@ class CoTraining(DualObjective):
         losses = self.world.gather(-scores.log_softmax(1)[:, 0])
         self.models.train()
         count = max(1, round(self.train.co_training * len(losses)))
-        return batch.taken(np.sort((-losses).cpu().numpy().argsort(kind="stable")[:count]))
+        return batch.select(np.sort((-losses).cpu().numpy().argsort(kind="stable")[:count]))
 
 
 class Expanding(Dual):
