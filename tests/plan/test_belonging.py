@@ -7,8 +7,9 @@ from functools import cache
 import pytest
 
 from tandem import ROOT
+from tandem.config.loading import read_layout
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, without_rows
+from tandem.evaluation.layouts import Layout, LayoutRow, beside, load_layout, read_printed, without_rows
 from tandem.extras.operations.targets import Configuration, read_configurations
 from tandem.extras.plan import FullPlan
 
@@ -107,6 +108,24 @@ def test_what_was_tested_against_a_row_that_is_left_out_is_tested_against_bm25()
     ]
     left = without_rows(Layout(title="", rows=rows), ["de"]).rows
     assert [(row.system, row.baseline) for row in left] == [("BM25", None), ("Joint", ("BM25", ""))]
+
+
+def test_captions_name_the_split_that_a_paper_prints():
+    said = dict[tuple[str, str], set[str]]()
+    for file in sorted((ROOT / "config/papers").rglob("*.yaml")):
+        if file.name == "bands.yaml" or (source := read_layout(file).printed_from) is None:
+            continue
+        layout = load_layout(file)
+        lines = read_printed(beside(file, "printed.csv"), source.source, source.table).lines
+        for column in layout.columns:
+            split = column.split or (layout.printed_on.split if layout.printed_on else "")
+            for line in lines:
+                named = column.dataset_name in ("", line.dataset) and column.setting in ("", line.setting)
+                if named and line.metric == column.name:
+                    said.setdefault((file.stem, split), set()).add(line.split)
+    assert said.pop(("table7", "dev")) == {"test"}  # the dev split of cMedQA2 is what the paper tests on
+    assert said.pop(("table6", "dev and test")) == {"dev+test duplicated queries"}
+    assert all(text.startswith(split) for (_, split), texts in said.items() for text in texts), said
 
 
 def test_deep_learning_queries_are_scored_as_table_1_says():

@@ -61,6 +61,21 @@ def test_parts_of_a_joint_model_have_their_own_rate(name):
     assert own == approx(5e-5)
 
 
+def test_without_weight_decay_adamw_takes_the_steps_of_adam():
+    # as docs/fidelity.md says of the papers' Adam
+    layers = {}
+    for name in ("adamw", "adam"):
+        torch.manual_seed(0)
+        layer = nn.Linear(3, 2)
+        optimizer = make_optimizer(layer, Optimisation(lr=1e-2, weight_decay=0.0, optimizer=name))
+        for _ in range(3):
+            optimizer.zero_grad()
+            layer(torch.ones(1, 3)).square().sum().backward()
+            optimizer.step()
+        layers[name] = layer.weight
+    assert torch.equal(layers["adamw"], layers["adam"])
+
+
 def test_without_rates_of_their_own_all_parameters_have_the_training_s():
     layer = nn.Linear(3, 2)
     optimizer = make_optimizer(layer, Optimisation(lr=2e-5, weight_decay=0.1))
