@@ -23,6 +23,7 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from tandem.cluster.scheduler import clear
 from tandem.config.merging import read_yaml
+from tandem.config.validation import with_secrets
 from tandem.errors import UserError
 from tandem.extras.plan import NOTEBOOKS, FullPlan
 from tandem.plan.views import check_owner, record_owner, views_folder
@@ -47,6 +48,7 @@ def planned(question, *names):
 for file in workflow.overwrite_configfiles:  # of a key that stands twice Snakemake takes the last, in silence
     planned(read_yaml, Path(file))
 configuration = [Path(file) for file in workflow.overwrite_configfiles]
+config = planned(with_secrets, config, "--config")  # of which `tandem run` has put them into the environment
 plan = planned(FullPlan, config, Path(workflow.basedir), views_folder(configuration))
 stages = plan.stages
 VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's

@@ -146,6 +146,24 @@ def test_where_urls_are_kept(data_folder):
             cache_path(url)
 
 
+def test_where_bytes_are_kept_shows_no_secret_but_tells_them_apart(data_folder):
+    one, other = (cache_path(f"https://me:{word}@h.org/a.gz?v=1&api_key={word}") for word in ("hunter2", "hunter3"))
+    assert one.parent == data_folder / "h.org"
+    assert one != other
+    assert "hunter" not in f"{one}{other}"
+    assert cache_path("https://me:hunter2@h.org/a.gz") == cache_path("https://h.org/a.gz")
+
+
+def test_a_part_goes_on_with_a_new_signature(server, tmp_path):
+    server.files |= {f"/d/x.bin?sig={word}": BYTES for word in ("first", "second")}
+    server.cuts, server.answers = [1_000_000], [200, 404]
+    with pytest.raises(UserError, match="404 Not Found"):
+        get(server, tmp_path / "x.bin", "/d/x.bin?sig=first")
+    assert "first" not in (tmp_path / "x.bin.part.json").read_text()
+    assert get(server, tmp_path / "x.bin", "/d/x.bin?sig=second").read_bytes() == BYTES
+    assert server.requests[-1][1] == "bytes=1000000-"
+
+
 def test_sizes_are_readable():
     assert [readable(size) for size in (0, 999, 1000, 1_057_717_952, 21_768_192_000, 999_960)] == [
         *("0 B", "999 B", "1.0 kB", "1.1 GB", "21.8 GB", "1.0 MB")

@@ -10,8 +10,10 @@ def manifest(kind):
 
 
 def planned_stage(wildcards):
-    """The stage behind a job."""
-    return stages.find(wildcards.kind, wildcards.key)
+    """The stage behind a job, which finds the secrets of its URLs in the environment: no command line has them."""
+    stage = stages.find(wildcards.kind, wildcards.key)
+    os.environ.update(stage.secrets)
+    return stage
 
 
 def shards(wildcards):

@@ -6,6 +6,7 @@ Stages, which rules call forty times in a run, start here without the machinery 
 import os
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -15,6 +16,7 @@ from tandem.cluster.launch import as_rank, exclusive, place
 from tandem.cluster.progress import progress_file
 from tandem.cluster.scheduler import Try
 from tandem.errors import UserError
+from tandem.redaction import without_secrets
 from tandem.registry import load_plugins
 from tandem.stages import KINDS, is_stage
 from tandem.stages.base import flag_value, parse_value
@@ -49,9 +51,9 @@ def main() -> int:
     except BaseException as error:  # a panic of a library in Rust is no `Exception`
         if attempt:
             attempt.failed()
-        if (line := explain_fault(error)) is None:
-            raise
-        print(f"tandem {command}: {line}", file=sys.stderr)
+        line = explain_fault(error)
+        text = "".join(traceback.format_exception(error)) if line is None else f"tandem {command}: {line}\n"
+        print(without_secrets(text), end="", file=sys.stderr)
         return 1
 
 

@@ -5,6 +5,8 @@ import json
 import re
 from collections.abc import Iterable
 
+from tandem.redaction import redacted, without_secrets
+
 LONGEST = 2400  # characters of a line; some lines list all that is allowed
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names that may be part of a key
 
@@ -14,13 +16,13 @@ class UserError(Exception):
 
     The command line prints it without a traceback and exits with its `status`. Characters that cannot be printed are
     escaped, since no control character of a file may reach the terminal; the middle of a line of thousands of
-    characters is left out.
+    characters is left out. Secrets are hidden.
     """
 
     status = 1
 
     def __init__(self, message: str) -> None:
-        super().__init__("\n".join(map(_readable, message.split("\n"))))
+        super().__init__("\n".join(map(_readable, without_secrets(message).split("\n"))))
 
 
 class Unavailable(UserError):
@@ -50,5 +52,9 @@ def printable(key: object) -> str:
 
 
 def shortened(text: str, most: int = 300) -> str:
-    """A text's beginning and length where it is longer than `most` characters: a whole file can get into a value."""
+    """A text's beginning and length where it is longer than `most` characters: a whole file can get into a value.
+
+    Secrets of URLs are hidden first: cut in the middle they would not be known for what they are.
+    """
+    text = redacted(text)
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

@@ -12,8 +12,9 @@ import pytest
 
 from tandem import ROOT
 from tandem.plan.graph import Stage, Stages
+from tandem.redaction import redacted
 from tandem.stages import KINDS
-from tandem.store.environment import redacted, sources
+from tandem.store.environment import sources
 from tandem.store.job import writing
 
 MODEL = {

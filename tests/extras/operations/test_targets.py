@@ -7,7 +7,7 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.operations.targets import split_files
+from tandem.extras.operations.targets import Configuration, split_files
 from tandem.extras.sweeps import Line, Result
 from tandem.plan.graph import Stage
 
@@ -102,6 +102,13 @@ def test_a_file_of_a_configuration_is_yaml_or_a_json_file_that_is_no_result(tmp_
     names = ["all", "results/stage.json", "package.json", "how is a.yaml read"]
     files = ["mine.json", "missing.yaml", "a.yml", "two words.yaml"]
     assert split_files([*names, *files]) == (names, list(map(Path, files)))
+
+
+def test_a_command_that_is_shown_has_no_secret():
+    configuration = Configuration(values=["execution={mirrors: [{from: 'https://a/', to: 'https://me:hunter2@b/'}]}"])
+    shown = f"{configuration.name} {configuration.snakemake(['all'])}"
+    assert ("hunter2" in shown, shown.count("https://***@b/")) == (False, 2)
+    assert "hunter2" in configuration.words[-1]  # what runs has it
 
 
 def test_two_rows_are_told_apart_down_to_their_models(seeds, run_command):

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from tandem.redaction import without_secrets
 from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.environment import peak_mib
@@ -39,14 +40,14 @@ def duration(seconds: float) -> str:
 
 
 def say(line: str, end: str = "\n") -> None:
-    """One line on standard error, flushed, so that a log shows it at once."""
+    """Print one line on standard error, without secrets, and flush it, so that a log shows it at once."""
     with suppress(OSError):  # work goes on if nobody reads any more: a pipe or a terminal that is closed
-        print(line, end=end, file=sys.stderr, flush=True)
+        print(without_secrets(line), end=end, file=sys.stderr, flush=True)
 
 
 def warn(job: Job[Any], draft: Draft, line: str) -> None:
     """Print a warning of a stage and keep it in its manifest, from where tables and the report repeat it."""
-    draft.facts.setdefault("warnings", []).append(line)
+    draft.facts.setdefault("warnings", []).append(without_secrets(line))
     say(f"{job.kind} {job.key} · warning: {line}")
 
 

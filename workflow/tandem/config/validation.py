@@ -1,6 +1,7 @@
 """Values become models, or one line per mistake: the dotted path, what was found, what is allowed."""
 
 import json
+import os
 import types
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tandem.errors import UserError, nearest, printable, shortened
+from tandem.redaction import restored
 
 M = TypeVar("M", bound=BaseModel)
 DEEPEST, MOST = 100, 100_000  # levels and values of a configuration: far more than any needs
@@ -58,6 +60,19 @@ def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
     """Whether a list is too short only because of its wrong items."""
     above = (other["loc"][: len(detail["loc"])] for other in details if other["loc"] != detail["loc"])
     return detail["type"] == "too_short" and detail["loc"] in above
+
+
+def with_secrets(value: dict[str, Any], at: str) -> dict[str, Any]:
+    """Values of a command line with the secrets that the environment has for it, see `tandem.redaction.set_aside`.
+
+    Raises:
+        UserError: the environment lacks one; the line begins with `at`.
+    """
+    try:
+        return dict(restored(value, os.environ))
+    except KeyError as error:
+        problem = f"the environment variable {error.args[0]} is not set; it holds a secret of a URL"
+        raise UserError(f"{at}: {problem}, and is set where Snakemake runs the command") from None
 
 
 def no_object(at: str, value: object) -> str:

@@ -25,7 +25,7 @@ from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import File
 from tandem.config.settings import Mirror
 from tandem.errors import UserError
-from tandem.store.environment import redacted
+from tandem.redaction import fingerprinted, redacted, without_secrets
 from tandem.store.files import locked, try_lock, write_json
 
 VARIABLE = "TANDEM_DATA"
@@ -66,15 +66,17 @@ def local_path(url: str) -> Path | None:
 def cache_path(url: str) -> Path:
     """The file that keeps a URL's bytes: `<host>/<path>` in the data folder, with a query after `?`.
 
+    Its name has no user and password, and of a secret in the query the beginning of its sha256.
+
     Raises:
         UserError: a URL without a host or a file name, or with `..` in its path.
     """
-    parts = urlsplit(url)
-    path = unquote(parts.path).lstrip("/")
-    if not parts.netloc or not path or path.endswith("/") or {"", ".", ".."} & set(path.split("/")):
+    parts = urlsplit(fingerprinted(url))
+    path, host = unquote(parts.path).lstrip("/"), parts.netloc.rpartition("@")[2]
+    if not host or not path or path.endswith("/") or {"", ".", ".."} & set(path.split("/")):
         raise UserError(f"{url}: names no file; a URL is https://host/path/file")
     name = f"{path}?{quote(parts.query, safe='=&')}" if parts.query else path
-    return data_folder() / quote(parts.netloc, safe=".-_") / name
+    return data_folder() / quote(host, safe=".-_") / name
 
 
 def mismatch(path: Path, file: File) -> str | None:
@@ -128,7 +130,7 @@ def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float
         except OSError as fault:
             where = f"{target}: cannot be written ({fault.strerror or fault})"
             raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
-    message = f"{redacted(file.url)}: cannot be fetched: {redacted('; '.join(failures))}"
+    message = f"{file.url}: cannot be fetched: {'; '.join(failures)}"
     raise UserError(f"{message}. Name another place in execution.mirrors, or put the file at {target}")
 
 
@@ -169,7 +171,10 @@ def _alone(target: Path, label: str) -> Iterator[None]:
 
 
 class Version(NamedTuple):
-    """The file that a part belongs to: `validator` is its ETag or Last-Modified (RFC 9110 §8.8), `size` the whole's."""
+    """The file that a part belongs to: `validator` is its ETag or Last-Modified (RFC 9110 §8.8), `size` the whole's.
+
+    `url` is without secrets: of these, names of files tell one from another, and a signature may be renewed.
+    """
 
     url: str
     validator: str | None
@@ -228,9 +233,9 @@ def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: f
 
 
 def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
-    present, known = part.size, part.version
+    present, known, public_url = part.size, part.version, redacted(url)
     headers = dict(HEADERS)
-    if present and known and known.url == url and (known.validator or trust):
+    if present and known and known.url == public_url and (known.validator or trust):
         if present == known.size:
             return
         headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known.validator} if known.validator else {})
@@ -246,7 +251,7 @@ def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
         if start == 0:
             etag = response.headers.get("ETag", "")
             validator = etag if etag.startswith('"') else response.headers.get("Last-Modified")  # no weak ETag: §13.1.5
-            part.begin(Version(url, validator, size))
+            part.begin(Version(public_url, validator, size))
         with open(part.path, "ab") as out, Progress(label, (size or 0) >> 20, "MiB", done=start >> 20) as progress:
             for piece in _pieces(response):
                 out.write(piece)
@@ -288,4 +293,4 @@ def _fault(error: BaseException) -> TransferError:
     while error.__context__ is not None:
         error = error.__context__
     text = getattr(error, "strerror", None) or str(error)
-    return InterruptedTransferError(f"the connection failed ({text[:160]})")
+    return InterruptedTransferError(f"the connection failed ({without_secrets(text)[:160]})")

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from tandem.config.settings import ExecutionSettings
+from tandem.redaction import set_aside
 from tandem.stages import KINDS, Params
 from tandem.stages.base import Json, flatten, format_value
 from tandem.store.artifact import MANIFEST
@@ -81,14 +82,27 @@ class Stage:
     def args(self) -> str:
         """The stage as command-line flags, sorted and quoted for a shell."""
         flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
-        return _flags(
-            flags + [(f"--params.{path}", format_value(value)) for path, value in flatten(self.values).items()]
-        )
+        params = self._public["params"]
+        return _flags(flags + [(f"--params.{path}", format_value(value)) for path, value in params.items()])
 
     @property
     def how(self) -> str:
         """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
-        return _flags([(f"--run.{name}", format_value(value)) for name, value in self.execution.items()])
+        return _flags([(f"--run.{name}", format_value(value)) for name, value in self._public["execution"].items()])
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The variables that its command needs in the environment: secrets of URLs, which its flags do not have."""
+        return self._command[1]
+
+    @property
+    def _public(self) -> Json:
+        return self._command[0]
+
+    @cached_property
+    def _command(self) -> tuple[Json, dict[str, str]]:
+        """What the flags are made from, without secrets, and the secrets."""
+        return set_aside({"params": flatten(self.values), "execution": self.execution}, self.digest)
 
 
 def digest(kind: str, version: int, params: Json, upstream: dict[str, str]) -> str:

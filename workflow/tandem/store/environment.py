@@ -1,4 +1,4 @@
-"""What a manifest says about how a result was computed: sources, commit, libraries, memory; and no secrets."""
+"""What a manifest says about how a result was computed: sources, commit, libraries, memory."""
 
 import hashlib
 import importlib.metadata
@@ -10,7 +10,6 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import tandem
 from tandem.stages import KINDS
@@ -18,17 +17,9 @@ from tandem.stages.base import Entry
 
 PACKAGE = Path(tandem.__file__).parent
 IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-GENERAL = {"cluster", "config", "errors", "stages", "store"}  # what runs every stage and decides no result
+GENERAL = {"cluster", "config", "errors", "redaction", "stages", "store"}  # what runs every stage and decides no result
 LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
 STATUS = Path("/proc/self/status")
-HIDDEN = "***"
-USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@]+@")
-QUERY = re.compile(
-    r"([?&;][^=&#\s\"']*(?:token|key|secret|sig|signature|passw|credential|auth)[^=&#\s\"']*=)[^&#\s\"']+",
-    re.IGNORECASE,
-)
-# Of the hubs that data comes from. A model may be called hf_…, too: a token is longer and one word.
-TOKEN = re.compile(r"\b(?:(?:hf_|gh[opsur]_)[A-Za-z0-9]{24,}|(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,})")
 
 
 def provenance() -> tuple[dict[str, str], str | None, bool | None]:
@@ -113,18 +104,3 @@ def peak_mib() -> int:
             return int(match[1]) >> 10
     unit = 20 if sys.platform == "darwin" else 10  # bytes there, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> unit
-
-
-def redacted(value: Any) -> Any:
-    """JSON with `***` for user names and passwords in URLs, for what a URL's query calls a key, and for hubs' tokens.
-
-    `https://me:word@host/a?token=1&part=2` becomes `https://***@host/a?token=***&part=2`.
-    """
-    if isinstance(value, str):
-        plain = USER.sub(rf"\1{HIDDEN}@", value)
-        return TOKEN.sub(HIDDEN, QUERY.sub(rf"\1{HIDDEN}", plain))
-    if isinstance(value, dict):
-        return {redacted(key): redacted(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted(inner) for inner in value]
-    return value

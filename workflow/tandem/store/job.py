@@ -17,13 +17,14 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from tandem.config.settings import Execution
-from tandem.config.validation import read
+from tandem.config.validation import read, with_secrets
 from tandem.errors import UserError
+from tandem.redaction import redacted
 from tandem.registry import load_plugins
 from tandem.stages import KINDS, shard_commands
 from tandem.stages.base import Entry, Json, flag_value, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
-from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
+from tandem.store.environment import modules_hash, peak_mib, provenance
 from tandem.store.files import sha256, write_json
 
 P = TypeVar("P", default=Any)
@@ -88,7 +89,7 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
         groups[prefix][flag.removeprefix(prefix)] = text
     if out is None:
         raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/{MANIFEST}")
-    options = {name: parse_value(text) for name, text in groups["--run."].items()}
+    options = with_secrets({name: parse_value(text) for name, text in groups["--run."].items()}, kind)
     execution = read(Execution, options, f"{kind}: --run")
     loaded = [f"{plugin.path.name}@{plugin.digest}" for plugin in load_plugins(execution.plugins)]
     if (planned := parse_value(flags.get("--params.plugins", "[]"))) and planned != loaded:
@@ -97,7 +98,7 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
     return Job(
         kind=kind,
         out=Path(out).parent,
-        params=nest({path: parse_value(text) for path, text in groups["--params."].items()}),
+        params=nest(with_secrets({path: parse_value(text) for path, text in groups["--params."].items()}, kind)),
         inputs={
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()

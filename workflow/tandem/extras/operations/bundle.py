@@ -20,10 +20,10 @@ from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.targets import Configuration, Configurations, find, split_files
 from tandem.extras.plan import FullPlan
 from tandem.plan.towers import LOCK
+from tandem.redaction import redacted
 from tandem.stages import KINDS
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
-from tandem.store.environment import redacted
 from tandem.store.files import replacing, sha256, write_json
 from tandem.store.lineage import walk
 
@@ -199,7 +199,7 @@ def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -
         Path(__file__).parent / "assets/bundle.md",
         name=name,
         commits=sorted({str(manifest.commit) for manifest in manifests}),
-        configuration=redacted(configuration.name),
+        configuration=configuration.name,
         dirty=any(manifest.dirty for manifest in manifests),
         again=AGAIN,
         cores=max((count for count in trained if isinstance(count, int)), default=1),  # sums are split by threads

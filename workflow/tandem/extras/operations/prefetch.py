@@ -21,6 +21,7 @@ from tandem.models.folders import FILES, weight_files
 from tandem.models.hub import COMMIT, download
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, write_lock
+from tandem.redaction import redacted
 from tandem.stages.base import Json
 
 
@@ -68,7 +69,7 @@ def prefetch(
     for configuration in configurations:
         configuration.files += paths
         items |= {(item.kind, item.what): item for item in needed(configuration.plan())}
-    print(listing(list(items.values())))
+    print(redacted(listing(list(items.values()))))
     if dry_run:
         return 0
     failed = 0

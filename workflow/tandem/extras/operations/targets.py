@@ -21,6 +21,7 @@ from tandem.errors import NAME, UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.views import views_folder
+from tandem.redaction import redacted
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
 
@@ -67,14 +68,18 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
-        return " ".join([*map(str, self.files), *self.values]) or "config/config.yaml"
+        """What it is called in messages, without secrets."""
+        return str(redacted(" ".join([*map(str, self.files), *self.values]) or "config/config.yaml"))
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
-        """The command that builds files below results/; `system` is one that no table of the configuration names."""
+        """The command, to be shown, that builds files below results/; it has `***` for the secrets of `--config`.
+
+        `system` is one that no table of the configuration names.
+        """
         own = Configuration(self.files, [*self.values, *([f"systems=[{system}]"] if system else [])])
         snakefile = [] if Path("Snakefile").is_file() else ["-s", str(ROOT / "Snakefile")]
-        return shlex.join(["snakemake", *snakefile, "--cores", str(os.cpu_count() or 1), *targets, *own.words])
+        words = ["snakemake", *snakefile, "--cores", str(os.cpu_count() or 1), *targets, *own.words]
+        return shlex.join(redacted(words))
 
 
 Configurations = Annotated[

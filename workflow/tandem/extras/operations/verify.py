@@ -21,9 +21,9 @@ from tandem.data.fetch import readable
 from tandem.extras.operations import targets
 from tandem.extras.operations.bundle import AGAIN, LIST, Bundle, read_bundle
 from tandem.plan.graph import digest
+from tandem.redaction import HIDDEN
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, RECORD, FileRecord, Manifest
-from tandem.store.environment import HIDDEN
 from tandem.store.files import files_in, is_partial, sha256
 from tandem.store.lineage import resolve_input
 

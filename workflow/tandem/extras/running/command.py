@@ -25,6 +25,7 @@ from tandem.extras.plan import FullPlan
 from tandem.extras.running import progress
 from tandem.extras.running.failures import failure_lines
 from tandem.plan.views import check_owner
+from tandem.redaction import set_aside
 from tandem.report.formats import hurt, losses, table_grid
 from tandem.report.page import LEVEL, aligned, number, probability, signed
 from tandem.report.results import Table, read_table
@@ -167,7 +168,8 @@ class Snakemake:
         read, write = os.pipe()
         events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
         path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
-        environment = os.environ | {"PYTHONPATH": path}
+        words, secrets = set_aside(words, "CONFIG")  # Snakemake's log begins with its command
+        environment = os.environ | {"PYTHONPATH": path} | secrets
         try:
             log.parent.mkdir(exist_ok=True)
             with log.open("ab") as output, _heeding_interrupts():
