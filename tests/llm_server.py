@@ -19,12 +19,16 @@ def completion(text, logprobs=None):
 
 @contextmanager
 def serving():
-    """A server: `respond(request, number)` gives status and body of each, `requests` are what it was asked."""
+    """A server: `respond(request, number)` gives status and body of each, `requests` are what it was asked.
+
+    A request is the header `Authorization` and the body; `paths` are where it was asked.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
+                httpd.paths.append(self.path)
                 httpd.requests.append((self.headers["Authorization"], body))
                 number = len(httpd.requests)
             status, answer = httpd.respond(body, number)
@@ -42,7 +46,7 @@ def serving():
     lock = threading.Lock()
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
-    httpd.requests = []
+    httpd.requests, httpd.paths = [], []
     httpd.url = f"http://127.0.0.1:{httpd.server_port}/v1"
     threading.Thread(target=httpd.serve_forever, daemon=True).start()
     try:

@@ -14,6 +14,7 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audit_judges
 from tandem.stages.base import parse_value
 from tandem.stages.retrieval import RerankLlmParams
+from tandem.store.job import read_job
 
 ROOT = Path(__file__).parents[2]
 HUB = {"source": "hub", "name": "org/mini", "revision": "0" * 40}
@@ -195,12 +196,61 @@ def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
             {**QWEN, "endpoint": GPT["endpoint"]},
             "llm_rerankers.llm.form is qwen3, but an endpoint is asked by chat alone",
         ),
+        ({**QWEN, "temperature": 0.5}, "llm_rerankers.llm.temperature is set, but a model in this process"),
+        ({**QWEN, "extra_body": {"a": 1}}, "llm_rerankers.llm.extra_body is set, but a model in this process"),
+        ({**QWEN, "chat_template_kwargs": {"a": 1}}, "llm_rerankers.llm.chat_template_kwargs is set, but form qwen3"),
+        ({**GPT, "extra_body": {"max_tokens": 9}}, "llm_rerankers.llm.extra_body has max_tokens"),
+        ({**GPT, "extra_body": {"a": {"b.c": 9}}}, "llm_rerankers.llm.extra_body has a name 'b.c'"),
+        ({**QWEN, "unlikely_below": 5}, "llm_rerankers.llm.unlikely_below is 5; allowed: ≤ 1"),
     ],
 )
 def test_a_mistake_in_a_language_model_is_one_line(with_llm, entry, line):
     with pytest.raises(UserError) as error:
         with_llm(entry)
     assert line in str(error.value)
+
+
+def test_a_key_in_place_of_its_variable_is_not_shown(with_llm):
+    with pytest.raises(UserError, match=r"llm_rerankers.llm.endpoint.key is no name of an .* variable") as error:
+        with_llm({**GPT, "endpoint": {**GPT["endpoint"], "key": "sk-proj-0123"}})
+    assert "sk-proj" not in str(error.value)
+
+
+def test_secrets_of_an_address_are_in_no_flag_and_in_the_environment(with_llm, monkeypatch):
+    url = "http://me:hunter2hunter2@localhost:8000/v1?api_key=abcd"
+    stage = with_llm({**GPT, "endpoint": {"url": url}}).planner.run("bm25+llm", "test", "here")
+    words = shlex.split(f"{stage.args} {stage.how}")
+    assert not {"hunter2", "abcd"} & {part for word in words for part in ("hunter2", "abcd") if part in word}
+    params = [part for part in zip(words[::2], words[1::2], strict=True) if part[0].startswith(("--params.", "--run."))]
+    line = [word for part in params for word in part] + ["--out", "results/x/rerank_llm/a-0123456789/stage.json"]
+    with pytest.raises(UserError, match="the environment variable TANDEM_SECRET_.* is not set"):
+        read_job("rerank_llm", line)
+    for name, value in stage.secrets.items():
+        monkeypatch.setenv(name, value)
+    job = read_job("rerank_llm", line)
+    assert (job.params.url, job.execution.endpoint.url) == (url, url)
+
+
+def test_options_of_a_request_are_the_same_from_a_file_and_from_the_command_line(with_llm):
+    """Snakemake hands over what is nested in `--config` as text, and the text `false` is true for a template."""
+    typed, text = {"enable_thinking": False, "depth": {"x": None}}, {"enable_thinking": "False", "depth": {"x": "null"}}
+    stages = [
+        with_llm({**GPT, "chat_template_kwargs": kwargs}).planner.run("bm25+llm", "test", "here")
+        for kwargs in (typed, text)
+    ]
+    assert stages[0].key == stages[1].key
+    assert stages[0].params.chat_template_kwargs == typed
+    words = shlex.split(stages[0].args)
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    assert flags["--params.chat_template_kwargs.enable_thinking"] == "false"
+
+
+def test_options_that_say_what_is_so_anyway_are_in_no_key(with_llm):
+    plain = with_llm(GPT).planner.run("bm25+llm", "test", "here")
+    neutral = {"chat_template_kwargs": {}, "max_completion_tokens": None, "temperature": 0.0, "extra_body": {}}
+    assert with_llm({**GPT, **neutral}).planner.run("bm25+llm", "test", "here").key == plain.key
+    for option in ({"temperature": None}, {"max_completion_tokens": 9}, {"extra_body": {"a": 1}}):
+        assert with_llm({**GPT, **option}).planner.run("bm25+llm", "test", "here").key != plain.key
 
 
 def test_a_pairwise_model_compares_the_first_passages(with_llm):

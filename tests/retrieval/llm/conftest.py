@@ -43,7 +43,10 @@ def questions(dataset):
 
 @pytest.fixture
 def rerank(make_job, write_ranked, dataset, questions, tmp_path):
-    """`rerank(params, endpoint)`: the stage's artifact, and query → (documents, scores) of its run."""
+    """`rerank(params, endpoint)`: the stage's artifact, and query → (documents, scores) of its run.
+
+    Models in this process have random weights: two words of hundreds are hardly ever likely.
+    """
     queries, docs = questions
     out = tmp_path / "tiny" / "bm25" / "bm25-0123456789"
     ranked = [(query, docs, np.arange(8, 0, -1.0)) for query, _ in queries]
@@ -53,7 +56,8 @@ def rerank(make_job, write_ranked, dataset, questions, tmp_path):
         how = {"endpoint": endpoint} if endpoint else {}
         inputs = {"dataset": dataset, "run": pool}
         out = tmp_path / "tiny" / "rerank_llm" / f"{name}-0123456789"
-        job = make_job("rerank_llm", out, {"depth": 6, "precision": "fp32", **params}, inputs, how)
+        own = {"depth": 6, "precision": "fp32"} | ({} if endpoint else {"unlikely_below": 0})
+        job = make_job("rerank_llm", out, own | params, inputs, how)
         run(job)
         return open_artifact(out), {query: (ids, scores) for query, ids, scores in iter_trec(out / "run.trec")}
 

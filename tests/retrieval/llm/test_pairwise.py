@@ -109,7 +109,7 @@ def test_a_server_prefers_passages(server, rerank, questions):
 @pytest.mark.parametrize(("letter", "repaired"), [("A", 0), ("x", 20)])
 def test_who_always_names_one_place_or_none_changes_nothing(letter, repaired, server, rerank, questions):
     server.respond = naming(lambda first, second: letter)
-    artifact, runs = rerank({**CHAT, "passes": 2, "url": server.url}, {"url": server.url})
+    artifact, runs = rerank({**CHAT, "passes": 2, "unlikely_below": 0, "url": server.url}, {"url": server.url})
     assert all(ranking == questions[1] for ranking, _ in runs.values())
     facts = artifact.manifest.facts
     # of each query 5 comparisons in the first pass; the second asks for 4 of them again

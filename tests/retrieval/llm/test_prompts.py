@@ -13,7 +13,14 @@ from tandem.retrieval.llm.prompts import grade_of, permutation, slide, windows
     ("answer", "order", "repaired"),
     [
         ("[2] > [3] > [1]", [1, 2, 0], False),
-        ("The order is: 3, 1, 2.", [2, 0, 1], False),
+        ("The order is: 3 > 1 > 2.", [2, 0, 1], False),
+        ("The order is: 3, 1, 2.", [0, 1, 2], True),  # prose
+        ("I read 3 passages: 1 and 2 match", [0, 1, 2], True),
+        ("[3], [1], [2]", [2, 0, 1], False),
+        ("[1] is better than [3]: [2] > [1] > [3]", [1, 0, 2], False),  # what is said before the chain is prose
+        ("At first [1] > [2]; but no: [3]>1 > [2].", [2, 0, 1], False),
+        ("[1] > [2]. No, [2] > [1]", [1, 0, 2], True),
+        ("It scores 0.9 > 0.8 > 0.7", [0, 1, 2], True),
         ("[2] > [2] > [1]", [1, 0, 2], True),  # one twice, one missing
         ("[9] > [0] > [3]", [2, 0, 1], True),  # out of range
         ("[3]", [2, 0, 1], True),
@@ -38,6 +45,9 @@ def test_an_order_is_repaired_by_rule(answer, order, repaired):
         ("The grade is **3**.", 3, True),
         ("GRADE = 1, since 2 of 3 questions stay open.", 1, True),
         ("2", 2, True),
+        ("**2**.", 2, True),
+        ("It is a 2.", 2, True),
+        ("It answers 2 questions.", None, True),
         ("Grade: 1 or grade: 2", None, True),  # which of them?
         ("Grade: 4", None, True),
         ("Grade: -1", None, True),

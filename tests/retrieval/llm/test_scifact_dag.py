@@ -34,7 +34,7 @@ def test_published_trained_and_asked_models_are_rows_of_scifact(real, language_m
     put(config, ["datasets", "scifact", "path"], str(part_of(real("scifact"), tmp_path / "scifact")))
     put(config, ["models", "de_bm25neg", "train", "steps"], 4)
     model = str(language_model("llama", max_position_embeddings=2048))
-    config |= {"llm_rerankers": {"tiny": {"method": "yes_no", "form": "chat", "model": model}}}
+    config |= {"llm_rerankers": {"tiny": {"method": "yes_no", "form": "chat", "model": model, "unlikely_below": 0}}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"systems": ["bm25+tiny"]}))
     build_here(tmp_path, "published", "config.yaml")
     status, output = run_here(snakemake(tmp_path, ["published"]))

@@ -1,17 +1,81 @@
 """Language models that re-rank or grade: in this process, or behind an OpenAI-compatible server."""
 
-from typing import Literal, Self, get_args
+import re
+from collections.abc import Mapping
+from operator import not_
+from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tandem.config.base import Precision, Section, by_value, problem
+from tandem.config.base import Precision, Section, by_value, equals, problem
+from tandem.config.validation import WORDS
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Of the body of a request: what Tandem itself sets, or a key of the entry does.
+RESERVED = frozenset({
+    "chat_template_kwargs", "logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "n", "stream",
+    "temperature", "top_logprobs",
+})  # fmt: skip
+
+
+def _names_variable(value: str | None) -> str | None:
+    """Refuse what cannot be a variable's name without showing it: it may be the key itself."""
+    if value is not None and not VARIABLE.fullmatch(value):
+        raise problem(" is no name of an environment variable; put the key into one, and name that here")
+    return value
+
+
+def _is_address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of brackets and ports
+        known = False
+    if not known:
+        raise problem(f" is {value}, no address; allowed: http://host:port/v1")
+    return value
+
+
+def _with_words(value: Any) -> Any:
+    """Make true, false and null of their texts, as which Snakemake hands over what is nested in `--config`."""
+    if isinstance(value, str):
+        return WORDS.get(value.lower(), value)
+    if isinstance(value, Mapping):
+        return {name: _with_words(inner) for name, inner in value.items()}
+    return [_with_words(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _without_dots(value: dict[str, object]) -> dict[str, object]:
+    """Refuse names with a dot, which separates those of parameters; and empty ones."""
+    for name, inner in value.items():
+        if not name or "." in name:
+            raise problem(f" has a name {name!r}; allowed: names without a dot")
+        if isinstance(inner, dict):
+            _without_dots(inner)
+    return value
+
+
+FreeKeys = Annotated[dict[str, object], BeforeValidator(_with_words), AfterValidator(_without_dots)]
+"""What somebody else defines: a chat template, or a server."""
+
+
+def _not_reserved(value: dict[str, object]) -> dict[str, object]:
+    for name in value:
+        if name in RESERVED:
+            raise problem(f" has {name}, which is not set here; it has a key of its own, or follows from the method")
+    return value
 
 
 class Endpoint(Section):
     """How an OpenAI-compatible server is asked; nothing here changes an answer."""
 
-    url: str = Field(pattern="^https?://", description="its address with the version, such as http://localhost:8000/v1")
-    key: str | None = Field(None, description="environment variable that holds its key; null: it needs none")
+    url: Annotated[str, AfterValidator(_is_address)] = Field(
+        pattern="^https?://", description="its address with the version, such as http://localhost:8000/v1"
+    )
+    key: Annotated[str | None, AfterValidator(_names_variable)] = Field(
+        None, description="environment variable that holds its key; null: it needs none"
+    )
     timeout: float = Field(60.0, gt=0, description="seconds that an answer may take")
     retries: int = Field(5, ge=0, description="repetitions of a request that fails or meets a rate limit, ever later")
     at_once: int = Field(4, ge=1, description="questions that are asked at a time")
@@ -24,6 +88,18 @@ class LanguageModel(Section):
     revision: str | None = Field(None, description="of the hub: the commit; null: main, which may move")
     characters: int = Field(2000, ge=1, description="of a passage: the model reads its first ones, at most so many")
     precision: Precision = Field("auto", description="of a model in this process; auto: bf16 where the device has it")
+    chat_template_kwargs: FreeKeys = Field(
+        {}, exclude_if=not_, description="variables of the chat template, such as {enable_thinking: false}"
+    )
+    max_completion_tokens: int | None = Field(
+        None, ge=1, exclude_if=not_, description="of an answer with its thoughts; null: max_tokens, what the words need"
+    )
+    temperature: float | None = Field(
+        0.0, ge=0, exclude_if=equals(0.0), description="of an endpoint; null: not sent; 0: the likeliest words"
+    )
+    extra_body: Annotated[FreeKeys, AfterValidator(_not_reserved)] = Field(
+        {}, exclude_if=not_, description="further keys of an endpoint's requests, such as {reasoning_effort: minimal}"
+    )
 
 
 class HostedModel(LanguageModel):
@@ -37,6 +113,13 @@ class HostedModel(LanguageModel):
             raise problem(f".revision is {self.revision}, but the endpoint has its own model; leave it out")
         return self
 
+    @model_validator(mode="after")
+    def _of_an_endpoint(self) -> Self:
+        set_here = [name for name in ("temperature", "extra_body") if name in self.model_fields_set]
+        if set_here and not self.endpoint:
+            raise problem(f".{set_here[0]} is set, but a model in this process needs none; leave it out")
+        return self
+
 
 class LlmReranker(HostedModel):
     """A language model that re-ranks, an entry of `llm_rerankers`: what all methods share."""
@@ -46,6 +129,23 @@ class LlmReranker(HostedModel):
         if self.endpoint and (form := getattr(self, "form", "chat")) != "chat":
             raise problem(f".form is {form}, but an endpoint is asked by chat alone; leave it out")
         return self
+
+    @model_validator(mode="after")
+    def _in_a_template(self) -> Self:
+        if self.chat_template_kwargs and (form := getattr(self, "form", "chat")) != "chat":
+            raise problem(f".chat_template_kwargs is set, but form {form} has a template of its own; leave it out")
+        return self
+
+
+UnlikelyBelow = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1,
+        exclude_if=equals(0.05),
+        description="probability of both words together, below which an answer says neither; 0: never",
+    ),
+]
 
 
 class YesNo(LlmReranker):
@@ -59,6 +159,7 @@ class YesNo(LlmReranker):
         "Given a web search query, retrieve relevant passages that answer the query",
         description="of chat and qwen3: what makes a passage relevant",
     )
+    unlikely_below: UnlikelyBelow = 0.05
 
 
 class Listwise(LlmReranker):
@@ -89,6 +190,7 @@ class Pairwise(LlmReranker):
         description="null: all pairs, top · (top - 1) questions a query; else passes of neighbours from the end to the "
         "top, which find as many best passages by at most passes · (2 · top - passes - 1) questions",
     )
+    unlikely_below: UnlikelyBelow = 0.05
 
     @model_validator(mode="after")
     def _fewer_than_all(self) -> Self:

@@ -124,7 +124,7 @@ KINDS = (
     Kind("false_negatives", "extras.audits.false_negatives:run", FalseNegativesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),
     Kind("relabel", "extras.audits.sheets:run", RelabelParams, box="Audits"),
-    Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=3, env="models", threads="all",
+    Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=4, env="models", threads="all",
         gpu=("pool",), box="Audits"),
     Kind("errors", "extras.analysis.errors:run", ErrorsParams, version=2, box="Scores"),
     Kind("dynamics", "extras.analysis.training:dynamics", DynamicsParams, env="models", threads="all",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tandem.config import retrieval
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, TradeoffSearches
-from tandem.config.language_models import LanguageModel
+from tandem.config.language_models import LanguageModel, UnlikelyBelow
 from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
@@ -176,6 +176,7 @@ class RerankLlmParams(LlmParams):
     passes: int | None = Field(
         None, ge=1, exclude_if=not_, description="of pairwise: passes of neighbours; null: all pairs"
     )
+    unlikely_below: UnlikelyBelow = 0.05
 
 
 class AggregateParams(RunParams):
@@ -251,7 +252,7 @@ KINDS = (
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
         retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking"),
-    Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=3, env="models", threads="all",
+    Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=4, env="models", threads="all",
         gpu=("run",), box="Re-ranking"),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
     Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion"),

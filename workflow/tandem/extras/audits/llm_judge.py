@@ -24,7 +24,7 @@ from tandem.extras.audits.false_negatives import read_run
 from tandem.extras.audits.sheets import COLUMNS, FILLED_BY, Answers, describe, filled_rows, judgements, write_sheet
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.llm import at_once, open_answers
-from tandem.retrieval.llm.prompts import GRADE, GRADES, grade_of, grade_prompt
+from tandem.retrieval.llm.prompts import CHAT, GRADE, GRADES, grade_of, grade_prompt
 from tandem.stages.evaluation import JudgeLlmParams
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
@@ -115,7 +115,7 @@ def ask(
 ) -> list[int | None]:
     """The model's grade of each pair, None where its answer names none; answers and tokens are counted as facts."""
     params, passages = job.params, collection.texts({pair.doc for pair in pairs})
-    answers = open_answers(job, chat=True)
+    answers = open_answers(job, CHAT)
     grades: list[int | None] = []
     counts: Counter[str] = Counter(repaired=0, without_grade=0)
 

@@ -6,7 +6,9 @@ OpenAI's client repeats requests that fail or meet a rate limit, ever later, or 
 
 import hashlib
 import json
+import math
 import os
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,13 +18,20 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
-from tandem.config.language_models import Endpoint
+from tandem.config.language_models import Endpoint, LanguageModel
 from tandem.errors import UserError
+from tandem.redaction import redacted, remember, without_secrets
 from tandem.store.job import Job
 
 LIKELIEST = 20  # words at the beginning of an answer whose probabilities are asked for: the most that servers give
 AGAIN = "what is answered is kept: run the same command again"
+IDENTITY = {  # parameters that decide what a prompt's answer is
+    "model", "revision", "fingerprint", "url", "precision", "chat_template_kwargs", "max_completion_tokens",
+    "temperature", "extra_body",
+}  # fmt: skip
+KEY = re.compile(r"[\x21-\x7e]+")  # what may stand behind `Bearer ` in a header
 
 
 @dataclass(frozen=True)
@@ -30,15 +39,17 @@ class Answer:
     """What a model said.
 
     Attributes:
-        text: the words; empty where two words were compared.
-        score: log-odds of the first of two words; None where there is a text, or where neither word was likely.
+        text: the words; where two words were compared, the likeliest first one of all.
+        score: log-odds of the first of two words; None where none were compared, or neither was likely.
         read, written: tokens of the prompt and of the answer.
+        share: probability of both words together; None where none were compared.
     """
 
     text: str
     score: float | None
     read: int
     written: int
+    share: float | None = None
 
 
 class Model(Protocol):
@@ -73,7 +84,8 @@ class Answers:
 
     def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
         """`Model.compare`, unless the answer is there."""
-        return self._ask(f"compare {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words))
+        # Answers to `compare …`, as earlier versions asked, are without a share.
+        return self._ask(f"share of {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words))
 
     def _opened(self) -> Model:
         with self._lock:
@@ -114,45 +126,60 @@ def _named(path: Path) -> Iterator[None]:
 class Server:
     """One model of a server.
 
-    A `UserError` where the key's environment variable is not set, and of a request that fails after its repetitions.
+    A `UserError` where the key's environment variable is not set or cannot be a key, and of a request that fails after
+    its repetitions.
     """
 
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
+    def __init__(self, endpoint: Endpoint, params: LanguageModel) -> None:
         from openai import OpenAI
 
-        key = os.environ.get(endpoint.key) if endpoint.key else "none"
-        if not key:
-            raise UserError(f"endpoint.key: the environment variable {endpoint.key} is not set; it holds the key")
-        self.endpoint, self.model = endpoint, model
-        self.client = OpenAI(base_url=endpoint.url, api_key=key, timeout=endpoint.timeout, max_retries=endpoint.retries)
+        self.endpoint, self.params = endpoint, params
+        url = urlsplit(endpoint.url)
+        self.client = OpenAI(
+            base_url=url._replace(query="", fragment="").geturl(),
+            default_query=dict(parse_qsl(url.query)),  # the client puts paths behind `base_url`
+            api_key=read_key(endpoint.key) if endpoint.key else "none",
+            timeout=endpoint.timeout,
+            max_retries=endpoint.retries,
+        )
 
     def complete(self, prompt: str, tokens: int) -> Answer:
         """The answer as text."""
-        return self._ask(prompt, self._text, max_tokens=tokens)
+        return self._ask(prompt, self._text, tokens)
 
     def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
         """Log-odds of two words among the likeliest first words, without regard to case.
 
         A word that is not among them has at most the probability of the last one, which it gets.
         """
-        return self._ask(prompt, partial(self._odds, words), max_tokens=1, logprobs=True, top_logprobs=LIKELIEST)
+        return self._ask(prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=LIKELIEST)
 
-    def _ask(self, prompt: str, read: Callable[[Any], Answer], **options: Any) -> Answer:
+    def _ask(self, prompt: str, read: Callable[[Any], Answer], tokens: int, **options: Any) -> Answer:
         import openai
 
-        at, tries = self.endpoint.url, self.endpoint.retries + 1
+        at, tries, params = self.endpoint.url, self.endpoint.retries + 1, self.params
+        if params.max_completion_tokens is None:
+            options["max_tokens"] = tokens
+        else:
+            options["max_completion_tokens"] = params.max_completion_tokens
+        if params.temperature is not None:
+            options["temperature"] = params.temperature
+        body = dict(params.extra_body)
+        if params.chat_template_kwargs:
+            body["chat_template_kwargs"] = params.chat_template_kwargs
+        messages: Any = [{"role": "user", "content": prompt}]
         try:
             response = self.client.chat.completions.create(
-                model=self.model, messages=[{"role": "user", "content": prompt}], temperature=0.0, **options
+                model=params.model, messages=messages, extra_body=body, **options
             )
         except openai.APITimeoutError:
             raise UserError(f"{at}: no answer within {self.endpoint.timeout:g} s, {tries} times; {AGAIN}") from None
         except openai.APIConnectionError as error:
             raise UserError(f"{at}: cannot be reached, {tries} times ({error.__cause__ or error}); {AGAIN}") from None
         except openai.APIStatusError as error:
-            words = " ".join(str(error.message).split())[:200]
+            words = " ".join(without_secrets(str(error.message)).split())[:200]
             raise UserError(f"{at}: status {error.status_code}: {words}; {AGAIN}") from None
-        except (openai.OpenAIError, ValueError) as error:
+        except Exception as error:  # whatever the client and its HTTP library raise: a text of theirs may hold the key
             raise UserError(f"{at}: gives no chat completion ({type(error).__name__}); {AGAIN}") from None
         try:
             return read(response)
@@ -175,7 +202,27 @@ class Server:
             name = word.token.strip().lower()
             best[name] = max(word.logprob, best.get(name, word.logprob))
         score = None if not best.keys() & {first, second} else best.get(first, lowest) - best.get(second, lowest)
-        return Answer("", score, *_usage(response))
+        either = [word for word in likeliest if word.token.strip().lower() in (first, second)]
+        share = sum(math.exp(word.logprob) for word in either)
+        top = max(likeliest, key=lambda word: float(word.logprob)).token
+        return Answer(str(top), score, *_usage(response), share)
+
+
+def read_key(variable: str) -> str:
+    """The key that an environment variable holds, without blanks and line ends around it.
+
+    Raises:
+        UserError: the variable is not set, or its value cannot stand in the header of a request.
+    """
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise UserError(f"endpoint.key: the environment variable {variable} is not set; it holds the key")
+    remember(key)
+    if not KEY.fullmatch(key):
+        at = next(place for place, character in enumerate(key, start=1) if not KEY.fullmatch(character))
+        problem = f"the environment variable {variable} holds no key: its character {at} of {len(key)} cannot be sent"
+        raise UserError(f"endpoint.key: {problem}; allowed: letters, digits and signs of ASCII, no blanks")
+    return key
 
 
 def _usage(response: Any) -> tuple[int, int]:
@@ -184,11 +231,13 @@ def _usage(response: Any) -> tuple[int, int]:
     return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
 
 
-def open_answers(job: Job[Any], chat: bool) -> Answers:
+def open_answers(job: Job[Any], template: str | None) -> Answers:
     """The answers of a stage's model; the stage's parameters are `LlmParams`.
 
-    They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model. `chat`
-    puts prompts into the chat template of a model in this process, if it has one.
+    They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
+
+    Args:
+        template: of a model in this process, see `LocalModel`.
     """
     params, endpoint = job.params, job.execution.endpoint
     if endpoint is None:
@@ -198,14 +247,15 @@ def open_answers(job: Job[Any], chat: bool) -> Answers:
 
     def open_model() -> Model:
         if endpoint is not None:
-            return Server(endpoint, params.model)
+            return Server(endpoint, params)
         from tandem.retrieval.llm.local import LocalModel
 
-        return LocalModel(params.model, params.revision, params.precision, chat)
+        return LocalModel(params, template)
 
-    identity = params.model_dump(mode="json", include={"model", "revision", "fingerprint", "url", "precision"})
+    identity = redacted(params.model_dump(mode="json", include=IDENTITY))
     if endpoint is None:
-        identity["generation"] = "likeliest"  # earlier files have answers as models' own files said
+        # Earlier files have answers as models' own files said, or to texts whose special tokens counted as such.
+        identity["generation"] = "likeliest, plain texts"
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
     return Answers(job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model)
 

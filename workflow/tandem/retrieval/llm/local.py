@@ -1,89 +1,168 @@
 """A language model of transformers, in this process: decoders, and encoders with a decoder such as T5."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.models.device import device, place, resolve_precision
 from tandem.models.hub import COMMIT, check_weights, loading
 from tandem.retrieval.llm import Answer
+from tandem.retrieval.llm.prompts import CHAT
+from tandem.stages.retrieval import LlmParams
 
 
 class LocalModel:
     """A model of a folder or of the hub, which computes one prompt at a time.
 
-    `chat` puts prompts into the tokenizer's chat template, if it has one. A `UserError` where the model cannot be
-    loaded, or has no head that predicts tokens, and of a prompt longer than it takes.
+    A token that a template or a tokenizer puts into a prompt stands only where these put it: a special token that is
+    written in a prompt is read as the characters it is written with.
+
+    A `UserError` where the model cannot be loaded, or has no head that predicts tokens, and of a prompt longer than it
+    takes.
+
+    Args:
+        template: Jinja of the whole input, in which `messages[0].content` is the prompt; `CHAT`: the tokenizer's own
+            chat template, or none where it has none; None: prompts are read as they are.
     """
 
     model: Any
 
-    def __init__(self, name: str, revision: str | None, precision: str, chat: bool) -> None:
+    def __init__(self, params: LlmParams, template: str | None) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
         from transformers.generation import GenerationConfig
 
-        if not Path(name).is_dir() and not COMMIT.fullmatch(revision or ""):
-            say(f"warning: {name} is what {revision or 'main'} is today; pin it by tandem prefetch, or by revision")
+        self.params, self.name = params, params.model
+        folder, revision = Path(self.name), params.revision
+        if not folder.is_dir() and not COMMIT.fullmatch(revision or ""):
+            say(
+                f"warning: {self.name} is what {revision or 'main'} is today; pin it by tandem prefetch, or by revision"
+            )
         pinned: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
-        dtype = torch.bfloat16 if resolve_precision(precision) == "bf16" else torch.float32
-        with loading(Path(name)):
-            config = AutoConfig.from_pretrained(name, **pinned)
+        dtype = torch.bfloat16 if resolve_precision(params.precision) == "bf16" else torch.float32
+        with loading(folder):
+            config = AutoConfig.from_pretrained(self.name, **pinned)
             kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-            self.tokenizer = AutoTokenizer.from_pretrained(name, **pinned)
+            self.tokenizer = AutoTokenizer.from_pretrained(self.name, **pinned)
             pinned |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-            self.model, report = kind.from_pretrained(name, dtype=dtype, use_safetensors=True, **pinned)
-        check_weights(Path(name), report, sorted(report["missing_keys"]))
+            self.model, report = kind.from_pretrained(self.name, dtype=dtype, use_safetensors=True, **pinned)
+        check_weights(folder, report, sorted(report["missing_keys"]))
         self.model.eval().to(device())
         own = self.model.generation_config
         ends = {"eos_token_id": own.eos_token_id, "decoder_start_token_id": own.decoder_start_token_id}
         self.model.generation_config = GenerationConfig(**ends)  # no penalties, beams and what else a folder sets
-        self.name, self.seq2seq = name, bool(config.is_encoder_decoder)
+        self.seq2seq = bool(config.is_encoder_decoder)
         self.longest = None if self.seq2seq else getattr(config, "max_position_embeddings", None)
-        self.chat = chat and bool(self.tokenizer.chat_template)
+        self.is_chat = template == CHAT
+        self.template = template
+        if self.is_chat:
+            self.template = self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
+        self._say_unused_variables()
 
     @torch.inference_mode()
     def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
-        """logit(first word) − logit(second word) at the answer's beginning."""
-        first, second = (self._token(word) for word in words)
+        """logit(first word) − logit(second word) at the answer's beginning.
+
+        Of a chat model's words the likeliest form counts, with a capital or without, behind a blank or not.
+        """
+        first, second = (self._forms(word) for word in words)
         inputs, options = self._inputs(prompt, 1), dict[str, Any](logits_to_keep=1)
         if self.seq2seq:
             start = self.model.config.decoder_start_token_id
             options = {"decoder_input_ids": torch.tensor([[start]], device=device())}
-        logits = self.model(**inputs, **options).logits[0, -1].float()  # of the answer's first token, (vocabulary,)
-        return Answer("", float(logits[first] - logits[second]), inputs["input_ids"].shape[1], 1)
+        with self._in_float32([*first, *second]):
+            logits = self.model(**inputs, **options).logits[0, -1]  # of the answer's first token, (vocabulary,)
+        score = float(logits[first].max() - logits[second].max())
+        share = float(logits.softmax(0)[list({*first, *second})].sum())
+        likeliest = self.tokenizer.decode([int(logits.argmax())])
+        return Answer(likeliest, score, inputs["input_ids"].shape[1], 1, share)
 
     @torch.inference_mode()
     def complete(self, prompt: str, tokens: int) -> Answer:
         """The likeliest word after word; thoughts that the chat template begins begin with `<think>`."""
+        tokens = self.params.max_completion_tokens or tokens
         inputs = self._inputs(prompt, tokens)
         read = inputs["input_ids"].shape[1]
         options = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": self.tokenizer.eos_token_id}
         ids = self.model.generate(**inputs, **options)[0, 0 if self.seq2seq else read :]
-        thinks = self.chat and self._in_template("").rstrip().endswith("<think>")
-        text = "<think>" * thinks + self.tokenizer.decode(ids, skip_special_tokens=True)
+        thinks = self.template and self._rendered("", self.params.chat_template_kwargs).rstrip().endswith("<think>")
+        text = ("<think>" if thinks else "") + self.tokenizer.decode(ids, skip_special_tokens=True)
         return Answer(text, None, read, len(ids))
+
+    @contextmanager
+    def _in_float32(self, rows: list[int]) -> Iterator[None]:
+        """Have the model compute some tokens' logits in float32, as cross-encoders do: bf16 has few values near 20.
+
+        What a model does with the head's result, such as a cap, is done in float32 too.
+        """
+        head: nn.Linear = self.model.get_output_embeddings()
+
+        def compute(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+            # Products and a sum: a multiplication of matrices may be TF32's on a GPU.
+            logits = (inputs[0].float().unsqueeze(-2) * head.weight[rows].float()).sum(-1)
+            if head.bias is not None:
+                logits = logits + head.bias[rows].float()
+            exact = output.float()
+            exact[..., rows] = logits
+            return exact
+
+        handle = head.register_forward_hook(compute)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def _inputs(self, prompt: str, tokens: int) -> dict[str, Tensor]:
         """A prompt's token ids; a `UserError` if it leaves no room for an answer of so many tokens."""
-        if self.chat:
-            prompt = self._in_template(prompt)
-        inputs = self.tokenizer([prompt], return_tensors="pt", add_special_tokens=not self.chat)
+        if self.template is None:
+            inputs = self.tokenizer([prompt], return_tensors="pt", split_special_tokens=True)
+        else:
+            try:
+                inputs = self._in_template(prompt, return_tensors="pt", sanitize_control_tokens=True)
+            except ValueError as error:
+                raise UserError(f"{self.name}: its tokenizer cannot read a prompt as text: {error}") from None
         length = inputs["input_ids"].shape[1]
         if self.longest and length + tokens > self.longest:
             problem = f"a prompt has {length} tokens and its answer {tokens}, the model takes {self.longest}"
             raise UserError(f"{self.name}: {problem}; lower characters, or window")
         return {name: place(inputs[name]) for name in ("input_ids", "attention_mask")}
 
-    def _in_template(self, prompt: str) -> str:
+    def _rendered(self, prompt: str, variables: dict[str, Any]) -> str:
         turns = [{"role": "user", "content": prompt}]
-        return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        options = {"chat_template": self.template, "add_generation_prompt": True}
+        return str(self.tokenizer.apply_chat_template(turns, tokenize=False, **options, **variables))
 
-    def _token(self, word: str) -> int:
-        ids: list[int] = self.tokenizer(word, add_special_tokens=False)["input_ids"]
-        if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
+    def _in_template(self, prompt: str, **options: Any) -> Any:
+        turns = [{"role": "user", "content": prompt}]
+        options |= {"chat_template": self.template, "add_generation_prompt": True, "return_dict": True}
+        return self.tokenizer.apply_chat_template(turns, **options, **self.params.chat_template_kwargs)
+
+    def _say_unused_variables(self) -> None:
+        """Warn of variables without which the chat template gives the same: its own value, or a wrong name."""
+        variables = self.params.chat_template_kwargs
+        for name in variables:
+            others = {other: value for other, value in variables.items() if other != name}
+            if self.template is None or self._rendered("?", others) == self._rendered("?", variables):
+                say(f"warning: {self.name}: chat_template_kwargs.{name} changes nothing in its chat template")
+
+    def _forms(self, word: str) -> list[int]:
+        """The tokens that a word is, in any of its forms if the model answers in a chat."""
+        plain = self._token(word)
+        if plain is None:
             raise UserError(f"{self.name}: its tokenizer has no single token for {word!r}; choose another form")
-        return ids[0]
+        if not self.is_chat:
+            return [plain]
+        written = product(("", " "), (word, word.lower(), word.capitalize(), word.upper()))
+        tokens = [self._token(blank + form) for blank, form in written]
+        return sorted({token for token in tokens if token is not None})
+
+    def _token(self, word: str) -> int | None:
+        """The only token of a word; None where it has several, or none that is known."""
+        ids: list[int] = self.tokenizer(word, add_special_tokens=False)["input_ids"]
+        return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None

@@ -8,14 +8,21 @@ YES_NO = {
         "{instruction}.\n\nQuery: {query}\n\nPassage: {passage}\n\n"
         "Is the passage relevant to the query? Answer with one word, yes or no."
     ),
+    "qwen3": "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {passage}",
+    "monot5": "Query: {query} Document: {passage} Relevant:",  # Nogueira et al. 2020, §2
+}
+CHAT = "chat"  # the tokenizer's own chat template
+# What a form's prompt is put into; None: nothing.
+TEMPLATES: dict[str, str | None] = {
+    "chat": CHAT,
     # The input that Qwen3-Reranker was trained with.
     "qwen3": (
         "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
         'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-        "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {passage}"
-        "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+        "{{ messages[0].content }}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>{{ '\n\n' }}"
     ),
-    "monot5": "Query: {query} Document: {passage} Relevant:",  # Nogueira et al. 2020, §2
+    "monot5": None,
+    "duot5": None,
 }
 WORDS = {"chat": ("yes", "no"), "qwen3": ("yes", "no"), "monot5": ("true", "false")}  # for and against relevance
 LISTWISE = (
@@ -43,9 +50,12 @@ Passage: {passage}
 Write only the grade, in the form `Grade: n`."""  # the scale is UMBRELA's (Upadhyay et al. 2024)
 GRADES = ("0", "1", "2", "3")
 TOKENS_PER_NUMBER = 6  # of an answer: brackets, digits, sign and spaces
-NUMBER, BRACKETED = re.compile(r"\d+"), re.compile(r"\[(\d+)\]")
+BRACKETED = re.compile(r"\[(\d+)\]")
+NUMBER = r"(?<![\w.,-])\d+(?![\w]|[.,]\d)"  # a whole one
+CHAIN = re.compile(rf"(?:\[\d+\]|{NUMBER})(?:\s*>\s*(?:\[\d+\]|{NUMBER}))+")
 VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are no grades
-NAMED = re.compile(rf"grade[^\w-]*({VALUE})", re.IGNORECASE)
+AT_THE_END = re.compile(rf"{VALUE}\W*$")
+NAMED = re.compile(rf"grade(?:\s+is)?[^\w-]*({VALUE})", re.IGNORECASE)
 
 
 def yes_no_prompt(form: str, instruction: str, query: str, passage: str) -> str:
@@ -77,10 +87,13 @@ def verdict_text(answer: str) -> str:
 def grade_of(answer: str) -> tuple[int | None, bool]:
     """The grade that an answer names, and whether it had to be repaired; None where it names none or several.
 
-    A grade stands behind the word, else it is the only number. See `verdict_text`.
+    A grade stands behind the word, else it is the only number, at the answer's end: another one is prose. See
+    `verdict_text`.
     """
     text = verdict_text(answer).strip()
-    values = set(NAMED.findall(text) or re.findall(VALUE, text))
+    values = set(NAMED.findall(text))
+    if not values and AT_THE_END.search(text):
+        values = set(re.findall(VALUE, text))
     value = values.pop() if len(values) == 1 else ""
     grade = int(value) if value in GRADES else None
     return grade, text != f"Grade: {grade}"
@@ -89,11 +102,14 @@ def grade_of(answer: str) -> tuple[int | None, bool]:
 def permutation(answer: str, count: int) -> tuple[list[int], bool]:
     """The order, counted from 0, that an answer such as `[2] > [1]` names, and whether it had to be repaired.
 
-    Numbers without brackets are left out where any has them. A number that is repeated or out of range is passed over,
-    and passages that are not named follow in their order. See `verdict_text`.
+    The longest chain of `>` counts, of equal ones the last, and where there is none the numbers in brackets: other
+    numbers are prose. A number that is repeated or out of range is passed over, and passages that are not named follow
+    in their order. See `verdict_text`.
     """
     text = verdict_text(answer)
-    named = [int(number) - 1 for number in BRACKETED.findall(text) or NUMBER.findall(text)]
+    chains = [re.findall(r"\d+", chain) for chain in CHAIN.findall(text)]
+    numbers = max(reversed(chains), key=len, default=BRACKETED.findall(text))
+    named = [int(number) - 1 for number in numbers]
     valid = list(dict.fromkeys(at for at in named if 0 <= at < count))
     order = valid + [at for at in range(count) if at not in valid]
     return order, order != named

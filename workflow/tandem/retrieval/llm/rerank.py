@@ -5,10 +5,11 @@ compared in both orders, since models favour one of the places.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import combinations, islice
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -17,17 +18,30 @@ from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, contents
 from tandem.data.columns import Floats
 from tandem.data.runs import falling, followed, iter_run, write_run
+from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset, require_depth
-from tandem.retrieval.llm import Answers, at_once, open_answers, prompts
+from tandem.retrieval.llm import Answer, Answers, at_once, open_answers, prompts
 from tandem.stages.retrieval import RerankLlmParams
 from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries whose passages are read together
 TIE = 0.5
-MANY = 0.01  # a larger share of answers that are repaired is worth a warning
+MANY = 0.01  # a larger share of answers that are repaired or unlikely is worth a warning
+FIRST = 100  # answers after which a model that mostly says neither word is refused
 
 Prefer = Callable[[int, int], float]  # how far the first of two passages is preferred: 1, 0, or 1/2 for a tie
-Scored = tuple[Floats, Counter[str]]  # scores of one query's passages, best highest, and what is counted of its answers
+
+
+class Scored(NamedTuple):
+    """Scores of one query's passages, best highest, and what is counted of its answers.
+
+    Attributes:
+        beginnings: the likeliest first words of answers that count as `unlikely`.
+    """
+
+    scores: Floats
+    counts: Counter[str]
+    beginnings: Counter[str]
 
 
 def wins(first: float | None, second: float | None) -> float:
@@ -85,31 +99,62 @@ def by_places(ranked: list[int]) -> Floats:
 
 
 def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
-    """Score by all pairs, or by `passes` of `bubble`; counts `ties`, and unclear answers as `repaired`."""
-    counts: Counter[str] = Counter(ties=0, repaired=0)
+    """Score by all pairs, or by `passes` of `bubble`; counts `ties`, and answers as `count_words` does."""
+    ties, compared = 0, list[Answer]()
     decide = probability if params.form == "duot5" else wins
 
     @cache
     def prefer(i: int, j: int) -> float:
         pairs = (prompts.pair_prompt(params.form, query, passages[a], passages[b]) for a, b in ((i, j), (j, i)))
-        odds = [answers.compare(prompt, prompts.PAIR_WORDS[params.form]).score for prompt in pairs]
-        share = decide(*odds)
-        counts.update(ties=share == TIE, repaired=odds.count(None))
+        first, second = (answers.compare(prompt, prompts.PAIR_WORDS[params.form]) for prompt in pairs)
+        nonlocal ties
+        share = decide(first.score, second.score)
+        ties += share == TIE
+        compared.extend((first, second))
         return share
 
     if params.passes is None:
-        return all_pairs(len(passages), prefer), counts
-    return by_places(bubble(len(passages), params.passes, prefer)), counts
+        scores = all_pairs(len(passages), prefer)
+    else:
+        scores = by_places(bubble(len(passages), params.passes, prefer))
+    counts, beginnings = count_words(compared, params.unlikely_below)
+    counts.update(ties=ties)
+    return Scored(scores, counts, beginnings)
 
 
 def yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
     """Score by the log-odds that a passage is relevant; passages without an answer come last, in the run's order."""
     questions = (prompts.yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
-    odds = [answers.compare(prompt, prompts.WORDS[params.form]).score for prompt in questions]
+    compared = [answers.compare(prompt, prompts.WORDS[params.form]) for prompt in questions]
+    odds = [answer.score for answer in compared]
     lowest = min((score for score in odds if score is not None), default=0.0)
     filled = [lowest - 1 - place if score is None else score for place, score in enumerate(odds)]
     scores = np.array(filled, np.float32)
-    return scores, Counter(repaired=odds.count(None))
+    return Scored(scores, *count_words(compared, params.unlikely_below))
+
+
+def count_words(compared: Sequence[Answer], unlikely_below: float) -> tuple[Counter[str], Counter[str]]:
+    """Count answers by what they say of two words, and the first words of those to which both are unlikely.
+
+    Of all (`compared`) those in which neither word was found are `repaired`, and those to which both together are less
+    probable than `unlikely_below` are `unlikely`.
+    """
+    unlikely = [answer.text for answer in compared if (answer.share or 0.0) < unlikely_below]
+    repaired = sum(answer.score is None for answer in compared)
+    return Counter(compared=len(compared), repaired=repaired, unlikely=len(unlikely)), Counter(unlikely)
+
+
+def refuse_unlikely(params: RerankLlmParams, counts: Counter[str], beginnings: Counter[str]) -> None:
+    """Refuse a model whose answers are mostly something else than the two words: their odds are noise then."""
+    if 2 * counts["unlikely"] <= counts["compared"]:
+        return
+    words = prompts.PAIR_WORDS if params.method == "pairwise" else prompts.WORDS
+    either = " and ".join(map(repr, words[params.form]))
+    [(likeliest, _)] = beginnings.most_common(1)
+    found = f"{counts['unlikely']:,} of the first {counts['compared']:,} answers give {either} together a probability"
+    problem = f"{found} below {params.unlikely_below:g} (most begin with {likeliest!r})"
+    thinks = "of a model that thinks first, chat_template_kwargs: {enable_thinking: false} may turn that off"
+    raise UserError(f"{params.model}: {problem}; {thinks}; else take method listwise, or lower unlikely_below")
 
 
 def listwise(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
@@ -123,7 +168,7 @@ def listwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
         counts.update(repaired=mended)
         return order
 
-    return by_places(prompts.slide(len(passages), params.window, params.step, order_of)), counts
+    return Scored(by_places(prompts.slide(len(passages), params.window, params.step, order_of)), counts, Counter())
 
 
 METHODS = {"pairwise": pairwise, "yes_no": yes_no, "listwise": listwise}
@@ -132,7 +177,11 @@ METHODS = {"pairwise": pairwise, "yes_no": yes_no, "listwise": listwise}
 def rescored(
     job: Job[RerankLlmParams], answers: Answers, counts: Counter[str], progress: Progress
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores), some queries at a time; the first `depth` documents have the model's scores."""
+    """(query, documents, scores), some queries at a time; the first `depth` documents have the model's scores.
+
+    Answers are counted in `counts`; see `refuse_unlikely`.
+    """
+    beginnings = Counter[str]()
     params, dataset = job.params, Collection(job.inputs["dataset"])
     texts, run = dataset.query_texts(), iter_run(job.inputs["run"], job.inputs["dataset"])
     source = ((query, docs) for query, docs, _ in run)
@@ -145,26 +194,34 @@ def rescored(
                 passages = [contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]]
                 return METHODS[params.method](params, texts[query], passages, answers)
 
-            for (query, docs), (scores, own) in zip(group, threads.map(rescore, group), strict=True):
-                counts.update(own)
-                progress.add(len(scores))
-                yield query, docs, followed(scores, len(docs))
+            for (query, docs), result in zip(group, threads.map(rescore, group), strict=True):
+                counts.update(result.counts)
+                beginnings.update(result.beginnings)
+                if counts["compared"] >= FIRST:
+                    refuse_unlikely(params, counts, beginnings)
+                progress.add(len(result.scores))
+                yield query, docs, followed(result.scores, len(docs))
+    refuse_unlikely(params, counts, beginnings)
 
 
 def run(job: Job[RerankLlmParams]) -> None:
-    """Write a run as deep as the run; facts count answers, tokens, ties, and answers that had to be repaired.
+    """Write a run as deep as the run; facts count answers, tokens, ties, and answers that are repaired or unlikely.
 
     Inputs: `dataset`, `run`. An answer is kept before the next question: a stage that is killed asks only what is new.
     """
     require_dataset(job, "run")
     require_depth(job, job.params.depth)
-    answers, counts = open_answers(job, chat=job.params.form == "chat"), Counter(repaired=0)
+    answers, counts = open_answers(job, prompts.TEMPLATES[job.params.form]), Counter(repaired=0)
     try:
         with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "passages") as progress:
             lines = write_run(job, draft, rescored(job, answers, counts, progress))
-            draft.facts |= {"lines": lines, **answers.counts, **counts}
             total = answers.counts["asked"] + answers.counts["known"]
-            if counts["repaired"] > MANY * total:
+            del counts["compared"]  # which is `asked` and `known`
+            draft.facts |= {"lines": lines, **answers.counts, **counts}
+            if counts["unlikely"] > MANY * total:
+                problem = f"{counts['unlikely']:,} of {total:,} answers hardly ever begin with one of the two words"
+                warn(job, draft, f"{problem} that are compared (unlikely_below): their scores are noise")
+            elif counts["repaired"] > MANY * total:
                 warn(job, draft, f"{counts['repaired']:,} of {total:,} answers did not say what was asked for")
     finally:
         answers.close()
