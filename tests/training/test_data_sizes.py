@@ -14,11 +14,11 @@ from tandem.config.training import CrossTrain, DualTrain
 from tandem.errors import UserError
 from tandem.training.lists import OPERATIONS_PER_SECOND, Batch, Lists, fit_validations
 from tandem.training.optimizer import (
-    WEIGHTS,
-    data_sizes,
-    layer_weights,
-    operations_per_step,
-    operations_per_validation,
+    WEIGHTS_OF_THE_RATES,
+    count_layer_weights,
+    count_step_operations,
+    count_validation_operations,
+    derive_sizes,
 )
 from tandem.training.validation import ValidationSet
 
@@ -34,7 +34,8 @@ def lists(queries, positives, negatives=10):
 def minutes(learner, drawn, passages):
     """The budget that pays for so many passages in lists of two."""
     train = CrossTrain(queries_per_batch=1, list_size=2)
-    return passages / 2 * operations_per_step(learner.models, learner.tokens, drawn, train) / OPERATIONS_PER_SECOND / 60
+    operations = count_step_operations(learner.models, learner.tokens, drawn, train)
+    return passages / 2 * operations / OPERATIONS_PER_SECOND / 60
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def minutes(learner, drawn, passages):
 def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positive(passages, size):
     learner, drawn = objective("cross"), lists(100, 2)
     train = CrossTrain(sizes="data", budget_minutes=minutes(learner, drawn, passages), list_size=7, lr=1.0)
-    sized = data_sizes("cross", learner.models, learner.tokens, drawn, train)
+    sized = derive_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
 
 
@@ -52,21 +53,21 @@ def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positiv
 def test_lists_are_no_longer_than_there_are_negatives(positives, size):
     learner, drawn = objective("cross"), lists(100, 2, negatives=3)
     train = CrossTrain(sizes="data", budget_minutes=1e6, list_size=8, positives=positives)
-    sized = data_sizes("cross", learner.models, learner.tokens, drawn, train)
+    sized = derive_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
 
 
 def test_a_cross_encoders_single_pairs_are_32_a_step():
     learner, drawn = objective("cross"), lists(100, 2)
     train = CrossTrain(sizes="data", budget_minutes=1e6, instance="row")
-    sized = data_sizes("cross", learner.models, learner.tokens, drawn, train)
+    sized = derive_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (8, 32)
 
 
 def test_a_dual_encoder_has_32_queries_a_step_and_no_more_positives_than_fit():
     learner, drawn = objective("dual"), lists(100, 5)
     train = DualTrain(sizes="data", budget_minutes=1e-9, list_size=8, positives=3)
-    sized = data_sizes("dual", learner.models, learner.tokens, drawn, train)
+    sized = derive_sizes("dual", learner.models, learner.tokens, drawn, train)
     assert (sized.queries_per_batch, sized.list_size, sized.positives) == (32, 2, 1)
 
 
@@ -74,15 +75,15 @@ def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch)
     learner, drawn = objective("cross"), lists(10_000, 1)
     # lists of 2, 16 a step: 1,601 steps
     train = CrossTrain(sizes="data", budget_minutes=minutes(learner, drawn, 51_250))
-    own = layer_weights(learner.models["cross"])
-    assert own < WEIGHTS
-    assert data_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
+    own = count_layer_weights(learner.models["cross"])
+    assert own < WEIGHTS_OF_THE_RATES
+    assert derive_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
         1.5e-4 * math.sqrt(400 / 1601), rel=0.05
     )
-    monkeypatch.setattr("tandem.training.optimizer.WEIGHTS", own / 4)
-    assert data_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
+    monkeypatch.setattr("tandem.training.optimizer.WEIGHTS_OF_THE_RATES", own / 4)
+    assert derive_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
     few = train.model_copy(update={"budget_minutes": minutes(learner, drawn, 320)})
-    assert data_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(
+    assert derive_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(
         1.5e-4 / 2
     )  # ten steps: weights alone
 
@@ -92,7 +93,7 @@ def test_the_learning_rate_falls_with_the_visits_of_positives_and_not_of_lists()
     learner, drawn = objective("dual"), lists(2000, 3)
     for kind, steps in (("query", 1250), ("positive", 3750)):
         train = DualTrain(sizes="data", budget_minutes=1e6, instance=kind)
-        rate = data_sizes("dual", learner.models, learner.tokens, drawn, train).lr
+        rate = derive_sizes("dual", learner.models, learner.tokens, drawn, train).lr
         assert rate == approx(1e-4 * math.sqrt(400 / steps), rel=0.02)
 
 
@@ -103,7 +104,7 @@ def test_a_pair_costs_what_is_left_of_it():
     # the 3 are [CLS] and twice [SEP]
     sizes = learner.tokens.queries.lengths(queries) + learner.tokens.passages.lengths(passages) + 3
     short = replace(learner.tokens, template=replace(learner.tokens.template, longest_pair=15))
-    whole, cut = (operations_per_step(learner.models, read, drawn, train) for read in (learner.tokens, short))
+    whole, cut = (count_step_operations(learner.models, read, drawn, train) for read in (learner.tokens, short))
     assert cut / whole == approx(np.minimum(sizes, 15).mean() / sizes.mean())
     assert cut < whole
 
@@ -134,9 +135,9 @@ def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():
     learner = objective("cross")
     query, passage = learner.tokens.queries.lengths(np.arange(2)), learner.tokens.passages.lengths(np.arange(12))
     pairs = passage[[3, 5, 7]].sum() + passage[[5, 9]].sum() + 3 * query[0] + 2 * query[1] + 5 * 3
-    expected = 2 * layer_weights(learner.models["cross"]) * pairs
-    assert operations_per_validation(learner.models, learner.tokens, validation) == expected
+    expected = 2 * count_layer_weights(learner.models["cross"]) * pairs
+    assert count_validation_operations(learner.models, learner.tokens, validation) == expected
     learner = objective("dual")
     texts = passage[[3, 5, 7, 9, 11]].sum() + query.sum() + 7 * 2
-    expected = 2 * layer_weights(learner.models["dual"]) * texts
-    assert operations_per_validation(learner.models, learner.tokens, validation) == expected
+    expected = 2 * count_layer_weights(learner.models["dual"]) * texts
+    assert count_validation_operations(learner.models, learner.tokens, validation) == expected

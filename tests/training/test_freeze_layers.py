@@ -16,7 +16,7 @@ from tandem.training.checkpoints import learning
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists, Positives
 from tandem.training.loop import Training
-from tandem.training.optimizer import layer_weights, operations_per_step
+from tandem.training.optimizer import count_layer_weights, count_step_operations
 
 PARTS = {"dual": ["dual"], "cross": ["cross"], "joint": ["dual", "cross"]}
 
@@ -61,7 +61,7 @@ def test_a_step_counts_as_less_work():
     drawn = Lists(np.arange(4), np.arange(0, 17, 4), np.ones(4, np.int64), np.arange(16))
     plain, frozen = (objective("dual", freeze_layers=count) for count in (0, 1))
     cost, less = (
-        operations_per_step(learner.models, learner.tokens, drawn, learner.train) for learner in (plain, frozen)
+        count_step_operations(learner.models, learner.tokens, drawn, learner.train) for learner in (plain, frozen)
     )
-    assert layer_weights(frozen.models["dual"], frozen=True) * 2 == layer_weights(frozen.models["dual"])
+    assert count_layer_weights(frozen.models["dual"], frozen=True) * 2 == count_layer_weights(frozen.models["dual"])
     assert less / cost == pytest.approx(8 / 12)

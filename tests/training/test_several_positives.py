@@ -15,7 +15,7 @@ from tandem.training.instances import Instances, draw_list, iter_batches
 from tandem.training.lists import Lists
 from tandem.training.losses import over_positives
 from tandem.training.losses.listwise import listwise, pointwise
-from tandem.training.optimizer import operations_per_step
+from tandem.training.optimizer import count_step_operations
 
 LISTS = Lists(np.array([7, 9]), np.array([0, 5, 8]), np.array([3, 1]), np.arange(10, 18))  # 3 + 2, 1 + 2 passages
 
@@ -82,7 +82,7 @@ def test_sizes_of_losses_and_the_cost_of_a_step_count_them():
     assert list_sizes(cross, LISTS) == [3, 3]  # a positive and two negatives, whatever else is in the list
     learner = objective("cross")
     costs = [
-        operations_per_step(learner.models, learner.tokens, LISTS, cross.model_copy(update={"positives": most}))
+        count_step_operations(learner.models, learner.tokens, LISTS, cross.model_copy(update={"positives": most}))
         for most in (1, 2, 3)
     ]
     assert costs[1] / costs[0] == approx(3.5 / 3)  # 2 + 2 and 1 + 2 passages, instead of 1 + 2 and 1 + 2

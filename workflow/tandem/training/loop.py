@@ -24,7 +24,7 @@ from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, po
 from tandem.training.instances import Instances, count_visits, iter_batches
 from tandem.training.lists import USUAL_VALIDATIONS, Batch, Lists, fit_steps
 from tandem.training.objectives import Objective
-from tandem.training.optimizer import make_optimizer, operations_per_step, rate, set_rate
+from tandem.training.optimizer import count_step_operations, make_optimizer, schedule_lr, set_rate
 from tandem.training.validation import MEASURE
 
 
@@ -59,7 +59,7 @@ class Training:
         steps, self.instances = train.steps, Instances.of(self.lists, train, self.topics)
         count, per_batch = len(self.instances), train.queries_per_batch
         if train.budget_minutes is not None:
-            operations = operations_per_step(self.objective.models, self.objective.tokens, self.lists, train)
+            operations = count_step_operations(self.objective.models, self.objective.tokens, self.lists, train)
             steps = fit_steps(train.budget_minutes, operations, count, per_batch)
         self.visits = count_visits(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
@@ -157,7 +157,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         values = self.world.total(self.objective.backward(batch, Seeds((self.seed, state.step), self.world.rank)))
         self.world.sum_gradients(models)
-        lr = rate(state.step, self.steps, self.train)
+        lr = schedule_lr(state.step, self.steps, self.train)
         set_rate(self.optimizer, lr)
         learning = [p for p in models.parameters() if p.grad is not None]
         values["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, self.train.clip or math.inf))

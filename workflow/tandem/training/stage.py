@@ -41,7 +41,7 @@ from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual, Teacher
 from tandem.training.objectives.terms import CoTraining, TermRecall
-from tandem.training.optimizer import data_sizes, operations_per_validation
+from tandem.training.optimizer import count_validation_operations, derive_sizes
 from tandem.training.validation import Numbered, ValidationSet, read_validation, set_apart, validate
 
 ModelJob = Job[ModelParams]
@@ -84,11 +84,11 @@ def train_in(job: ModelJob, world: World) -> None:
     measure = partial(validate, objective, validation, world) if validation else None
     validations = USUAL_VALIDATIONS
     if validation and train.budget_minutes and train.choose == "dev" and train.validate_every is None:
-        cost = operations_per_validation(objective.models, objective.tokens, validation)
+        cost = count_validation_operations(objective.models, objective.tokens, validation)
         validations, minutes = fit_validations(train.budget_minutes, cost)
         train = train.model_copy(update={"budget_minutes": minutes})
     if train.sizes == "data":
-        train = data_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
+        train = derive_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
     topics, part = topics_of(job, data.queries), job.params.until
     training = Training(job, train, objective, lists, measure, world, part, data.queries.ids, topics, validations)
     if world.first and train.sizes == "data":
