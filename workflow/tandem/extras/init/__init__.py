@@ -25,16 +25,15 @@ from tandem.data.language import misfits
 from tandem.data.sources import Listing, dataset_format
 from tandem.data.sources.own_files import TEXTS
 from tandem.errors import NAME, UserError
-from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, total
-from tandem.extras.estimate.resources import Hardware
+from tandem.extras.estimate.estimate import total
 from tandem.extras.init.configuration import Choices, compose, starting_encoder
+from tandem.extras.init.limits import choose_limits, costs_of_table
 from tandem.extras.init.look import Look, Machine, look
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
 from tandem.models.described import PASSAGE, passage_prompt
 from tandem.models.folders import LIBRARY, longest_input, read_optional
 from tandem.plan.context import json_of
-from tandem.plan.graph import upstream_first
 from tandem.plan.towers import (
     TOWERS,
     UNDESCRIBED,
@@ -92,13 +91,16 @@ def init(
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(collection)
     choices = Choices(path.stem, entry, language, collection, starting_encoder(encoder, language), Machine.here())
-    text = compose(choices)
+    limits = choose_limits(choices)
+    queries = {split: limit.most for split, limit in limits.items() if limit.most is not None}
+    text = compose(choices, queries, {split: limit.reason for split, limit in limits.items()})
     config = merged(gathered([], ROOT), yaml.safe_load(text))
     FullPlan(config, ROOT).tables.files()
     write_text(path, text)
     command = f"tandem run {shlex.quote(str(path))}"
     commands = [f"next: {command} baseline   # BM25 alone", f"      {command}            # everything"]
-    print(*described(choices), f"wrote {path}", "", *costs(config, choices), *commands, sep="\n")
+    sizes = [f"queries: {limit}" for limit in limits.values()]
+    print(*described(choices), *sizes, f"wrote {path}", "", *costs(config, choices), *commands, sep="\n")
 
 
 def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
@@ -157,18 +159,9 @@ def described(choices: Choices) -> list[str]:
 
 def costs(config: Raw, choices: Choices) -> list[str]:
     """The lines of the estimate, for all systems and for BM25 alone; or why there is none."""
-    if not choices.collection.whole:  # at least so many
-        counts = {"passages": choices.collection.passages}
-        config = merged(config, {"datasets": {choices.name: {"counts": counts}}})
-    plan = FullPlan(config, ROOT)
-    machine = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
-    setting = new_setting(plan.settings, machine)
-
-    def cost_of(table: str) -> Cost:
-        return total(costs_of(upstream_first([stage for _, stage in plan.tables[table]]), setting, machine).values())
-
     try:
-        everything, lexical = cost_of(choices.experiment.table), cost_of("baseline")
+        behind = costs_of_table(config, choices, choices.experiment.table, "baseline")
+        everything, lexical = (total(stages.values()) for stages in behind)
     except UserError as error:
         return [f"no estimate: {error}"]
     at_least = "about" if choices.collection.whole else "more than"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -96,7 +97,7 @@ def hub_entry(name: str) -> Raw:
 class Sizes:
     """What a machine can do in a first experiment: trainings of minutes on two cores, or on one GPU."""
 
-    queries: dict[str, int]  # split → at most so many queries of it
+    queries: dict[str, int]  # split → so many queries of it, if there are, whatever they cost
     passage: int  # the longest passage, in tokens
     rerank: int  # passages of a query that are re-ranked
     minutes: dict[str, int]  # of each training on two CPU cores, which a GPU passes in a thousandth of the time
@@ -220,8 +221,12 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
     return Experiment(sentence, keys=keys)
 
 
-def compose(choices: Choices) -> str:
-    """The text of the file."""
+def compose(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Compose the text of the file, with at most so many `queries` of some splits.
+
+    Args:
+        reasons: why, by split; also of splits that are taken whole.
+    """
     collection, encoder = choices.collection, choices.encoder
     shape = encoder.shape or BERT_BASE
     longest = lengths(collection, choices.language, choices.fitting, shape, encoder.vectors.get("prompts", {}))
@@ -231,7 +236,7 @@ def compose(choices: Choices) -> str:
         f"dataset: {flow(choices.name)}",
         "datasets:",
         f"  {flow(choices.name)}:",
-        *(f"    {line}" for line in _dataset_lines(choices)),
+        *(f"    {line}" for line in _dataset_lines(choices, queries, reasons)),
         f"encoder: {flow(encoder.name)}",
         *([f"encoders: {{{flow(encoder.name)}: {flow(encoder.entry)}}}"] if encoder.entry else []),
         f"tables: [{choices.experiment.table}]",
@@ -250,7 +255,7 @@ def compose(choices: Choices) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _dataset_lines(choices: Choices) -> list[str]:
+def _dataset_lines(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str]) -> list[str]:
     collection, language = choices.collection, choices.language
     counts = {**({"passages": collection.passages} if collection.whole else {}), **collection.queries}
     counted = collection.lengths
@@ -266,9 +271,11 @@ def _dataset_lines(choices: Choices) -> list[str]:
         lines.append(f"dev_from_train_most: {most}  # without this line about {drawn:,.0f}")
     lines += ["ignore_identical_ids: true  # no query finds itself"] if collection.own_passages else []
     lines += ["unknown_documents: drop  # most qrels of a split name no passage"] if collection.drop_unknown else []
-    for split, most in choices.fitting.queries.items():
-        if collection.queries.get(split, 0) > most and (choices.experiment.trains or split != "train"):
-            lines.append(f"{split}_queries: {most}  # without this line all {collection.queries[split]:,}")
+    for split, most in queries.items():
+        reason = f"; {reasons[split]}" if split in reasons else ""
+        lines.append(f"{split}_queries: {most}  # without this line all {collection.queries[split]:,}{reason}")
+    whole = (split for split in reasons if split not in queries)
+    lines += [f"# {split}_queries: {choices.fitting.queries[split]}  # {reasons[split]}" for split in whole]
     return lines
 
 

@@ -1,0 +1,122 @@
+"""How many queries of each split a first experiment takes: all, unless they cost too much.
+
+Searching for a query costs little. What cross-encoders compute for it may cost more than all trainings, and so may the
+search for the negatives of training queries, most of which no training of some minutes visits. The estimate decides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from tandem import ROOT
+from tandem.cluster.progress import duration
+from tandem.config.merging import Raw, gathered, merged
+from tandem.errors import UserError
+from tandem.extras.estimate.estimate import Cost, costs_of, new_setting
+from tandem.extras.estimate.resources import Hardware
+from tandem.extras.init.configuration import Choices, compose
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import Stage, upstream_first
+from tandem.stages import KINDS
+
+# What the queries of a split may take beyond the fewest, as a share of what everything takes with the fewest. Those
+# that are scored may take more: the more they are, the smaller are the differences that are significant.
+SCORED_SHARE, OTHER_SHARE = 0.5, 0.1
+ALLOWED_SECONDS = 300.0  # at least
+SAID_SECONDS = 60.0  # less is not worth a line
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many queries of a split are taken.
+
+    Attributes:
+        count: how many the collection has.
+        fewest: how many are taken in any case.
+        most: how many are taken; None: all.
+        seconds: how much longer everything takes with all of them than with the fewest; None where it is not known.
+        cause: what takes longer then.
+    """
+
+    split: str
+    count: int
+    fewest: int
+    most: int | None
+    seconds: float | None
+    cause: str
+
+    @property
+    def reason(self) -> str:
+        """Why so many."""
+        if self.seconds is None:
+            return "what all would cost is not known"
+        return f"{self.cause} takes {duration(self.seconds)} longer for all than for {self.fewest:,}"
+
+    def __str__(self) -> str:
+        """The number of queries, and why."""
+        taken = f"all {self.count:,}" if self.most is None else f"{self.most:,} of the {self.count:,}"
+        return f"{taken} of {self.split}; {self.reason}"
+
+
+def choose_limits(choices: Choices) -> dict[str, Limit]:
+    """Choose how many queries are taken of each split that has more than the fewest, where that matters."""
+    counts, fewest = choices.collection.queries, dict(choices.fitting.queries)
+    if not choices.experiment.trains:
+        del fewest["train"]
+    smallest = {split: most for split, most in fewest.items() if counts.get(split, 0) > most}
+    if not smallest:
+        return {}
+    scored = "test" if "test" in counts else "dev"
+    causes = {"train": "the search for negatives", "dev": "choosing checkpoints"}
+    causes[scored] = "re-ranking" if choices.experiment.trains else "searching"
+    try:
+        costs = _estimate(choices, smallest)
+        everything = sum(cost.wall for cost in costs.values())
+        limits = {}
+        for split, few in smallest.items():
+            others = {other: most for other, most in smallest.items() if other != split}
+            longer = _without_trainings(_estimate(choices, others)) - _without_trainings(costs)
+            share = SCORED_SHARE if split == scored else OTHER_SHARE
+            allowed = max(ALLOWED_SECONDS, share * everything)
+            most = None
+            if longer > allowed:
+                most = few + rounded_down((counts[split] - few) * allowed / longer)
+            if longer > SAID_SECONDS:
+                limits[split] = Limit(split, counts[split], few, most, longer, causes[split])
+        return limits
+    except UserError:  # the sizes of an encoder that the first run fetches
+        return {split: Limit(split, counts[split], few, few, None, causes[split]) for split, few in smallest.items()}
+
+
+def rounded_down(number: float) -> int:
+    """Return a number with its first two digits, and zeros behind them."""
+    digits = str(int(number))
+    return int(digits[:2].ljust(len(digits), "0"))
+
+
+def costs_of_table(config: Raw, choices: Choices, *tables: str) -> list[dict[Stage, Cost]]:
+    """Return the costs of the stages behind each of some tables; of a corpus that was not read whole, at least.
+
+    Raises:
+        UserError: the sizes of the encoder are not known.
+    """
+    if not choices.collection.whole:
+        counts = {"passages": choices.collection.passages}
+        config = merged(config, {"datasets": {choices.name: {"counts": counts}}})
+    plan = FullPlan(config, ROOT)
+    machine = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
+    setting = new_setting(plan.settings, machine)
+    stages = (upstream_first([stage for _, stage in plan.tables[table]]) for table in tables)
+    return [costs_of(of_table, setting, machine) for of_table in stages]
+
+
+def _estimate(choices: Choices, queries: Mapping[str, int]) -> dict[Stage, Cost]:
+    """Return the costs of everything with at most so many queries of some splits."""
+    config = merged(gathered([], ROOT), yaml.safe_load(compose(choices, queries)))
+    return costs_of_table(config, choices, choices.experiment.table)[0]
+
+
+def _without_trainings(costs: Mapping[Stage, Cost]) -> float:
+    """Return the seconds of all stages but the trainings, which have their minutes."""
+    return sum(cost.wall for stage, cost in costs.items() if not KINDS[stage.kind].ranks)
