@@ -11,14 +11,14 @@ from safetensors.torch import load_file
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.training import stage
-from tandem.training.history import points
+from tandem.training.history import read_points
 
 SAVED = "dual/shared/model.safetensors"
 HARMFUL = {"steps": 6, "choose": "dev", "lr": 0.5, "dropout": 0.0}
 
 
 def history(folder):
-    return points(tuple(row.values()) for row in pq.read_table(folder / "log.parquet").to_pylist())
+    return read_points(tuple(row.values()) for row in pq.read_table(folder / "log.parquet").to_pylist())
 
 
 def test_where_training_harms_the_start_is_kept_and_the_stage_says_so(model_job, encoder, tmp_path, capfd):

@@ -9,15 +9,13 @@ from pytest import approx
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.training.history import (
     Point,
-    below_lists,
-    chance,
-    chance_warning,
     choose,
     is_exhausted,
     list_sizes,
-    log_rows,
-    no_gain,
-    points,
+    log_point,
+    warn_of_chance,
+    warn_of_loss_to_lists,
+    warn_of_no_gain,
 )
 from tandem.training.lists import Lists
 from tandem.training.losses import supervision_loss
@@ -33,8 +31,8 @@ def history(*values, part="cross"):
 
 def test_validations_are_read_back_from_the_log():
     written = [Point(0, {"dual": 0.25, "cross": 0.5}), Point(3, {"dual": 0.75, "cross": 0.5})]
-    log = [row for point in written for row in (*log_rows(point), (point.step, "loss", 1.0))]
-    assert points(log) == written
+    log = [row for point in written for row in (*log_point(point), (point.step, "loss", 1.0))]
+    assert read_points(log) == written
 
 
 def test_the_best_validation_counts_the_start_and_prefers_the_earlier():
@@ -58,12 +56,12 @@ def test_patience_counts_validations_without_a_gain():
 
 
 def test_chance_by_hand():
-    assert chance(supervision_loss("listwise", CrossTrain()), [4]) == approx(math.log(4))
-    assert chance(supervision_loss("listwise", CrossTrain()), [2, 4]) == approx((math.log(2) + math.log(4)) / 2)
+    assert compute_chance(supervision_loss("listwise", CrossTrain()), [4]) == approx(math.log(4))
+    assert compute_chance(supervision_loss("listwise", CrossTrain()), [2, 4]) == approx((math.log(2) + math.log(4)) / 2)
     # one of four is relevant, and a bias says no more: the entropy of (1/4, 3/4)
     entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
-    assert chance(supervision_loss("pointwise", CrossTrain()), [4]) == approx(entropy, rel=1e-3)
-    assert chance(supervision_loss("hinge", CrossTrain(margin=0.5)), [3]) == approx(0.5)
+    assert compute_chance(supervision_loss("pointwise", CrossTrain()), [4]) == approx(entropy, rel=1e-3)
+    assert compute_chance(supervision_loss("hinge", CrossTrain(margin=0.5)), [3]) == approx(0.5)
 
 
 def test_in_batch_lists_are_as_long_as_their_batch():
@@ -91,22 +89,22 @@ def test_in_batch_lists_are_as_long_as_their_batch():
 )
 def test_a_loss_near_chance_is_a_warning(train, name, value, warned):
     log = [(step, row, 1.0 if step < 18 else value) for step in range(20) for row in {name, "loss"}]
-    assert bool(chance_warning(train, log, LISTS)) is warned
+    assert bool(warn_of_chance(train, log, LISTS)) is warned
 
 
 def test_a_training_without_a_gain_is_a_warning():
-    warning = no_gain(history(0.4, 0.3, 0.35), "dev")
+    warning = warn_of_no_gain(history(0.4, 0.3, 0.35), "dev")
     assert warning == "training did not help, its start is kept: dev nDCG@10 0.4000 at the start, 0.3500 after 20 steps"
-    assert no_gain(history(0.4, 0.5, 0.35), "dev") == ""
-    assert no_gain(history(0.4, 0.5, 0.35), "last").startswith("ends worse than its start")
-    assert no_gain(history(0.4, 0.3, 0.45), "last") == ""
-    assert no_gain([], "last") == ""
+    assert warn_of_no_gain(history(0.4, 0.5, 0.35), "dev") == ""
+    assert warn_of_no_gain(history(0.4, 0.5, 0.35), "last").startswith("ends worse than its start")
+    assert warn_of_no_gain(history(0.4, 0.3, 0.45), "last") == ""
+    assert warn_of_no_gain([], "last") == ""
 
 
 def test_a_re_ranker_below_its_list_is_a_warning():
-    assert below_lists(Point(5, {"cross": 0.3}), 0.35).endswith("nDCG@10 0.3000 instead of 0.3500")
-    assert below_lists(Point(5, {"cross": 0.3}), 0.3) == ""
-    assert below_lists(Point(5, {"dual": 0.3}), 0.35) == ""
+    assert warn_of_loss_to_lists(Point(5, {"cross": 0.3}), 0.35).endswith("nDCG@10 0.3000 instead of 0.3500")
+    assert warn_of_loss_to_lists(Point(5, {"cross": 0.3}), 0.3) == ""
+    assert warn_of_loss_to_lists(Point(5, {"dual": 0.3}), 0.35) == ""
 
 
 def test_ndcg_by_hand():

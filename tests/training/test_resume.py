@@ -14,7 +14,7 @@ from comparing import interrupt
 from tiny_stages import OBJECTIVES, TRAIN
 
 from tandem.store.files import sha256
-from tandem.training.history import choose, points
+from tandem.training.history import choose, read_points
 
 
 def weights(folder):
@@ -122,7 +122,7 @@ def test_splitting_the_work_differently_trains_the_same_model(model_job, undistu
 def test_the_best_weights_are_kept(undisturbed):
     for objective in ("dual", "joint"):
         folder = undisturbed / f"{objective}-0000000000"
-        history = points(tuple(row.values()) for row in curves(folder))
+        history = read_points(tuple(row.values()) for row in curves(folder))
         assert [point.step for point in history] == [0, 2, 4, 6]
         best = choose(history)
         assert json.loads((folder / "model.json").read_text())["best"] == [best.mean, best.step]

@@ -24,7 +24,7 @@ from tandem.store.environment import provenance
 from tandem.store.files import write_text
 from tandem.store.job import Job, plain
 from tandem.training.checkpoints import State
-from tandem.training.history import chosen_of, points
+from tandem.training.history import find_chosen, read_points
 from tandem.training.losses import distillation, supervision
 from tandem.training.objectives.terms import TermRecall
 
@@ -119,7 +119,7 @@ def _numbers(job: Job[ModelParams], state: State) -> str:
     """The card's table of numbers that the training measured."""
     last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
     rows: list[tuple[str, Any]] = [("steps", state.step), *((f"last {name}", f"{v:.6g}") for name, v in last.items())]
-    if chosen := chosen_of(job.params.train, points(state.log)):
+    if chosen := find_chosen(job.params.train, read_points(state.log)):
         rows.append(("best validation", f"{chosen.mean:.6g} at step {chosen.step}"))
     validation = job.inputs.get("validation")
     rows += [("validation lists from", validation.key)] if validation else []

@@ -20,7 +20,7 @@ from tandem.store.job import Job
 from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, load_weights, state_folder
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Seeds
-from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
+from tandem.training.history import Point, find_chosen, is_exhausted, log_point, read_points
 from tandem.training.instances import Instances, count_visits, iter_batches
 from tandem.training.lists import USUAL_VALIDATIONS, Batch, Lists, fit_steps
 from tandem.training.objectives import Objective
@@ -82,7 +82,7 @@ class Training:
         be_deterministic()
         keep_memory()
         state = self.resumed()
-        self.history = points(state.log)
+        self.history = read_points(state.log)
         if not self.history:
             self.maybe_validate(state)
         seconds, saved = self.job.execution.checkpoint_seconds, time.monotonic()
@@ -115,7 +115,7 @@ class Training:
                 left = Checkpoints(self.job.out / STATE)
                 left.remove()
                 left.save(state, self.objective.models, self.optimizer)
-            if chosen := chosen_of(self.train, self.history):
+            if chosen := find_chosen(self.train, self.history):
                 load_weights(self.objective.models, self.checkpoints.best(chosen.step))
             self.check_weights(state)
         return state
@@ -181,11 +181,11 @@ class Training:
             return
         point = Point(state.step, self.validate())
         self.history.append(point)
-        state.log += log_rows(point)
+        state.log += log_point(point)
         if self.world.first:
             text = ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
             say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev {MEASURE}: {text}")
-        if chosen_of(self.train, self.history) is point:
+        if find_chosen(self.train, self.history) is point:
             self.check_weights(state)
             if self.world.first:
                 self.checkpoints.save_best(self.objective.models, state.step)

@@ -35,7 +35,7 @@ from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
-from tandem.training.history import chosen_of, outcome, points, take_over
+from tandem.training.history import describe_outcome, find_chosen, read_points, take_over
 from tandem.training.lists import USUAL_VALIDATIONS, Lists, Positives, fit_validations, join_lists, read_lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
@@ -96,7 +96,7 @@ def train_in(job: ModelJob, world: World) -> None:
     state = training.run()
     if world.first:
         whole = training.until is None or training.until[0] == training.until[1]
-        write(job, training, state, *(outcome(train, state.log, lists, validation) if whole else ({}, [])))
+        write(job, training, state, *(describe_outcome(train, state.log, lists, validation) if whole else ({}, [])))
         Checkpoints(job.out / "checkpoints").remove()
 
 
@@ -246,7 +246,7 @@ def write(job: ModelJob, training: Training, state: State, effect: Json, warning
             encoder = open_artifact(Path(tokens.upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
             write_card(draft.folder / part, job, tokens, state, len(lists), from_data)
-        chosen = chosen_of(params.train, points(state.log))
+        chosen = find_chosen(params.train, read_points(state.log))
         best = [chosen.mean, chosen.step] if chosen else None
         description = {"objective": params.objective, "parts": sorted(objective.models), "steps": state.step}
         write_json(draft.path("model.json"), {**description, "best": best})
