@@ -204,6 +204,12 @@ def test_path_licence_and_local(folders):
     spec = {"source": "beir", "path": str(folders)}
     assert presence("mine", spec) == Presence("here", str(folders))
     assert presence("mine", {**spec, "path": str(folders / "no")}).state == "missing"
+    entries = {
+        "mine": {**spec, "path": str(folders / "no")},
+        "law": {"source": "domains", "of": "mine", "only": ["law"]},
+    }
+    known = presences(["law"], read_entries(entries))
+    assert known["law"] == Presence("missing", str(folders / "no"))  # what it is made of
     assert presence("bioasq", ENTRIES["bioasq"]) == Presence(
         "licence", "www.bioasq.org (register); BEIR folder in path"
     )

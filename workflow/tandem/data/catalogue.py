@@ -106,8 +106,11 @@ def presences(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
 def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
     """Where a dataset is; `needed` are the downloads of ir_datasets for it."""
     entry = datasets[name]
+    paths = [made_of.path for _, made_of in _family(name, datasets) if made_of.path]
+    if absent_path := next((path for path in paths if not Path(path).exists()), None):
+        return Presence("missing", absent_path)
     if entry.path:
-        return Presence("here" if Path(entry.path).exists() else "missing", entry.path)
+        return Presence("here", entry.path)
     files = {other: made_of.files for other, made_of in _family(name, datasets) if made_of.files}
     public = entry.access != "licence"
     absent = [need for need in needed if not any((home() / path).exists() for path in need.paths)]
