@@ -10,9 +10,11 @@ from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.training.history import (
     Point,
     choose,
+    compute_chance,
     is_exhausted,
     list_sizes,
     log_point,
+    read_points,
     warn_of_chance,
     warn_of_loss_to_lists,
     warn_of_no_gain,
