@@ -8,7 +8,8 @@ import transformers
 from tiny_project import write_collection
 
 from tandem.extras.demo.models import QueryTokenizer
-from tandem.models.hub import load_tokenizer
+from tandem.models.hub import add_markers, load_tokenizer
+from tandem.models.multi import leading_token, marked_prompt
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokenisation import run
@@ -33,7 +34,7 @@ ORDINARY = [
 ]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(params=KINDS)
 def tokenizer(request):
     """A fast tokenizer of a kind, which has learned a few hundred pieces."""
     learned = getattr(transformers, f"{request.param}Tokenizer")().train_new_from_iterator(CORPUS, 300)
@@ -79,6 +80,20 @@ def test_a_prompt_may_spell_them_and_the_text_behind_it_may_not(tokenizer):
     # A token that only prompt and text together spell is none.
     (halves,), _ = plain.tokenise([plain.prompt(name[:2]) + name[2:]])
     assert tokenizer.convert_tokens_to_ids(name) not in halves
+
+
+def test_a_marker_as_text_is_the_marker_and_the_texts_own_tokens(tokenizer, tmp_path):
+    add_markers(tokenizer, {"query": "[Q]", "passage": "[D]"})
+    tokenizer.save_pretrained(tmp_path)
+    saved, texts = load_tokenizer(tmp_path), [text for text in ORDINARY if text and text == text.strip()]
+    for prompt in ("", "query: "):
+        before = marked_prompt(saved, "[D]", prompt)
+        own, _ = PlainTextTokenizer(saved).tokenise([prompt + text for text in texts])
+        read = saved([before + text for text in texts], add_special_tokens=False)["input_ids"]
+        assert read == [[saved.convert_tokens_to_ids("[D]"), *row] for row in own]
+        assert leading_token(saved, before) == "[D]"
+        assert marked_prompt(saved, "[D]", before) == before
+        assert leading_token(saved, prompt) == ""
 
 
 def test_texts_are_cut_where_the_tokenizer_cuts_them(encoder_folder):

@@ -329,6 +329,14 @@ def test_tct_colbert_learns_from_late_interaction_in_batch_alone(surveyed):
     assert (stage.values["train"]["distil"]["supervision"], stage.values["pooling"]) == (0.0, "mean")
 
 
+@pytest.mark.parametrize("name", ["colbert", "tct_teacher"])
+def test_colbert_tells_queries_from_passages_by_a_token(surveyed, name):
+    stage, markers = model(surveyed, name), {"query": "[unused0]", "passage": "[unused1]"}
+    assert stage.values["representation"]["markers"] == stage.upstream["tokens"].values["markers"] == markers
+    assert "markers" not in model(surveyed, "tct_colbert").upstream["tokens"].values
+    assert model(surveyed, "tct_colbert").upstream["in_batch_tokens"].values["markers"] == markers
+
+
 def test_cl_drd_learns_one_set_of_scores_in_ever_longer_ordered_groups(surveyed):
     phases = [model(surveyed, f"cl_drd_{at}") for at in (1, 2, 3)]
     assert len({stage.upstream["teacher"].key for stage in phases}) == 1

@@ -56,7 +56,8 @@ def built(build_once, encoder_folder, documents):
             "candidates": {"from": "bm25", "depth": 20},
             "train": TRAIN | {"loss": "term_recall", "lr": 1e-2},
         }
-        config["models"]["late"] = {"like": "de_bm25neg", "representation": {"type": "multi", "dim": 8}}
+        late = {"type": "multi", "dim": 8, "markers": {"query": "[Q]", "passage": "[D]"}}
+        config["models"]["late"] = {"like": "de_bm25neg", "representation": late}
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         build_in(folder, "tiny", "config.yaml")
 

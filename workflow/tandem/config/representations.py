@@ -25,6 +25,11 @@ class Representation(Section):
     encoders: ClassVar[int] = 1  # how many of them read a passage
     id_numbers: ClassVar[int] = 0  # numbers of a stored row beside its `dim`: of the id of its token
 
+    @property
+    def side_markers(self) -> dict[str, str]:
+        """The token in front of a side's texts, by side; here no side has one."""
+        return {}
+
     def head(self, vocabulary: int) -> int:
         """How many numbers a layer of its own makes of a token's state, of which a text keeps few; 0: no such layer."""
         return 0
@@ -40,6 +45,17 @@ class Single(Representation):
     type: Literal["single"] = Field("single", description="which representation it is")
 
 
+class Markers(Section):
+    """Tokens by which an encoder knows what it reads: [Q] and [D] of ColBERT."""
+
+    query: str | None = Field(
+        None,
+        pattern=r"^\S+$",
+        description="in front of queries: an entry of the vocabulary, else a new one; null: none",
+    )
+    passage: str | None = Field(None, pattern=r"^\S+$", description="likewise of passages, in front of the title")
+
+
 class Multi(Representation):
     """A vector a token, late interaction: a query's tokens each find their nearest token of a passage (ColBERT)."""
 
@@ -50,6 +66,9 @@ class Multi(Representation):
     )
     attend: bool = Field(False, description="the encoder attends to the [MASK] tokens that fill up a query")
     skip_punctuation: bool = Field(True, description="punctuation of passages has no vectors")
+    markers: IfSet[Markers | None] = Field(
+        None, description="tokens in front of queries and of passages, part of `lengths`; null: none"
+    )
     query_vectors: IfSet[int | None] = Field(
         None, ge=1, description="only the first so many vectors of a query; null: all"
     )
@@ -60,6 +79,12 @@ class Multi(Representation):
     scores_pairs: ClassVar[bool] = True
     usual: ClassVar[dict[str, object]] = {"pooling": "cls", "normalize": True, "temperature": 1.0}
     unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "train.regularise")
+
+    @property
+    def side_markers(self) -> dict[str, str]:
+        """The token in front of a side's texts, by side; a side without one is left out."""
+        tokens = self.markers.model_dump() if self.markers else {}
+        return {side: token for side, token in tokens.items() if token}
 
     def first(self, side: str) -> int | None:
         """How many of a text's vectors there are at most; None: a vector for every token."""

@@ -140,6 +140,7 @@ class DualEncoder(nn.Module):
             *(self.shared, self.pooling, self.normalize, self.temperature, self.dimension, self.dim, self.prompts),
             dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), first)],
             representation={} if is_single(self.options) else self.options.model_dump(),
+            marked=self.mark(tokenizer),
         )
         for name in ("shared",) if self.shared else SIDES:
             side = "query" if name == "shared" else name
@@ -155,6 +156,10 @@ class DualEncoder(nn.Module):
         if not self.shared:
             self.describe_both(folder, shape)
         shape.write(folder)
+
+    def mark(self, tokenizer: Any) -> dict[str, str]:
+        """Add the markers of texts, which here have none, to a tokenizer; see `DualShape.marked`."""
+        return {}
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Tell sentence-transformers how a tower in a folder, with states of `hidden` numbers, represents texts."""

@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -106,6 +106,15 @@ def load_tokenizer(folder: Path) -> Any:
             tokenizer.add_bos_token = around[0] == tokenizer.bos_token_id
             tokenizer.add_eos_token = True
     return tokenizer
+
+
+def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
+    """Have a tokenizer read each side's marker as one special token: an entry of its vocabulary, else a new one."""
+    from tokenizers import AddedToken
+
+    named = [markers[side] for side in ("query", "passage") if side in markers]
+    tokens = [AddedToken(marker, normalized=False, special=True) for marker in named]
+    tokenizer.add_tokens(tokens, special_tokens=True)
 
 
 def tokenizer_digest(text: str) -> str:

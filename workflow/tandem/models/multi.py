@@ -6,7 +6,7 @@ any other: a row of zeros is no token.
 
 import string
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from tandem.config.representations import CoilVectors, Multi, representation
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
-from tandem.models.dual import DualEncoder
-from tandem.models.hub import load_tokenizer
+from tandem.models.dual import SIDES, DualEncoder
+from tandem.models.hub import add_markers, load_tokenizer
 from tandem.models.ragged import DIGIT, Ids, Ragged, token_ids
 from tandem.models.saving import CONFIG, MODEL, TOKENS, TRANSFORMER, Dense, DualShape, modules
 from tandem.models.token_weights import OwnTokens
@@ -33,7 +33,8 @@ class TokenVectors(DualEncoder):
     """A dual encoder whose texts are a vector a token.
 
     The encoder's states go through a side's linear layers, in a new model one without bias to `options.dim` numbers.
-    Queries are filled up with [MASK] tokens, which have vectors too; punctuation of passages has none.
+    Queries are filled up with [MASK] tokens, which have vectors too; punctuation of passages has none. Markers stand
+    among the token ids already; those that the encoder's vocabulary lacks get new vectors there.
 
     Attributes:
         mask_id: the [MASK] token.
@@ -51,6 +52,7 @@ class TokenVectors(DualEncoder):
             raise UserError(f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}")
 
     def _begin(self, folder: Path, shape: DualShape) -> None:
+        self._embed_markers(folder)
         if shape.dense and self.options.dim not in (None, self.whole):
             problem = f"representation.dim is {self.options.dim}, but its layers {', '.join(shape.dense)} make"
             hint = f"say {self.whole}, or dense: [] in its entry of encoders for a new layer"
@@ -59,6 +61,26 @@ class TokenVectors(DualEncoder):
             linear = nn.Linear(self.whole, self.options.dim, bias=False)
             nn.init.normal_(linear.weight, std=0.02)
             self._add_layers([Dense(linear, nn.Identity(), TOKENS)])
+
+    def _embed_markers(self, folder: Path) -> None:
+        """Draw vectors of the markers that the encoder's vocabulary lacks, alike on both sides."""
+        tokenizer = load_tokenizer(folder)
+        add_markers(tokenizer, self.options.side_markers)
+        query, passage = (cast(Any, self.towers[side]) for side in SIDES)
+        if len(tokenizer) <= passage.get_input_embeddings().num_embeddings:
+            return
+        passage.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        if not self.shared:
+            query.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+            query.get_input_embeddings().load_state_dict(passage.get_input_embeddings().state_dict())
+
+    def mark(self, tokenizer: Any) -> dict[str, str]:
+        """Add the markers to a tokenizer, and return them with the prompts, as texts; see `DualShape.marked`."""
+        markers = self.options.side_markers
+        add_markers(tokenizer, markers)
+        return {
+            side: marked_prompt(tokenizer, markers.get(side), self.prompts.get(side, "")) for side in SIDES if markers
+        }
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
@@ -149,9 +171,24 @@ class TokenVectors(DualEncoder):
         write_json(folder / mask / "config.json", {"skiplist_words": words, "skiplist_tasks": ["document"]})
         if shape.normalize:
             write_json(folder / f"{2 + len(shape.dense)}_Normalize/config.json", {"module_input_name": TOKENS})
-        prompts = {"query": shape.prompts.get("query", ""), "document": shape.prompts.get("passage", "")}
+        prompts = {"query": shape.before.get("query", ""), "document": shape.before.get("passage", "")}
         kind = {"model_type": "MultiVectorEncoder", "similarity_fn_name": "maxsim", "prompts": prompts}
-        write_json(folder / CONFIG, MODEL | kind)
+        write_json(folder / CONFIG, MODEL | kind | self._pylate(load_tokenizer(folder), prompts, words))
+
+    def _pylate(self, tokenizer: Any, prompts: dict[str, str], skipped: list[str]) -> dict[str, object]:
+        """What those read who know PyLate's keys: without them they take markers of their own.
+
+        Args:
+            prompts: what stands in front of queries and of documents; a special token at its beginning is a marker.
+            skipped: words without a vector.
+        """
+        expanded = self.options.query_tokens
+        config: dict[str, object] = {
+            f"{side}_prefix": leading_token(tokenizer, prompt) for side, prompt in prompts.items()
+        }
+        config |= {"query_length": expanded} if expanded else {}
+        config |= {"do_query_expansion": bool(expanded), "attend_to_expansion_tokens": self.options.attend}
+        return config | {"skiplist_words": skipped}
 
     @staticmethod
     def usage(shape: DualShape, lengths: InputLengths) -> str:
@@ -162,6 +199,26 @@ class TokenVectors(DualEncoder):
         tokens = lengths.passage + lengths.single
         theirs = THEIRS.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
         return f"{tandem_usage(shape, lengths)}\n\n{theirs}"
+
+
+def marked_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
+    """A side's marker and prompt as one text, of whose tokens the marker is the first and the others are the prompt's.
+
+    Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
+    behind a token.
+    """
+    if marker is None or prompt.startswith(marker):
+        return prompt
+    probe = f"{prompt}a b"
+    expected = [tokenizer.convert_tokens_to_ids(marker), *tokenizer(probe, add_special_tokens=False)["input_ids"]]
+    spaced = tokenizer(f"{marker} {probe}", add_special_tokens=False)["input_ids"]
+    return f"{marker} {prompt}" if spaced == expected else f"{marker}{prompt}"
+
+
+def leading_token(tokenizer: Any, prompt: str) -> str:
+    """The special token that a prompt begins with; empty where it begins with another."""
+    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return max((token for token in special if prompt.startswith(token)), key=len, default="")
 
 
 THEIRS = """\

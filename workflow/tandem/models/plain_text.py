@@ -38,6 +38,10 @@ class PlainTextTokenizer:
             return text
         return self._special.sub(lambda match: self._names[match[0]], text)
 
+    def special_id(self, token: str) -> int:
+        """The id of a special token; a `KeyError` of any other."""
+        return self._tokenizer.get_vocab()[self._names[token]]
+
     def tokenise(self, texts: Sequence[str], length: int | None = None) -> tuple[list[list[int]], list[bool]]:
         """Token ids of texts, perhaps behind a `prompt`, cut to `length`; and which of them were cut."""
         if length is None:

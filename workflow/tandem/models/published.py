@@ -11,7 +11,6 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from safetensors import safe_open
-from tokenizers import AddedToken
 from torch import Tensor, nn
 
 from tandem.cluster.progress import warn
@@ -31,7 +30,15 @@ from tandem.models.folders import (
     weight_files,
     weights_digest,
 )
-from tandem.models.hub import download, load_encoder, load_tokenizer, package_folder, read_encoder, tokenizer_digest
+from tandem.models.hub import (
+    add_markers,
+    download,
+    load_encoder,
+    load_tokenizer,
+    package_folder,
+    read_encoder,
+    tokenizer_digest,
+)
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKENS, Dense, describe_router
 from tandem.models.tokens import Template
@@ -100,15 +107,17 @@ def adopt_colbert(source: Path, folder: Path) -> None:
     Raises:
         UserError: a marker is no token, or the layer is missing or of another size than the metadata say.
     """
-    tokenizer, tokens = load_tokenizer(source), []
+    tokenizer, tokens = load_tokenizer(source), dict[str, str]()
     vocabulary = tokenizer.get_vocab()
-    for marker in filter(None, markers(source).values()):
+    for side, marker in markers(source).items():
+        if not marker:
+            continue
         token = next((text for text in (marker, marker.strip()) if text in vocabulary), None)
         if token is None:
             hint = "copy the tokenizer's files that belong to the weights"
             raise UserError(f"{source}: its marker {marker!r} is no token of its tokenizer; {hint}")
-        tokens.append(AddedToken(token, normalized=False, special=True))
-    tokenizer.add_tokens(tokens, special_tokens=True)
+        tokens[side] = token
+    add_markers(tokenizer, tokens)
     tokenizer.save_pretrained(folder)
     if is_stanford(source):
         _projection(source).save(folder / "1_Dense")

@@ -44,7 +44,11 @@ CROSS = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "
 
 @dataclass(frozen=True)
 class DualShape:
-    """What `dual.json` says: how a saved dual encoder makes vectors and scores."""
+    """What `dual.json` says: how a saved dual encoder makes vectors and scores.
+
+    Attributes:
+        marked: where texts begin with markers, each side's marker and prompt as a text that the saved tokenizer reads.
+    """
 
     shared: bool
     pooling: str
@@ -55,6 +59,12 @@ class DualShape:
     prompts: Mapping[str, str] = field(default_factory=dict)
     dense: Sequence[str] = ()
     representation: Mapping[str, object] = field(default_factory=dict)
+    marked: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def before(self) -> Mapping[str, str]:
+        """What stands in front of each side's texts, for those who read texts."""
+        return self.marked or self.prompts
 
     @property
     def type(self) -> str:
@@ -79,14 +89,14 @@ class DualShape:
 
 def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
     """Make an encoder's folder with states of `dimension` a SentenceTransformer whose similarity is the dot product."""
-    _describe_pooled(folder, dimension, shape.pooling, _behind(shape), model_config(shape.prompts))
+    _describe_pooled(folder, dimension, shape.pooling, _behind(shape), model_config(shape.before))
 
 
 def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape) -> None:
     """Make two folders, described already, one SentenceTransformer: `encode_query` and `encode_document` take one."""
     places = _places(["Transformer", "Pooling", *_behind(shape)])
     describe_router(folder, *({str(Path(tower) / place): name for place, name in places} for tower in (query, passage)))
-    write_json(folder / CONFIG, model_config(shape.prompts))
+    write_json(folder / CONFIG, model_config(shape.before))
 
 
 def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str, str]) -> None:

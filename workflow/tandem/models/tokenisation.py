@@ -16,7 +16,7 @@ from tandem.data.collection import Collection, contents
 from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
 from tandem.models.folders import longest_input
-from tandem.models.hub import load_tokenizer, tokenizer_digest
+from tandem.models.hub import add_markers, load_tokenizer, tokenizer_digest
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.tokens import Template
@@ -34,41 +34,49 @@ MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
 class Side:
     """How the texts of a side, `query` or `passage`, become ids, and how many of them were cut.
 
-    What a text spells is never a special token; what its prompt spells may be one: see `PlainTextTokenizer`.
+    What a text spells is never a special token; what its prompt spells may be one: see `PlainTextTokenizer`. A marker
+    stands before the prompt, unless the prompt itself begins with it.
 
     Attributes:
-        length: tokens of a text, its prompt included, without special tokens; longer ones are cut.
+        length: tokens of a text, its marker and prompt included, without special tokens; longer ones are cut.
         key: the configuration's key that sets the length.
     """
 
     def __init__(self, name: str, params: TokensParams, tokenizer: PlainTextTokenizer) -> None:
-        prompt = params.prompts.get(name, "")
+        prompt, marker = params.prompts.get(name, ""), params.markers.get(name)
         self.name, self.tokenizer, self.prompt = name, tokenizer, tokenizer.prompt(prompt)
         self.length = params.query_length if name == "query" else params.passage_length
         of_pair = name == "passage" and params.pair_length is not None
         self.key, self.texts, self.cut = "lengths.pair" if of_pair else f"lengths.{name}", 0, 0
         (ids,), _ = tokenizer.tokenise([self.prompt])
-        if prompt and len(ids) >= self.length:
+        own = [tokenizer.special_id(marker)] if marker else []
+        self.marker = [] if own == ids[:1] else own
+        before = len(self.marker) + len(ids)
+        if (prompt or marker) and before >= self.length:
+            what = f"the prompt {prompt!r}" if prompt else f"the marker {marker}"
+            also = f" with the marker {marker}" if prompt and self.marker else ""
             raise UserError(
-                f"lengths.{name} is {self.length}, but the prompt {prompt!r} has {len(ids)} tokens: raise it, or "
-                f"shorten prompts.{name} of the encoder's entry"
+                f"lengths.{name} is {self.length}, but {what}{also} has {before} tokens: raise it, or shorten "
+                f"prompts.{name} of the encoder's entry"
             )
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """Ids of texts behind the prompt."""
-        ids, cut = self._tokenised(texts, self.prompt)
+        """Ids of texts behind marker and prompt."""
+        ids, cut = self._behind_prompt(texts)
         self._count(cut)
         return ids
 
     def tokenise_titled(self, titles: list[str], texts: list[str], template: Template) -> Ragged:
-        """Ids of titles behind the prompt and of texts, with the ids between them."""
-        (heads, _), (bodies, _) = self._tokenised(titles, self.prompt), self._tokenised(texts, "")
+        """Ids of titles behind marker and prompt and of texts, with the ids between them."""
+        (heads, _), (bodies, _) = self._behind_prompt(titles), self.tokenizer.tokenise(texts, self.length)
         room = self.length - len(template.pair[1])
         self._count([len(head) + len(body) > room for head, body in zip(heads, bodies, strict=True)])
         return template.with_titles(heads, bodies, self.length)
 
-    def _tokenised(self, texts: list[str], prompt: str) -> tuple[list[list[int]], list[bool]]:
-        return self.tokenizer.tokenise([prompt + text for text in texts], self.length)
+    def _behind_prompt(self, texts: list[str]) -> tuple[list[list[int]], list[bool]]:
+        room = self.length - len(self.marker)
+        ids, cut = self.tokenizer.tokenise([self.prompt + text for text in texts], room)
+        return [self.marker + row for row in ids] if self.marker else ids, cut
 
     def _count(self, cut: list[bool]) -> None:
         self.texts += len(cut)
@@ -86,6 +94,7 @@ class Tokeniser:
     def __init__(self, job: Job[TokensParams]) -> None:
         self.job, self.collection, self.parts = job, Collection(job.inputs["dataset"]), Parts(job)
         self.tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
+        add_markers(self.tokenizer, job.params.markers)
         self.plain = PlainTextTokenizer(self.tokenizer)
         self.dtype = "uint16" if len(self.tokenizer) <= 1 << 16 else "uint32"
         template = Template.of(self.tokenizer)

@@ -88,7 +88,7 @@ def dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
     query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
-    texts = [json.dumps(shape.prompts.get(side, "") + text, ensure_ascii=False) for side, text in TEXTS]
+    texts = [json.dumps(shape.before.get(side, "") + text, ensure_ascii=False) for side, text in TEXTS]
     names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
     words = ", ".join(prompted(shape, *text) for text in TEXTS)
     ours = OURS.format(**PLAIN, texts=words, scores="dot_scores(*vectors, model.temperature)", **names)
@@ -101,7 +101,7 @@ def dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     pool = f"({POOL[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOL[shape.pooling]
     sides, star = [f"[{text}]" for text in texts], ""
     if lengths.titled:
-        title = json.dumps(shape.prompts.get("passage", "") + "a title", ensure_ascii=False)
+        title = json.dumps(shape.before.get("passage", "") + "a title", ensure_ascii=False)
         sides, star = [f"[{sides[0]}]", f'[[{title}], ["a passage"]]'], "*"
     plain = f"""\
 ```python
@@ -157,7 +157,7 @@ def tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
 
 def prompted(shape: DualShape, side: str, text: str) -> str:
     """A side's text behind its prompt, as the argument of `PlainTextTokenizer.tokenise`, in Python."""
-    own, prompt = json.dumps(text), shape.prompts.get(side)
+    own, prompt = json.dumps(text), shape.before.get(side)
     return f"plain.prompt({json.dumps(prompt, ensure_ascii=False)}) + {own}" if prompt else own
 
 

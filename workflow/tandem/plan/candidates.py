@@ -7,7 +7,7 @@ from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, OWN, SYSTEMS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens, tokens_to_read
+from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens, tokens_of_dual
 from tandem.plan.graph import Stage
 from tandem.plan.runs import match, run
 from tandem.stages.base import Json
@@ -179,8 +179,8 @@ def teachers(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str
     upstream = {"teacher": teacher(ctx, at, distil, candidates, data)} if distil.from_ else {}
     if distil.in_batch:
         name, where = distil.in_batch.from_, f"{at}.train.distil.in_batch.from"
-        upstream["in_batch_teacher"] = dual_encoder(ctx, name, where)
-        upstream["in_batch_tokens"] = tokens_to_read(ctx, ctx.root(ctx.model_name(name), "dual"), data, "dual")
+        upstream["in_batch_teacher"] = taught_by = dual_encoder(ctx, name, where)
+        upstream["in_batch_tokens"] = tokens_of_dual(ctx, name, taught_by, data)
     return upstream
 
 

@@ -9,6 +9,7 @@ from typing import get_args
 
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
+from tandem.config.representations import Representation
 from tandem.errors import Unavailable, UserError
 from tandem.models.folders import files_digest, weights_digest
 from tandem.models.heads import check_reranker
@@ -114,29 +115,43 @@ def tokenizer(ctx: Context, name: str) -> Stage:
     return encoder(ctx, name)
 
 
-def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
+def tokens(
+    ctx: Context, name: str, data: str, part: str = "cross", representation: Representation | None = None
+) -> Stage:
     """Token ids of a dataset under an encoder's tokenizer; those of part `dual` begin with the encoder's prompts.
 
-    Part `alone`, for pre-training, has neither prompts nor the lengths of a cross-encoder's pairs.
+    In front of these stand the markers of a dual encoder's `representation`. Part `alone`, for pre-training, has
+    neither prompts nor the lengths of a cross-encoder's pairs.
     """
-    if ("tokens", name, data, part) not in ctx.memo:
+    markers = representation.side_markers if representation else {}
+    known = ("tokens", name, data, part, *(f"{side} {marker}" for side, marker in markers.items()))
+    if known not in ctx.memo:
         source, lengths = tokenizer(ctx, name), ctx.settings.lengths
         params: Json = {"query_length": lengths.query, "passage_length": lengths.passage, "prompts": {}}
         if part == "dual":
             params |= {"prompts": towers(ctx, name).get("prompts", {}), "titled": lengths.titles == "segment"}
+            params["markers"] = markers
         elif part == "cross" and lengths.pair is not None:  # a passage has what its query leaves
             params |= {"passage_length": lengths.pair, "pair_length": lengths.pair}
         upstream = {"dataset": dataset(ctx, data), "encoder": source}
-        ctx.memo["tokens", name, data, part] = ctx.stage("tokens", data, source.name, params, upstream)
-    return ctx.memo["tokens", name, data, part]
+        ctx.memo[known] = ctx.stage("tokens", data, source.name, params, upstream)
+    return ctx.memo[known]
 
 
-def tokens_to_read(ctx: Context, name: str, data: str, part: str) -> Stage:
+def tokens_to_read(
+    ctx: Context, name: str, data: str, part: str, representation: Representation | None = None
+) -> Stage:
     """The same for what the encoder itself computes with; a `UserError` if it has fewer positions than they need."""
     if ("fitting", name, part) not in ctx.memo:
         check_lengths(ctx, name, encoder(ctx, name), part)
         ctx.memo["fitting", name, part] = encoder(ctx, name)
-    return tokens(ctx, name, data, part)
+    return tokens(ctx, name, data, part, representation)
+
+
+def tokens_of_dual(ctx: Context, system: str, model: Stage, data: str) -> Stage:
+    """Token ids of a dataset as a system's dual encoder, whose stage is `model`, reads them."""
+    name = ctx.root(ctx.model_name(system), "dual")
+    return tokens_to_read(ctx, name, data, "dual", model.params.representation)
 
 
 def dual_encoder(ctx: Context, system: str, where: str, also: Iterable[str] = ()) -> Stage:
@@ -172,14 +187,14 @@ def judge_with_tokens(
     ctx: Context, name: str, where: str, data: str, objectives: tuple[str, ...], also: Iterable[str] = ()
 ) -> tuple[Stage, Stage]:
     """A model that scores pairs, and the token ids that it reads; see `judges`. The key may also name one of `also`."""
-    model, part = pair_scoring_dual(ctx, name), "dual"
-    if model is None:
-        if ctx.untrained(name):
-            kinds = "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
-            raise UserError(f"{where}: {name} counts as an encoder that scores no pairs; {kinds}")
-        ctx.check_model(ctx.model_name(name), where, objectives, [*ctx.settings.ensembles, *_pair_scoring(ctx), *also])
-        model, part = ctx.model(name, where, objectives), "cross"
-    return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), part), data, part)
+    if (dual := pair_scoring_dual(ctx, name)) is not None:
+        return dual, tokens_of_dual(ctx, name, dual, data)
+    if ctx.untrained(name):
+        kinds = "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
+        raise UserError(f"{where}: {name} counts as an encoder that scores no pairs; {kinds}")
+    ctx.check_model(ctx.model_name(name), where, objectives, [*ctx.settings.ensembles, *_pair_scoring(ctx), *also])
+    model = ctx.model(name, where, objectives)
+    return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), "cross"), data, "cross")
 
 
 def _pair_scoring(ctx: Context) -> list[str]:

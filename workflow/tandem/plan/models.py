@@ -58,7 +58,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
     check_used(at, entry, params)
     for each in PARTS[entry.objective]:
         check_model(ctx, at, entry, encoder(ctx, ctx.root(name, each)), params)
-    upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), data, part)
+    representation = described_representation(params) if part == "dual" else None
+    upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), data, part, representation)
     upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
     if distil := getattr(train, "distil", None):
         upstream |= teachers(ctx, at, distil, lists["candidates"], data)

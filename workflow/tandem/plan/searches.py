@@ -10,7 +10,7 @@ from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context, json_of, search
 from tandem.plan.datasets import dataset
-from tandem.plan.encoders import dual_encoder, tokens_to_read
+from tandem.plan.encoders import dual_encoder, tokens_of_dual
 from tandem.plan.graph import Stage
 from tandem.plan.reported import searched
 from tandem.plan.sizes import dimension
@@ -31,7 +31,7 @@ def encoded(ctx: Context, kind: str, system: str, where: str, data: str, split: 
     params = json_of(encode) | {"dtype": dtypes.get(kind, encode.query_dtype)}
     params |= {"side": "queries" if split else "passages", "split": split}
     # By the system's name: an equal model of another variant may have lent the stage its own.
-    read = tokens_to_read(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
+    read = tokens_of_dual(ctx, system, model, data)
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
     execution = ctx.execution("attention", "compile")
     return ctx.stage(kind, data, f"{model.name}.{split or 'passages'}", params, upstream, execution)

@@ -56,7 +56,7 @@ class Encoder:
         self.model = self.load(folder).to(device()).eval()
         self.tower = TOWERS[job.params.side]
         require_tokenizer(folder / ("shared" if self.model.shared else self.tower), self.tokens)
-        require_prompts(self.model.prompts, self.tokens)
+        require_prompts(self.model.prompts, self.model.options.side_markers, self.tokens)
         self.template = Tokens.open(self.tokens).template
         self.budget = job.params.batch_tokens
         self.mode = resolve_precision(job.params.precision)

@@ -66,11 +66,12 @@ def part_files(model: Artifact, part: str) -> dict[str, str]:
     }
 
 
-def require_prompts(model: Mapping[str, str], tokens: Artifact) -> None:
-    """Refuse token ids whose texts begin with other prompts than the model's."""
-    own = tokens.params_as(TokensParams).prompts
-    if own != model:
-        raise UserError(f"{tokens.folder}: was made with the prompts {own}, but the model has {dict(model)}")
+def require_prompts(prompts: Mapping[str, str], markers: Mapping[str, str], tokens: Artifact) -> None:
+    """Refuse token ids whose texts begin with other prompts or markers than a model's."""
+    params = tokens.params_as(TokensParams)
+    for what, stored, needed in (("prompts", params.prompts, prompts), ("markers", params.markers, markers)):
+        if stored != needed:
+            raise UserError(f"{tokens.folder}: was made with the {what} {stored}, but the model has {dict(needed)}")
 
 
 def require_tokenizer(folder: Path, tokens: Artifact) -> None:

@@ -105,7 +105,7 @@ class PairScores:
         """The model, loaded when the first score is missing; a `UserError` if it is not for these token ids."""
         model = load_scorer(self.folder)
         if isinstance(model, DualEncoder):
-            require_prompts(model.prompts, self.source)
+            require_prompts(model.prompts, model.options.side_markers, self.source)
         model.check_lengths(*self.lengths, self.tokens.template, str(self.folder))
         accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
         return model

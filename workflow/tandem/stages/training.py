@@ -37,6 +37,7 @@ class TokensParams(Params):
     query_length: int = Field(ge=1, description="longest query, in tokens without special ones")
     passage_length: int = Field(ge=1, description="longest passage, likewise")
     prompts: dict[str, str] = Field({}, exclude_if=not_, description="in front of a side's texts: query, passage")
+    markers: dict[str, str] = Field({}, exclude_if=not_, description="tokens in front of a side's prompts, likewise")
     titled: bool = Field(False, exclude_if=not_, description="title and text are two segments with a separator")
     pair_length: int | None = Field(None, exclude_if=not_, description="longest pair, with special tokens; null: any")
 
