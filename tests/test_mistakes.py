@@ -85,6 +85,16 @@ MISTAKES = {
         'models.ce_bm25neg.train.loss is "listwize"; allowed: listwise',
         "models: {ce_bm25neg: {train: {loss: listwize}}}",
     ),
+    "an index that FAISS has for distances alone": Mistake(
+        "tandem run mine.yaml",
+        "indexes.mine.factory is HNSW32,PQ16: HNSW32,PQ16: FAISS has it for L2 distances alone; name Flat or SQ8",
+        'indexes: {mine: {factory: "HNSW32,PQ16"}}',
+    ),
+    "an index that FAISS does not store": Mistake(
+        "tandem run mine.yaml",
+        "indexes.mine.factory is IVF16,ZnLattice2x3_4: ZnLattice2x3_4: FAISS does not store its vectors",
+        'indexes: {mine: {factory: "IVF16,ZnLattice2x3_4"}}',
+    ),
     "a misspelt table": Mistake(
         "tandem run mine.yaml", "tables: sumary is unknown; did you mean summary?", "tables: [sumary]"
     ),

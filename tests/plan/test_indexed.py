@@ -110,6 +110,13 @@ def test_what_makes_an_index_or_searches_through_one_gets_its_gpus(configured, m
         ({"type": "ivf_flat", "nlist": 900, "train_sample": 800}, "indexes.x: 900 lists cannot be learned from 800"),
         ({"factory": "IVF900,Flat", "train_sample": 800}, "indexes.x: 900 lists cannot be learned from 800 passages"),
         ({"type": "pq", "bits": 10, "train_sample": 800}, "indexes.x.bits is 10: 1024 centroids cannot be learned"),
+        ({"type": "hnsw", "m": 513}, "indexes.x.m is 513; allowed: ≤ 512"),
+        (
+            {"factory": "IVF16,ZnLattice2x3_4"},
+            "indexes.x.factory is IVF16,ZnLattice2x3_4: ZnLattice2x3_4: FAISS does not",
+        ),
+        ({"factory": "PCA64,IVF16,PQ48"}, "indexes.x.factory is PCA64,IVF16,PQ48: PQ48: 48 does not divide the 64 dim"),
+        ({"factory": "PQ8x10", "train_sample": 800}, "it is learned from 800 vectors, but needs 1,024; name a smaller"),
     ],
 )
 def test_a_mistake_is_one_line(planner, entry, line):
@@ -136,9 +143,12 @@ def test_what_a_run_names_must_be_there(planner):
 
 
 def test_codes_that_do_not_fit_the_encoder_are_refused_before_anything_is_trained(planner):
-    changed = planner(codes={"type": "ivf_pq", "m": 50}, fit={"type": "ivf_pq", "m": 48})
+    own = {"factory": "IVF16,PQ50"}  # which planning alone does not know the dimension for
+    changed = planner(codes={"type": "ivf_pq", "m": 50}, fit={"type": "ivf_pq", "m": 48}, words=own)
     with pytest.raises(UserError, match=r"indexes.codes.m is 50, which does not divide the vectors' 384 dimensions"):
         run(changed, "de_bm25neg@codes")
+    with pytest.raises(UserError, match=r"indexes.words.factory is .*: PQ50: 50 does not divide the 384 dimensions"):
+        run(changed, "de_bm25neg@words")
     assert run(changed, "de_bm25neg@fit").upstream["index"].values["m"] == 48
 
 

@@ -151,7 +151,7 @@ def test_a_rotation_is_not_learned_from_fewer_vectors_than_dimensions(tmp_path, 
         ({"type": "pq", "m": 16, "bits": 2, "opq": True}, r"x.opq: a rotation of 32 dimensions .* from 31 passages"),
         (
             {"type": "factory", "factory": "OPQ16,PQ16x2"},
-            "index: OPQ of 32 dimensions .* from 31 passages; leave it out",
+            r"x.factory is OPQ16,PQ16x2: it is learned from 31 vectors, but needs 32; name a smaller one",
         ),
     ):
         with pytest.raises(UserError, match=line):
@@ -167,9 +167,9 @@ def test_lists_are_found_behind_what_refines_them(build, query_vectors):
     assert (few >= 0).sum() < (all_of_them >= 0).sum() == len(query_vectors) * ROWS
 
 
-def test_what_faiss_cannot_add_is_one_line(tmp_path, make_job, passages):
+def test_what_faiss_cannot_add_is_refused_before_anything_is_read(tmp_path, make_job, passages):
     params = {"type": "factory", "factory": "IDMap,Flat", "part": ROWS, **LEARNED}
-    with pytest.raises(UserError, match="index: FAISS cannot build IDMap,Flat: .*add does not make sense"):
+    with pytest.raises(UserError, match="x.factory is IDMap,Flat: IDMap: passages are numbered already; leave it out"):
         run(make_job("index", tmp_path / "de@x-0123456789", params, {"passages": passages}))
 
 
@@ -241,7 +241,7 @@ def test_another_seed_or_sample_is_another_index(build, built):
     [
         ("pq", {"m": 5}, "indexes.x.m is 5, which does not divide the vectors' 32 dimensions; allowed: 1, 2, 4, 8"),
         ("ivf_flat", {"nlist": 4000}, "indexes.x: 4000 lists cannot be learned from 3000 passages"),
-        ("factory", {"factory": "IVF16,Flt"}, "FAISS makes no IVF16,Flt of 32 dimensions"),
+        ("factory", {"factory": "IVF16,Flt"}, "x.factory is IVF16,Flt: Flt: FAISS has no such index"),
     ],
 )
 def test_what_cannot_be_built_is_refused_before_anything_is_read(tmp_path, make_job, passages, kind, params, line):

@@ -7,6 +7,7 @@ import re
 import faiss
 import numpy as np
 import pytest
+import torch
 from trec import iter_trec
 
 from tandem.cli import run
@@ -146,7 +147,8 @@ def test_a_mistake_is_one_line(built, monkeypatch, words, message):
 VALUES = {
     "system": "x", "dual": DualShape(shared=True, pooling="cls", normalize=True, temperature=1.0, dimension=8),
     "pool": "hidden[:, 0]", "prompt": "", "plain": True, "query_tokens": 1, "passage_tokens": 1, "passages": 50,
-    "precision": ["bf16"], "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "tuned": {}, "texts": False,
+    "precision": ["bf16"], "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "copies": None, "tuned": {},
+    "texts": False,
     "query": "''", "lineage": {},
 }  # fmt: skip
 
@@ -170,6 +172,20 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
     exec(re.search(r"^parts = .*add_shard\(part\)$", page, re.S | re.M)[0], names)
     _, rows = names["index"].search(vectors[[3, 33]], 5)
     assert rows.tolist() == np.argsort(-vectors[[3, 33]] @ vectors.T, axis=1)[:, :5].tolist()
+
+
+def test_copies_are_found_beside_the_vector_that_stands_for_them(tmp_path, monkeypatch):
+    """Rows 1 and 4 equal row 0, row 3 equals row 2: the graph has two of five, and their ids are in order."""
+    monkeypatch.chdir(tmp_path)
+    vectors = np.eye(8, dtype=np.float32)[:2]
+    graph = faiss.IndexHNSWFlat(8, 4, faiss.METRIC_INNER_PRODUCT)
+    graph.add(vectors)
+    np.save("copies.npy", np.array([[1, 0], [3, 2], [4, 0]], np.uint32))
+    page = render_readme(CARD, **VALUES | {"indexes": ["a.faiss"], "factory": "HNSW4,Flat", "copies": "copies.npy"})
+    names = {"np": np, "ids": ["d", "a", "c", "b", "e"], "index": graph, "encode": lambda query: torch.tensor([query])}
+    exec(re.search(r"^copies = .*?append\(row\)$", page, re.S | re.M)[0], names)
+    exec(re.search(r"^def search.*?\n\n", page, re.S | re.M)[0], names)
+    assert names["search"]([1.0, 0.5, 0, 0, 0, 0, 0, 0], 4) == [("a", 1.0), ("d", 1.0), ("e", 1.0), ("b", 0.5)]
 
 
 def test_a_run_of_any_split_in_trecs_format(built, tmp_path):

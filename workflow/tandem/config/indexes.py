@@ -37,7 +37,7 @@ class _Product(Index):
 
 
 class _Graph(Index):
-    m: int = Field(32, ge=2, description="links of a node")
+    m: int = Field(32, ge=2, le=512, description="links of a node")
     ef_construction: int = Field(200, ge=1, description="width of the search when the graph is built")
     ef_search: int = Field(128, ge=1, description="width of the search")
     part: int = Field(1 << 22, ge=1, description="passages of one graph; where there are several, each is searched")

@@ -166,7 +166,8 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     params = index_params(index_entry(ctx, name, f"indexes.{name}"), ctx.settings.seed)
     if passages.kind == "embeddings":  # of tokens' vectors, how many there are and their size is known later
         rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-        size = dimension(ctx, passages.upstream["model"].values, passages.upstream["tokens"]) if params.m else None
+        is_sized = params.m or params.factory is not None
+        size = dimension(ctx, passages.upstream["model"].values, passages.upstream["tokens"]) if is_sized else None
         check(params, f"indexes.{name}", rows, size)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))

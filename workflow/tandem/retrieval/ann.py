@@ -12,17 +12,19 @@ from typing import Any
 import faiss
 import numpy as np
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, say, warn
 from tandem.config.indexes import TradeoffSweep
 from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.retrieval.copies import FILE as COPIES
+from tandem.retrieval.copies import Copies
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import CHUNK, Array, Best, measured, pack, pair_scores, recall, spaced
-from tandem.retrieval.faiss_search import MOST, NONE, Threads, alone, exact_best, lease_gpus, on_gpus
-from tandem.retrieval.index import LISTS, chain
-from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
+from tandem.retrieval.exact import CHUNK, Array, Best, measured, pack, pair_scores, recall, recall_by_score, spaced
+from tandem.retrieval.faiss_search import MOST, NONE, Threads, alone, exact_best, explained, lease_gpus, on_gpus
+from tandem.retrieval.index import LISTS, chain, graph_in
+from tandem.retrieval.retrieve import ShortLists, embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
@@ -31,6 +33,7 @@ from tandem.store.job import Job, writing
 GROUP = 1024  # queries searched and rescored together
 BATCH = 32  # queries of one call; FAISS's last bits depend on it
 TOGETHER = 2048  # pairs that a thread scores at a time
+LEAST_RECALL = 0.9  # against exact search; less is worth a warning
 # Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
 LISTED, MAPPED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY, faiss.IO_FLAG_MMAP_IFC
 
@@ -39,21 +42,32 @@ Line = dict[str, str | float | None]
 
 
 class Index:
-    """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; not graphs and signs)."""
+    """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; not graphs and signs).
 
-    def __init__(self, artifact: Artifact, threads: Threads, gpu: str = NONE) -> None:
+    A graph's search ends when it sees as many better candidates as it is wide. Where a list is short then, the query is
+    searched for again, as wide as the list; not so if `widen` is False.
+    """
+
+    def __init__(self, artifact: Artifact, threads: Threads, gpu: str = NONE, widen: bool = True) -> None:
         meta = json.loads(artifact.path("meta.json").read_text())
         self.rows: int = meta["rows"]
         self.factory: str = meta["factory"]
         self.threads, self.gpu = threads, gpu
         flags = LISTED if LISTS in artifact.manifest.files else MAPPED
-        indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
-        self.firsts: list[int] = [part["first"] for part in meta["indexes"]]
+        with explained(f"{artifact.folder}: FAISS cannot read its index"):
+            indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
+        self.firsts: list[int] = [part["first"] for part in meta["indexes"]]  # the number of each part's first node
+        self.pairs: Array | None = None  # copies, whose vectors stand in the index once
+        if COPIES in artifact.manifest.files:
+            self.pairs = np.load(artifact.path(COPIES), allow_pickle=False)
+        self.copies = None if self.pairs is None else Copies(self.pairs)
         inner = chain(indexes[0])[1]
         self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0  # of a vector, where they are all
         inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # behind whatever refines it
         self.lists: int = inverted.nlist if inverted else 0
-        self.is_graph = isinstance(inner, faiss.IndexHNSW)
+        graph = graph_in(indexes[0])
+        self.is_graph, self.widen = graph is not None, widen and graph is not None
+        self.width = int(graph.hnsw.efSearch) if self.is_graph else 0
         if (self.is_graph or self.signs) and gpu != NONE:
             say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
             self.gpu = NONE
@@ -72,17 +86,31 @@ class Index:
         """
         if self.lists and nprobe and nprobe > MOST and self.gpu != NONE:
             raise UserError(f"{self.factory}: nprobe is {nprobe}, but a GPU searches at most {MOST} lists; lower it")
-        space = faiss.ParameterSpace() if self.gpu == NONE else faiss.GpuParameterSpace()
+        self.width = ef_search or self.width
         for part in self.parts:
             if self.lists and nprobe:
-                space.set_index_parameter(part, "nprobe", nprobe)
+                self._set(part, "nprobe", nprobe)
             if self.is_graph and ef_search:
-                space.set_index_parameter(part, "efSearch", ef_search)
+                self._set(part, "efSearch", ef_search)
+
+    def _set(self, part: Any, name: str, value: int) -> None:
+        space = faiss.ParameterSpace() if self.gpu == NONE else faiss.GpuParameterSpace()
+        space.set_index_parameter(part, name, value)
+
+    def break_ties(self, ranks: Array) -> None:
+        """Have copies stand in the order of their ranks, shape (rows,), and no longer in that of their rows."""
+        if self.pairs is not None:
+            self.copies = Copies(self.pairs, ranks)
+
+    @property
+    def remedy(self) -> str:
+        """What makes a search find more."""
+        return "raise nprobe" if self.lists else "raise ef_search" if self.is_graph else "raise rescore_factor"
 
     def search(self, queries: Floats, k: int) -> Hits:
         """The `k` best passages of queries, shape (queries, dim), by the index's own scores.
 
-        Returns scores and rows, both (queries, k), best first; row -1 where there is no further passage.
+        Returns scores and rows, both (queries, at most k), best first; row -1 where there is no further passage.
         """
         parts = zip(self.parts, self.sizes, self.firsts, strict=True)
         hits = [self._search_part(part, queries, min(k, size), first) for part, size, first in parts]
@@ -91,26 +119,42 @@ class Index:
             # Of equal scores the lower row comes first: the parts stand in the order of their rows.
             order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             scores, rows = (np.take_along_axis(each, order, axis=1) for each in (scores, rows))
-        return scores, rows
+        if self.copies is None:
+            return scores, rows
+        width = ((0, 0), (0, k - rows.shape[1]))  # fewer nodes than k may have k rows
+        wide = np.pad(scores, width), np.pad(self.copies.rows_of(rows), width, constant_values=-1)
+        return self.copies.expand(*wide)
 
     def decode(self, rows: Rows) -> Floats:
         """The vectors that the index's codes stand for, of rows in any order, shape (rows, dim); not on GPUs."""
         vectors = np.empty((len(rows), self.parts[0].d), np.float32)
+        nodes = rows if self.copies is None else self.copies.nodes_of(rows)
         for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
             if (inverted := faiss.try_extract_index_ivf(part)) is not None:
                 inverted.make_direct_map()  # once: it then knows where each row's code is
-            own = (rows >= first) & (rows < first + size)
-            vectors[own] = part.reconstruct_batch(np.ascontiguousarray(rows[own] - first, np.int64))
+            own = (nodes >= first) & (nodes < first + size)
+            with explained(f"FAISS does not give the vectors of {self.factory}; set rescore to true"):
+                vectors[own] = part.reconstruct_batch(np.ascontiguousarray(nodes[own] - first, np.int64))
         return vectors
 
     def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> Hits:
-        size = BATCH if self.gpu == NONE else len(queries)
-        batches = [queries[start : start + size] for start in range(0, len(queries), size)]
-        run = self.threads.map if len(batches) > 1 else map
-        scores, rows = (np.concatenate(each) for each in zip(*run(lambda b: part.search(b, k), batches), strict=True))
+        scores, rows = self._search_batches(part, queries, k)
+        if self.widen and len(short := np.flatnonzero(rows[:, -1] < 0)):
+            self._set(part, "efSearch", max(k, self.width))
+            scores[short], rows[short] = self._search_batches(part, queries[short], k)
+            self._set(part, "efSearch", self.width)
         if self.signs:  # a Hamming distance of h: the inner product of vectors of ±1 is signs - 2 h
             scores = self.signs - 2 * scores
         return scores, np.where(rows < 0, -1, rows + first)
+
+    def _search_batches(self, part: Any, queries: Floats, k: int) -> Hits:
+        size = BATCH if self.gpu == NONE else len(queries)
+        batches = [queries[start : start + size] for start in range(0, len(queries), size)]
+        run = self.threads.map if len(batches) > 1 else map
+        with explained(f"FAISS cannot search {self.factory}"):
+            results = list(run(lambda b: part.search(b, k), batches))
+        scores, rows = (np.concatenate(each) for each in zip(*results, strict=True))
+        return scores, rows
 
 
 class VectorSearcher:
@@ -122,6 +166,7 @@ class VectorSearcher:
     def __init__(self, index: Index, passages: Embeddings, ranks: Array, rescore: bool, factor: int) -> None:
         self.index, self.passages, self.ranks = index, passages, ranks
         self.rescore, self.factor = rescore, factor if rescore else 1
+        index.break_ties(ranks)
 
     def best(self, queries: Array, depth: int) -> Best:
         """The best passages of queries, shape (queries, dim)."""
@@ -176,8 +221,13 @@ def search(
             progress.add(len(group))
 
 
+def share_found(ours: Best, exact: Best, k: int, rescored: bool) -> float:
+    """Recall at k against exact search; by passages where the index's own scores say nothing about exact ones."""
+    return recall_by_score(ours, exact, k) if rescored else recall(ours.ranks(), exact.ranks(), k)
+
+
 def run(job: Job[AnnParams]) -> None:
-    """Search and write the run, and its recall at 10, 100 and the depth as far as it goes."""
+    """Search and write the run, and its recall at 10, 100 and the depth as far as it goes; warn of what is missing."""
     params, depth = job.params, job.params.depth
     passages, queries = open_embeddings(job, Embeddings)
     gpu = lease_gpus(job)
@@ -186,15 +236,22 @@ def run(job: Job[AnnParams]) -> None:
         index = Index(job.inputs["index"], threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         searcher = VectorSearcher(index, passages, order.ranks, params.rescore, params.rescore_factor)
-        lines = write_rows(job, draft, search(job, searcher, queries, order), order)
+        short = ShortLists(min(depth, passages.rows))
+        lines = write_rows(job, draft, short.counted(search(job, searcher, queries, order)), order)
         draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
+        short.warn(job, draft, index.remedy)
         if params.recall_queries:
             sample = queries.at(spaced(queries.rows, params.recall_queries))
-            ours = searcher.best(sample, depth).ranks()
-            exact = exact_best(passages, sample, order.ranks, depth, threads).ranks()
+            ours, exact = searcher.best(sample, depth), exact_best(passages, sample, order.ranks, depth, threads)
             ks = sorted({min(10, depth), min(100, depth), depth})
-            draft.facts["recall"] = {str(k): round(recall(ours, exact, k), 4) for k in ks}
+            draft.facts["recall"] = {str(k): round(share_found(ours, exact, k, params.rescore), 4) for k in ks}
             draft.facts["recall_queries"] = len(sample)
+            low = [
+                f"{share:.1%} of the first {k}" for k, share in draft.facts["recall"].items() if share < LEAST_RECALL
+            ]
+            if low:
+                found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
+                warn(job, draft, f"{found}; {index.remedy}")
 
 
 def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
@@ -251,7 +308,8 @@ def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
         exact = searches.exact(threads)
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
-                index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
+                # A width is compared as it is.
+                index, size = Index(artifact, threads, gpu, widen=False), artifact.manifest.facts["bytes_per_vector"]
                 for nprobe, ef_search, rescore in settings(index, sweep):
                     index.tune(nprobe, ef_search)
                     line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}

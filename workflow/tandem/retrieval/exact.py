@@ -117,6 +117,19 @@ def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> flo
     return float(np.mean([len(np.intersect1d(ours, best)) / len(best) for ours, best in pairs]))
 
 
+def recall_by_score(retrieved: Best, exact: Best, k: int) -> float:
+    """Mean share of the exact top k that is among the first k retrieved, where any of equally good passages counts.
+
+    Both have exact scores: of copies at the cut an index may have proposed others than those whose ids come first.
+    """
+    shares = []
+    for query in range(len(exact.keys)):
+        ours, best = (side.ranked(query)[1][:k] for side in (retrieved, exact))
+        if len(best):
+            shares.append((ours >= best[-1]).sum() / len(best))
+    return float(np.mean(shares))
+
+
 def measured(
     retrieved: Sequence[Array],
     exact: Sequence[Array],

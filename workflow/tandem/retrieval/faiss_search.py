@@ -6,6 +6,7 @@ FAISS proposes in float32 and `exact.py` decides. Stage `topics` is k-means. No 
 well.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -80,11 +81,17 @@ def alone(workers: int | None) -> Iterator[Threads]:
 
 @contextmanager
 def explained(problem: str) -> Iterator[None]:
-    """Turn FAISS's errors into a `UserError` of the problem and the last line, which has no C++ context."""
+    """Turn FAISS's errors into a `UserError` of the problem and FAISS's words, without their C++ context."""
     try:
         yield
+    except MemoryError:
+        raise UserError(f"{problem}: not enough memory") from None
     except RuntimeError as error:
-        raise UserError(f"{problem}: {str(error).strip().splitlines()[-1]}") from None
+        # Error in <function> at <file>.cpp:<line>: Error: '<condition>' failed: <message>, of which the last two vary.
+        line = str(error).strip().splitlines()[-1]
+        words = re.sub(r"^Error in .* at \S+:\d+: ", "", line)
+        message = re.sub(r"^Error: '(.*?)' failed:? ?(?=.)", "", words)
+        raise UserError(f"{problem}: {message}") from None
 
 
 def lease_gpus(job: Job[Any]) -> str:

@@ -5,7 +5,7 @@ changes no byte, and a killed build continues after its last finished part. No t
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,13 @@ from tandem.cluster.work import Pieces, origin, spans
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
+from tandem.retrieval.copies import FILE as COPIES
+from tandem.retrieval.copies import digests, find_copies
 from tandem.retrieval.embeddings import Embeddings, block_name
+from tandem.retrieval.exact import Array
+from tandem.retrieval.factory_strings import SIGNS
 from tandem.retrieval.faiss_search import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
-from tandem.retrieval.index_types import LEAST, SIGNS, check, factory, sample_size, sized, uses
+from tandem.retrieval.index_types import LEAST, check, factory, sample_size, sized, uses
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import link, write_json
@@ -58,11 +62,11 @@ def empty(params: IndexParams, dimension: int) -> Any:
     metric = faiss.METRIC_L2 if SIGNS in name else faiss.METRIC_INNER_PRODUCT  # its Hamming distance has no other
     with explained(f"index: FAISS makes no {name} of {dimension} dimensions"):
         index = faiss.index_factory(dimension, name, metric)
-    inner = chain(index)[1]
-    if metric == faiss.METRIC_L2 and not isinstance(inner, faiss.IndexLSH):
-        raise UserError(f"index: {name} compares more than signs; leave out what follows {SIGNS}")
-    if isinstance(inner, faiss.IndexHNSW) and params.ef_construction:
-        inner.hnsw.efConstruction = params.ef_construction
+    inner, graph = chain(index)[1], graph_in(index)
+    if inner.metric_type != metric:
+        raise UserError(f"index: FAISS compares by distances in {name}, not by inner products; name another")
+    if graph is not None and params.ef_construction:
+        graph.hnsw.efConstruction = params.ef_construction
     if isinstance(inner, faiss.IndexIVFScalarQuantizer) and inner.sq.qtype == faiss.ScalarQuantizer.QT_fp16:
         inner.by_residual = False  # differences from centroids would be rounded; the embeddings are fp16 as they are
     return index
@@ -77,10 +81,18 @@ def chain(index: Any) -> tuple[list[Any], Any]:
     return [faiss.downcast_VectorTransform(steps.at(i)) for i in range(steps.size())], faiss.downcast_index(whole.index)
 
 
-def is_merged(index: Any) -> bool:
-    """Whether its parts become one index by merging inverted lists."""
+def graph_in(index: Any) -> Any:
+    """Return the graph that is searched, behind transforms and before what re-ranks its results; None without any."""
     inner = chain(index)[1]
-    return isinstance(inner, MERGED) and not isinstance(inner, faiss.IndexIVFPQR)
+    while isinstance(inner, faiss.IndexRefine):
+        inner = chain(inner.base_index)[1]
+    return inner if isinstance(inner, faiss.IndexHNSW) else None
+
+
+def is_merged(index: Any) -> bool:
+    """Whether its parts become one index by merging inverted lists: of these types alone, not of what extends them."""
+    inner = chain(index)[1]
+    return type(inner) in MERGED
 
 
 def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) -> None:
@@ -106,16 +118,13 @@ def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) ->
 def _train_transform(transform: Any, vectors: Floats) -> None:
     """Train a transform; OPQ with codes of 8 bits, FAISS's default, or of as many as there are enough vectors for.
 
-    FAISS would write beyond the end of its arrays for fewer vectors than dimensions, and warn of few vectors for each
-    part of a code and each round: 2,400 lines on a small corpus.
+    There FAISS would warn of few vectors for each part of a code and each round: 2,400 lines on a small corpus. (For
+    fewer vectors than dimensions it would write beyond the end of its arrays: `check` refuses these.)
     """
     if not isinstance(transform, faiss.OPQMatrix):
         transform.train(vectors)
         return
-    least, count = max(transform.d_in, transform.d_out), len(vectors)
-    if count < least:
-        raise UserError(f"index: OPQ of {least} dimensions cannot be learned from {count} passages; leave it out")
-    code = faiss.ProductQuantizer(transform.d_out, transform.M, min(8, count.bit_length() - 1))
+    code = faiss.ProductQuantizer(transform.d_out, transform.M, min(8, len(vectors).bit_length() - 1))
     code.cp.min_points_per_centroid = 1
     transform.pq = code
     transform.train(vectors)
@@ -162,27 +171,58 @@ class Build:
 
     def fill(self, names: Iterable[str]) -> None:
         """Fill the parts that are missing."""
-        missing = {name: self.parts[name] for name in names if not self.pieces.facts(name)}
+        missing = {name: self.parts[name] for name in names if not self._is_filled(name)}
         total = sum(map(len, missing.values()))
         with Progress(f"index {self.job.key}", total, "vectors", quiet=not missing) as progress:
             for name, rows in missing.items():
                 self.verify(rows)
-                index = faiss.read_index(str(self.pieces.folder / TRAINED))
                 with explained(f"index: FAISS cannot build {self.factory}"):
-                    self._add(index, rows, progress)
-                self.save(name, index)
+                    index = faiss.read_index(str(self.pieces.folder / TRAINED))
+                    self._add(index, rows, self._copies(name, index), progress)
+                    self.save(name, index)
 
-    def _add(self, index: Any, rows: range, progress: Progress) -> None:
-        """Add passages in the order of their rows.
+    def vectors(self, rows: range) -> Floats:
+        """The vectors of some rows, shape (rows, dim)."""
+        return np.ascontiguousarray(self.passages.take(rows.start, rows.stop), np.float32)
+
+    def copies_name(self, name: str) -> str:
+        """The piece beside a part that has its copies."""
+        return f"copies-{name.removeprefix('part-').removesuffix('.faiss')}.npy"
+
+    def _is_filled(self, name: str) -> bool:
+        """Whether a part, and what says which of its rows are copies, are finished and whole."""
+        pieces = [name] if graph_in(self.index) is None else [name, self.copies_name(name)]
+        return all(map(self.pieces.facts, pieces))
+
+    def _copies(self, name: str, index: Any) -> Array:
+        """The copies among a part's rows, as of `find_copies`, in a piece of their own; none where there is no graph.
+
+        Vectors are equal for a graph of codes where their codes are.
+        """
+        graph, rows, piece = graph_in(index), self.parts[name], self.copies_name(name)
+        if graph is None:
+            return np.empty((0, 2), np.uint32)
+        encode = codes_of(index, graph)
+        if not self.pieces.facts(piece):
+            parts = self.threads.map(lambda own: digests(encode(self.vectors(own))), pieces(rows, self.passages.size))
+            pairs = find_copies(parts, rows.start)
+            self.pieces.write(piece, lambda path: save_array(path, pairs))
+        copies: Array = np.load(self.pieces.folder / piece, allow_pickle=False)
+        return copies
+
+    def _add(self, index: Any, rows: range, copies: Array, progress: Progress) -> None:
+        """Add passages in the order of their rows, without copies.
 
         Several threads look up lists, a piece each; one thread adds everything, a graph's nodes one after the other.
         Where lists are merged later, passages keep their rows as ids.
         """
         merged, (transforms, inner) = is_merged(index), chain(index)
         nearest = Nearest(faiss.downcast_index(inner.quantizer), self.gpu) if merged else None
+        is_added = np.ones(len(rows), bool)
+        is_added[copies[:, 0].astype(np.int64) - rows.start] = False
 
         def prepare(piece: range) -> tuple[range, Floats, Rows | None]:
-            vectors = np.ascontiguousarray(self.passages.take(piece.start, piece.stop), np.float32)
+            vectors = self.vectors(piece)[is_added[piece.start - rows.start : piece.stop - rows.start]]
             for transform in transforms if merged else ():
                 vectors = transform.apply(vectors)
             return piece, vectors, nearest(vectors) if nearest else None
@@ -193,7 +233,7 @@ class Build:
             else:
                 ids = np.array(piece, np.int64)
                 inner.add_core(len(ids), *(faiss.swig_ptr(array) for array in (vectors, ids, labels)))
-            progress.add(len(vectors))
+            progress.add(len(piece))
         if merged:
             index.ntotal = inner.ntotal
 
@@ -201,13 +241,15 @@ class Build:
         """Write a finished index, from which a killed build continues."""
         self.pieces.write(name, lambda path: faiss.write_index(index, str(path)))
 
-    def finish(self, folder: Path) -> None:
+    def finish(self, folder: Path) -> int:
         """Put the parts together in a folder: one index where lists can be merged, else one a part; and `meta.json`.
 
-        Parts' lists are mapped, not loaded, and merged into `lists.ivfdata`: memory does not grow with the corpus.
+        Parts' lists are mapped, not loaded, and merged into `lists.ivfdata`: memory does not grow with the corpus. The
+        copies of all parts go into `copies.npy`, and are counted. A part's nodes, numbered on from part to part, are
+        its rows without them.
         """
         parts = [self.pieces.folder / name for name in self.parts]
-        firsts = {INDEX: 0}
+        firsts, copies = {INDEX: 0}, 0
         if is_merged(self.index):
             index = faiss.read_index(str(self.pieces.folder / TRAINED))
             merge_ondisk(index, list(map(str, parts)), str(folder / LISTS))
@@ -219,6 +261,13 @@ class Build:
             firsts = {name: rows.start for name, rows in zip(names, self.parts.values(), strict=True)}
             for name, path in zip(names, parts, strict=True):
                 link(path, folder / name)  # so that a kill at any time does not lose a finished part
+            if graph_in(self.index) is not None:
+                pairs = [np.load(self.pieces.folder / self.copies_name(name)) for name in self.parts]
+                for name, own in zip(names, pairs, strict=True):
+                    firsts[name] -= copies
+                    copies += len(own)
+                if copies:
+                    save_array(folder / COPIES, np.concatenate(pairs))
         meta = {
             "rows": self.passages.rows,
             "dimension": self.passages.dimension,
@@ -228,6 +277,28 @@ class Build:
             "indexes": [{"file": name, "first": first} for name, first in firsts.items()],
         }
         write_json(folder / "meta.json", meta)
+        return copies
+
+
+def codes_of(index: Any, graph: Any) -> Callable[[Floats], Array]:
+    """Return what tells vectors of an index apart: their codes in a graph of codes, else they themselves."""
+    storage, transforms = faiss.downcast_index(graph.storage), chain(index)[0]
+    if isinstance(storage, faiss.IndexFlat) or graph is not chain(index)[1]:  # or exact vectors re-rank its results
+        return lambda vectors: vectors + np.float32(0)  # -0 equals 0
+
+    def encode(vectors: Floats) -> Array:
+        for transform in transforms:
+            vectors = transform.apply(vectors)
+        codes: Array = storage.sa_encode(vectors)
+        return codes
+
+    return encode
+
+
+def save_array(path: Path, array: Array) -> None:
+    """Write an array as NumPy does, under exactly this name."""
+    with open(path, "wb") as file:
+        np.save(file, array)
 
 
 @contextmanager
@@ -258,7 +329,9 @@ def run(job: Job[IndexParams]) -> None:
     with trained(job) as build:
         build.fill(build.parts)
         with writing(job) as draft:
-            build.finish(draft.folder)
+            with explained(f"index: FAISS cannot put together {build.factory}"):
+                copies = build.finish(draft.folder)
             size, rows = sum(path.stat().st_size for path in draft.folder.iterdir()), build.passages.rows
             draft.facts |= {"passages": rows, "factory": build.factory, "bytes_per_vector": round(size / rows, 2)}
+            draft.facts |= {"copies": copies} if copies else {}
     shutil.rmtree(build.pieces.folder)

@@ -1,12 +1,11 @@
 """The types of indexes as FAISS factory strings, and the limits of their parameters; planning reads it: no FAISS."""
 
-import re
 from math import isqrt
 
 from tandem.errors import UserError
+from tandem.retrieval.factory_strings import SIGNS, describe
 from tandem.stages.retrieval import IndexParams
 
-SIGNS = "LSH"  # FAISS's name of an index of signs
 # Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
 # out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
 TYPES: dict[str, str] = {
@@ -63,11 +62,10 @@ def factory(params: IndexParams, dimension: int) -> str:
 def lists(params: IndexParams) -> int | None:
     """The number of inverted lists; None without any, or where the corpus decides.
 
-    FAISS's factory strings may name the quantiser of the lists, and count in 1,024: `IVF65536_HNSW32,PQ64` is
-    `IVF64k_HNSW32,PQ64`.
+    Raises:
+        ValueError: of a factory string that `check` refuses.
     """
-    match = re.search(r"\bIVF(\d+)([kM]?)", params.factory or "")
-    return int(match[1]) * {"": 1, "k": 1 << 10, "M": 1 << 20}[match[2]] if match else params.nlist
+    return params.nlist if params.factory is None else (describe(params.factory).lists or None)
 
 
 def sample_size(params: IndexParams, rows: int) -> int:
@@ -77,6 +75,8 @@ def sample_size(params: IndexParams, rows: int) -> int:
 
 def check(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
     """Refuse what cannot be built from `rows` passages, as far as it is known; `where` is the path of the entry."""
+    if params.factory is not None:
+        _check_factory(params, params.factory, where, rows, dimension)
     trained = min((size for size in (rows, params.train_sample) if size), default=None)
     nlist, bits = lists(params), params.bits if uses(params, "bits") else None
     if trained and nlist and nlist > trained:
@@ -92,3 +92,16 @@ def check(params: IndexParams, where: str, rows: int | None = None, dimension: i
         fit = ", ".join(map(str, divisors(dimension)))
         problem = f"does not divide the vectors' {dimension} dimensions"
         raise UserError(f"{where}.m is {params.m}, which {problem}; allowed: {fit}")
+
+
+def _check_factory(params: IndexParams, text: str, where: str, rows: int | None, dimension: int | None) -> None:
+    """Refuse a factory string that is no index of vectors of this dimension, or needs more of them to be learned."""
+    try:
+        described = describe(text, dimension)
+    except ValueError as error:
+        raise UserError(f"{where}.factory is {text}: {error}") from None
+    if described.lists < described.least and (rows or params.train_sample):
+        trained = sample_size(params, rows or params.train_sample or 0)
+        if trained < described.least:
+            problem = f"it is learned from {trained:,} vectors, but needs {described.least:,}"
+            raise UserError(f"{where}.factory is {text}: {problem}; name a smaller one, or raise train_sample")

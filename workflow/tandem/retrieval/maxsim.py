@@ -22,7 +22,7 @@ from tandem.retrieval.ann import Index
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import Array, Best, pack, spaced
 from tandem.retrieval.faiss_search import MOST, NONE, Threads, alone, lease_gpus
-from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
+from tandem.retrieval.retrieve import ShortLists, embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import MaxSimParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -223,6 +223,9 @@ def run(job: Job[MaxSimParams]) -> None:
                 yield from lists(searcher.best(group, job.params.depth), rows[group], search.order)
                 progress.add(len(group))
 
+    short = ShortLists(min(job.params.depth, len(search.everything)))
     with writing(job) as draft, Progress(f"maxsim {job.key}", len(rows), "queries") as progress:
-        lines = write_rows(job, draft, ranked(progress), search.order)
+        lines = write_rows(job, draft, short.counted(ranked(progress)), search.order)
         draft.facts |= {"queries": len(rows), "lines": lines}
+        if "index" in job.inputs:
+            short.warn(job, draft, "raise rescore_factor")

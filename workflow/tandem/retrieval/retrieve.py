@@ -8,14 +8,14 @@ validates its checkpoints so, with ranks from 0 (facebookresearch/DPR, `validate
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, warn
 from tandem.cluster.scheduler import offered
 from tandem.cluster.work import WORK, Pieces, origin
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
@@ -29,7 +29,7 @@ from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import AverageRankParams
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
-from tandem.store.job import Job, writing
+from tandem.store.job import Draft, Job, writing
 
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
 BATCH = 256  # queries multiplied with a block at once
@@ -81,6 +81,27 @@ def lists(best: Best, queries: Rows, order: PassageOrder) -> Iterator[RankedRows
     for row, query in enumerate(queries.tolist()):
         ranks, scores = best.ranked(row)
         yield query, order.by_rank[ranks].astype(np.int64), scores
+
+
+class ShortLists:
+    """Counts the lists of a search that are shorter than `depth`, where exact search would find as many."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth, self.lists, self.short, self.fewest = depth, 0, 0, depth
+
+    def counted(self, ranked: Iterable[RankedRows]) -> Iterator[RankedRows]:
+        """The same lists; each is counted."""
+        for query, rows, scores in ranked:
+            self.lists += 1
+            self.short += len(rows) < self.depth
+            self.fewest = min(self.fewest, len(rows))
+            yield query, rows, scores
+
+    def warn(self, job: Job[Any], draft: Draft, remedy: str) -> None:
+        """Warn of those that were counted."""
+        if self.short:
+            short = f"{self.short:,} of {self.lists:,} queries have fewer than {self.depth:,} passages"
+            warn(job, draft, f"{short}, the least {self.fewest:,}; {remedy}")
 
 
 Partial = tuple[range, Array]  # blocks, and what a shard has retrieved in them: packed, shape (queries, depth)

@@ -31,8 +31,9 @@ from tandem.models.usage import POOL
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
+from tandem.retrieval import copies
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.index_types import SIGNS
+from tandem.retrieval.factory_strings import SIGNS
 from tandem.stages.base import Json
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import open_artifact
@@ -191,6 +192,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         dtype=passages.dtype,
         indexes=files,
         factory=factory,
+        copies=copies.FILE if (folder / copies.FILE).exists() else None,
         tuned={TUNED[key]: value for key, value in run.values.items() if key in TUNED and value},
         texts=texts,
         query=repr(next(iter(collection.queries(split).values()))),
