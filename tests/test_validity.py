@@ -71,12 +71,12 @@ REFUSED = {
     "a split in upper case": (
         "qrels/Test.tsv",
         JUDGED,
-        "{0}/qrels/Test.tsv: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it",
+        "{0}/qrels/Test.tsv: a split's judgements are <split>.tsv, packed or not, in lower case; rename or remove it",
     ),
     "a split in another format": (
         "qrels/test.txt",
         "test-otter 0 otter-2 1\n",
-        "{0}/qrels/test.txt: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it",
+        "{0}/qrels/test.txt: a split's judgements are <split>.tsv, packed or not, in lower case; rename or remove it",
     ),
     "a split in two files": (
         "qrels/test.tsv.gz",
@@ -91,12 +91,13 @@ REFUSED = {
     "a passage without an id": (
         "corpus.jsonl",
         '{"text": "The otter is a river mammal."}\n',
-        "{0}/corpus.jsonl:1: _id is missing; a text is needed",
+        "{0}/corpus.jsonl:1: no id; a field named _id or id or doc_id or docid or pid or docno or document_id or"
+        " passage_id is needed",
     ),
     "a passage whose id is null": (
         "corpus.jsonl",
         '{"_id": null, "text": "The otter is a river mammal."}\n',
-        "{0}/corpus.jsonl:1: _id is null; a text is needed",
+        "{0}/corpus.jsonl:1: id is null; a text is needed",
     ),
 }
 

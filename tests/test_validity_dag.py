@@ -64,7 +64,7 @@ def test_names_of_splits_are_read_before_anything_is_made(project):
     qrels = project.folder / "beir/qrels"
     (qrels / "test.tsv").rename(qrels / "Test.tsv")
     status, lines = project("-n")
-    allowed = "a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it"
+    allowed = "a split's judgements are <split>.tsv, packed or not, in lower case; rename or remove it"
     assert status == 1
     assert f"{qrels}/Test.tsv: {allowed}" in lines
 

@@ -84,6 +84,11 @@ def add_row(folder: Path, doc: str, text: str) -> None:
     edit(folder, "c.parquet", replace(parquet(*TWO, (doc.encode(), text.encode()))))
 
 
+def add_item(folder: Path, doc: str, text: str) -> None:
+    passages = json.loads((folder / "c.json").read_text())
+    edit(folder, "c.json", replace(json.dumps([*passages, {"id": doc, "text": text}], ensure_ascii=False)))
+
+
 def squad(answer: str = "alpha") -> str:
     question = {"id": "q1", "question": "alpha?", "answers": [{"text": answer, "answer_start": 0}]}
     paragraphs = [{"id": "d1", "context": "alpha beta", "qas": [question]}, {"id": "d2", "context": "gamma", "qas": []}]
@@ -126,6 +131,11 @@ def package(name: str, description: str) -> str:
     return f"Package: {name}\nDescription: what {name} is\n {description}\n\n"
 
 
+def listed(query: str, positive: str, *negatives: str) -> str:
+    """FlagEmbedding: a training query with its positive and its negatives."""
+    return json.dumps({"query": query, "pos": [positive], "neg": negatives}, ensure_ascii=False) + "\n"
+
+
 LONG = 50_000_000
 TWO = ((b"d1", b"alpha beta"), (b"d2", b"gamma"))
 PART, MAP = "passage-collection/part-00", "passage-collection/passage2id.map.json"
@@ -160,6 +170,20 @@ FORMATS = {
             "wrong column count": ("t.txt", append("q1 0 d1\n")),
         },
     ),
+    "files: .csv": own(
+        "c.csv",
+        "id,text\nd1,alpha beta\nd2,gamma\n",
+        "{0},{1}\n",
+        {"wrong column count": ("c.csv", append("d9\n"))},
+        " record",
+    ),
+    "files: .json": own(
+        "c.json",
+        '[\n{"id": "d1", "text": "alpha beta"},\n{"id": "d2", "text": "gamma"}\n]\n',
+        add_item,
+        {"broken JSON": ("c.json", cut(3)), "wrong column count": ("t.txt", append("q1 0 d1\n"))},
+        " record",
+    ),
     "files: .trec": own(
         "c.trec",
         "<DOC>\n<DOCNO>d1</DOCNO>\n<TEXT>alpha beta</TEXT>\n</DOC>\n<DOC><DOCNO>d2</DOCNO>gamma</DOC>\n",
@@ -177,6 +201,32 @@ FORMATS = {
             "not UTF-8": ("c.parquet", replace(parquet(TWO[0], (b"d2", b"caf\xe9")))),
         },
         " record",
+    ),
+    "lotte": Format(
+        {"source": "lotte"},
+        {
+            "collection.tsv": "d1\talpha beta\nd2\tgamma\n",
+            "qas.search.jsonl": '{"qid": 0, "query": "alpha?", "answer_pids": ["d1"]}\n',
+        },
+        "{0}\t{1}\n",
+        {
+            "broken JSON": ("qas.search.jsonl", append('{"qid": 1, \n')),
+            "wrong column count": ("collection.tsv", append("d9\n")),
+            "unknown id in qrels": (
+                "qas.search.jsonl",
+                append('{"qid": 1, "query": "alpha?", "answer_pids": ["none"]}\n'),
+            ),
+        },
+    ),
+    "training_lists": Format(
+        {"source": "training_lists", "lists": {"train": ["t.jsonl"]}},
+        {"t.jsonl": listed("q1", "alpha beta") + listed("q2", "gamma", "alpha beta")},
+        lambda folder, doc, text: edit(folder, "t.jsonl", append(listed("q9", text))),
+        {
+            "broken JSON": ("t.jsonl", append('{"query": \n')),
+            "wrong column count": ("t.jsonl", append('{"query": "alpha?"}\n')),
+        },
+        " passage",
     ),
     "squad": Format(
         {"source": "squad", "files_of": {"test": "dev.json"}},
@@ -258,11 +308,11 @@ FORMATS = {
     ),
     "dureader2": Format(
         {"source": "dureader2", "splits": {"dev": ["dev.json"]}, "passage_characters": 4},
-        {"dev.json": searched("q1", "alpha", "alpha beta", "gamma")},
+        {"dev.json": searched("q1", "alpha", "alpha beta") + searched("q2", "gamma", "gamma")},
         lambda folder, _, text: edit(folder, "dev.json", append(searched("q9", "alpha", text))),
         {
             "broken JSON": ("dev.json", append('{"question_id": \n')),
-            "invalid pattern": ("dev.json", append(searched("q2", "(open", "(open"))),
+            "invalid pattern": ("dev.json", append(searched("q3", "(open", "(open"))),
         },
     ),
     "deb822": Format(

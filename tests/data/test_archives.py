@@ -122,7 +122,7 @@ def test_files_are_fetched_when_asked_for_and_kept(server, tmp_path, data_folder
     assert len(server.requests) == 2
     with pytest.raises(UserError, match="404"):
         there.glob("qrels/*.tsv")
-    with pytest.raises(UserError, match=r"files of dataset mine: holds no z\.tsv \(plain or \.gz\)"):
+    with pytest.raises(UserError, match=r"files of dataset mine: holds no z\.tsv \(plain or packed\)"):
         there.find("z.tsv")
 
 

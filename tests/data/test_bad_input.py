@@ -38,17 +38,19 @@ PARQUET = refused("{corpus}: no readable Parquet after row 0")
 UNKNOWN = "1 judgements name documents that the corpus lacks and are kept: no run can find them"
 LISTS = "1 rows of training lists name documents or queries that are not kept and were dropped"
 NO_QRELS = refused("qrels: empty; a dataset needs judgements of at least one split, or answers")
-OWN_IDS = {"rocketqa_tsv": ABSENT, "dureader2": ABSENT}  # ids are made from texts
+OWN_IDS = {"rocketqa_tsv": ABSENT, "dureader2": ABSENT, "training_lists": ABSENT}  # ids are made from texts
 
 # Mistake → outcome in most formats (*), and in those that differ. {corpus} is the file with the passages, {place} its
 # name in errors, {lines} the number of lines that it had, {last} that it has.
 MATRIX: dict[str, dict[str, Outcome]] = {
     "truncated gzip": {
         "*": refused("{corpus}.gz: gzip file is truncated after line {lines}; fetch it again"),
-        "files: .parquet": PARQUET,
+        "files: .parquet": PARQUET, "files: .json": refused("{corpus}.gz: gzip file is truncated after item "),
     },
     "broken JSON": {
         "*": ABSENT, "beir": JSON_LINE, "files: .jsonl": JSON_LINE, "dureader2": JSON_LINE, "dpr": POOL,
+        "files: .json": refused("{corpus}: item 3: not valid JSON"), "training_lists": JSON_LINE,
+        "lotte": refused("qas.search.jsonl:2: not valid JSON"),
         "entity_questions": POOL, "dureader_retrieval": refused("dev/dev.json:2: not valid JSON"),
         "squad": refused("{corpus}: Invalid JSON: EOF while parsing an object at line {last} column 1"),
     },
@@ -56,7 +58,10 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "*": refused("{corpus}:{last}: 1 columns by tabs; a line is"),
         "beir": refused("qrels/test.tsv:3: 2 columns by tabs; the header names 3"),
         "files: .jsonl": refused("t.txt:2: 3 columns by white space; a line is query id, 0, document id, relevance"),
+        "files: .csv": refused("{corpus}:{last}: 1 columns by commas; the header names 2"),
+        "files: .json": refused("t.txt:2: 3 columns by white space; a line is query id, 0, document id, relevance"),
         "files: .trec": refused("t.txt:2: 5 columns by tabs; a line is query id, 0, document id, relevance"),
+        "training_lists": refused("{corpus}:{last}: no pos; a field named pos or"),
         "files: .parquet": refused("{corpus}: no text; a field named text or contents or content or body"),
         "squad": ABSENT,
         "cmedqa2": refused("{corpus}:4: 2 columns by commas; the header names 3"),
@@ -77,7 +82,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     "not UTF-8": {
         "*": refused("{corpus}:{last}: not UTF-8, invalid continuation byte at byte"),
         "files: .parquet": refused("{corpus}: not UTF-8 after row 0, unexpected end of data; write its texts as UTF-8"),
-        "squad": refused("{corpus}:"),
+        "squad": refused("{corpus}:"), "files: .json": refused("{corpus}: item 3: not valid JSON"),
     },
     "Windows newlines": {"*": SAME, "files: .parquet": ABSENT},
     "byte-order mark": {"*": SAME, "files: .parquet": ABSENT},
@@ -88,16 +93,16 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     "id with a slash": OWN_IDS | {"*": accepted("a/d9")},
     "50 MB line": {
         "*": refused("{corpus}:{last}: longer than 32 MiB; split it or mend its line ends"),
-        "files: .parquet": accepted("x" * LONG),
+        "files: .parquet": accepted("x" * LONG), "files: .json": refused("{corpus}: an item longer than 32 MiB"),
         "squad": SAME,
     },
     "invalid pattern": {
         "*": accepted("(open"), "cmedqa2": ABSENT, "rocketqa_tsv": ABSENT, "dureader_retrieval": ABSENT,
-        "deb822": ABSENT,
+        "deb822": ABSENT, "lotte": ABSENT, "training_lists": ABSENT,
     },
     "empty file": {
         "*": refused("{place}: the corpus is empty; at least one passage is needed"),
-        "files: .parquet": PARQUET,
+        "files: .parquet": PARQUET, "training_lists": NO_QRELS,
         "squad": refused("{corpus}: Invalid JSON: EOF while parsing a value at line 1 column 0"),
         "cmedqa2": refused("{corpus}:1: no column ans_id; the header must name ans_id, content"),
         "rocketqa_tsv": NO_QRELS,
@@ -107,10 +112,15 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     },
     "blank line": {
         "*": refused("{corpus}:2: an empty line"), "files: .trec": SAME, "files: .parquet": ABSENT, "squad": SAME,
+        "files: .json": SAME, "training_lists": refused("{corpus}:2: not valid JSON"),
         "beir": refused("{corpus}:2: not valid JSON"), "files: .jsonl": refused("{corpus}:2: not valid JSON"),
         "dureader2": refused("{corpus}:2: not valid JSON"),
         "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 3; fetch"),
         "deb822": refused("{corpus}:3: a record without package"),
+    },
+    "blank lines at the end": {
+        "*": SAME, "files: .parquet": ABSENT,
+        "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 4; fetch"),
     },
 }  # fmt: skip
 CASES = {(name, mistake): row.get(name, row["*"]) for mistake, row in MATRIX.items() for name in FORMATS}
@@ -149,6 +159,7 @@ MISTAKES = {
     "50 MB line": passage("d9", "x" * LONG),
     "empty file": corpus(replace("")),
     "blank line": corpus(lambda data: data.replace(b"\n", b"\n\n", 1)),
+    "blank lines at the end": corpus(lambda data: data + b"\n \r\n"),
 }
 
 
@@ -197,7 +208,7 @@ def held(collection: Collection) -> set[str]:
     [
         (b'{"_id": "late", "text": "cut o', "corpus.jsonl:17501: not valid JSON"),
         (b'{"_id": "late", "text": "caf\xe9"}', "corpus.jsonl:17501: not UTF-8"),
-        (b'{"_id": "late"}', "corpus.jsonl:17501: text is missing"),
+        (b'{"_id": "late"}', "corpus.jsonl:17501: no text; a field named text"),
         (b'{"_id": "p41", "text": "again"}', "corpus.jsonl:17501: document id 'p41' again, first at 42"),
     ],
 )

@@ -104,7 +104,7 @@ WRONG = {
     ),
     "an archive of two files": (
         lambda folder: pack(folder / "answer.csv", "notes.txt"),
-        "{0}/answer.zip: zip file holds 2 files, one is allowed; unpack it and name a file of it",
+        "{0}/answer.zip: zip file holds 2 files, one is allowed; name it as path, or unpack it",
     ),
     "a truncated archive": (
         lambda folder: truncate(pack(folder / "answer.csv")),

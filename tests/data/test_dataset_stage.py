@@ -150,12 +150,12 @@ BAD = {
     "missing file": (
         lambda folder: (folder / "queries.jsonl").unlink(),
         {},
-        "{0}: holds no queries.jsonl (plain or .gz); put it there",
+        "{0}: holds no queries.jsonl (plain or packed); put it there",
     ),
     "no qrels": (
         lambda folder: [path.unlink() for path in (folder / "qrels").iterdir()],
         {},
-        "{0}: holds no qrels/<split>.tsv (or .tsv.gz); put it there",
+        "{0}: holds no qrels/<split>.tsv, packed or not; put it there",
     ),
     "broken JSON": (
         append("corpus.jsonl", '{"_id": "d3", \n'),
@@ -168,7 +168,12 @@ BAD = {
         {},
         "{0}/queries.jsonl:3: a JSON list; one JSON object a line is allowed",
     ),
-    "no text": (append("corpus.jsonl", '{"_id": "d3"}\n'), {}, "{0}/corpus.jsonl:3: text is missing; a text is needed"),
+    "no text": (
+        append("corpus.jsonl", '{"_id": "d3"}\n'),
+        {},
+        "{0}/corpus.jsonl:3: no text; a field named text or contents or content or body or passage or passage_text is"
+        " needed",
+    ),
     "half a pair": (
         append("corpus.jsonl", '{"_id": "d3", "text": "\\ud800"}\n'),
         {},
@@ -240,19 +245,23 @@ BAD = {
     "upper case": (
         lambda folder: (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "Test.tsv"),
         {},
-        "{0}/qrels/Test.tsv: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it",
+        "{0}/qrels/Test.tsv: a split's judgements are <split>.tsv, packed or not, in lower case; rename or remove it",
     ),
     "another end": (
         lambda folder: (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "test.txt"),
         {},
-        "{0}/qrels/test.txt: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it",
+        "{0}/qrels/test.txt: a split's judgements are <split>.tsv, packed or not, in lower case; rename or remove it",
     ),
     "an id that is null": (
         append("queries.jsonl", '{"_id": null, "text": "x"}\n'),
         {},
-        "{0}/queries.jsonl:3: _id is null; a text is needed",
+        "{0}/queries.jsonl:3: id is null; a text is needed",
     ),
-    "no id": (append("queries.jsonl", '{"text": "x"}\n'), {}, "{0}/queries.jsonl:3: _id is missing; a text is needed"),
+    "no id": (
+        append("queries.jsonl", '{"text": "x"}\n'),
+        {},
+        "{0}/queries.jsonl:3: no id; a field named _id or id or query_id or query-id or qid is needed",
+    ),
     "lines of an old Mac": (
         replace("qrels/test.tsv", "query-id\tcorpus-id\tscore\rq2\td2\t1\r"),
         {},
@@ -262,8 +271,8 @@ BAD = {
         lambda folder: None,
         {"source": "trec"},
         "source: 'trec' is unknown; allowed are beir, cmedqa2, deb822, dissimilar, domains, dpr, dureader2,"
-        " dureader_retrieval, entity_questions, files, ir_datasets, pair, pydocs, reduced, rocketqa, rocketqa_tsv,"
-        " squad, union, unlabelled, windows",
+        " dureader_retrieval, entity_questions, files, ir_datasets, lotte, pair, pydocs, reduced, rocketqa,"
+        " rocketqa_tsv, squad, training_lists, union, unlabelled, windows",
     ),
     "wrong policy": (
         lambda folder: None,

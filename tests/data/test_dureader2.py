@@ -226,7 +226,7 @@ BAD = {
     "unit": (None, {"unit": "bytes"}, 'unit is "bytes"; allowed: characters, words'),
     "threshold": (None, {"threshold": 0}, "threshold is 0; allowed: > 0"),
     "length": (None, {"passage_characters": 0}, "passage_characters is 0; allowed: ≥ 1"),
-    "file": (None, {"splits": {"train": ["no.json"]}}, "holds no no.json (plain or .gz)"),
+    "file": (None, {"splits": {"train": ["no.json"]}}, "holds no no.json (plain or packed)"),
     "list": (None, {"splits": {"train": "a.json"}}, "splits.train is "),
     "splits": (None, {"splits": {}}, "splits: {}; at least one of train, dev, test"),
 }

@@ -9,8 +9,10 @@ import pytest
 from messages import unknown_key
 
 from tandem.data.collection import Collection
+from tandem.data.readers import head, read_parquet
 from tandem.data.reading import lines, text_of
-from tandem.data.roles import PASSAGES, QRELS, header, read_parquet, read_trec
+from tandem.data.roles import PASSAGES, QRELS
+from tandem.data.trec import read_trec
 from tandem.errors import UserError
 
 PASSAGE_ROWS = [("d1", "One", "alpha beta"), ("d2", "", "gamma")]
@@ -231,15 +233,15 @@ def test_a_header_is_told_from_a_record(tmp_path):
         "text\tid of it": None,
     }.items():
         path.write_text(f"{line}\n")
-        assert header(path, PASSAGES) == fields
+        assert head(path, PASSAGES).columns == fields
     for line in ("id\ttitle", "docno\tlong text"):
         path.write_text(f"{line}\n")
         with pytest.raises(UserError, match=r"a\.tsv:1: no text; a field named text or "):
-            header(path, PASSAGES)
+            head(path, PASSAGES)
     path.write_text("query-id\tcorpus-id\n")
-    assert header(path, QRELS) == ("query", "document")
+    assert head(path, QRELS).columns == ("query", "document")
     path.write_text("qid\tdocno\tlabel\n")
-    assert header(path, QRELS) == ("query", "document", "relevance")
+    assert head(path, QRELS).columns == ("query", "document", "relevance")
 
 
 def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
@@ -294,10 +296,10 @@ WRONG = {
     ),
     "unknown end": (
         {"corpus": "qrels/t.qrels"},
-        "{0}/qrels/t.qrels: a file that ends in .qrels; allowed are .jsonl, .parquet, .tsv, .txt, .trec, .xml,"
-        " all but .parquet also .gz",
+        "{0}/qrels/t.qrels: a file that ends in .qrels; allowed are .jsonl, .ndjson, .json, .parquet, .csv, .tsv,"
+        " .txt, .trec, .xml, all but .parquet also .gz, .zst, .bz2, .xz, .lz4, .zip",
     ),
-    "missing": ({"qrels": {"test": "none.txt"}}, "{0}: holds no none.txt (plain or .gz); put it there"),
+    "missing": ({"qrels": {"test": "none.txt"}}, "{0}: holds no none.txt (plain or packed); put it there"),
     "empty queries": (
         {"queries": {"test": "qrels/empty.tsv"}},
         "{0}/qrels/empty.tsv: empty; name a file with records, or leave this one out",

@@ -131,7 +131,7 @@ def test_ir_datasets_is_named_by_its_id():
             r"no format is recognised \(found: answers.jsonl, queries.jsonl\); allowed: names with the words corpus, ",
         ),
         ([], r"no format is recognised \(found: nothing\)"),
-        (["corpus.csv", "queries.csv", "qrels.csv"], r"found: corpus.csv, .* that end in .tsv, .txt, .jsonl, .parquet"),
+        (["corpus.xls", "queries.xls", "qrels.xls"], r"found: corpus.xls, .* that end in .tsv, .txt, .csv, .jsonl"),
         (
             ["corpus.tsv", "documents.tsv", "queries.tsv"],
             "corpus.tsv and documents.tsv are both taken for the passages",

@@ -141,7 +141,7 @@ def test_an_existing_file_stays_unless_forced(here, documents):
             "--language English: a code of ISO 639-1 is needed, such",
         ),
         (["mine"], "requires an argument"),
-        (["mine", "--data"], "--data names nothing; allowed: a folder, files, or ir_datasets:ID"),
+        (["mine", "--data"], "--data names nothing; allowed: a folder, an archive, files, or ir_datasets:ID"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(here, documents, words, message):

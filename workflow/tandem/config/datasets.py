@@ -9,7 +9,7 @@ from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_val
 from tandem.errors import UserError
 from tandem.registry import Registry
 
-QRELS_FILES = "qrels/[!.]*"  # of BEIR's layout
+QRELS_FILES = "qrels/*"  # of BEIR's layout
 UNLABELLED_FILE = "unlabelled.query.txt"
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
@@ -41,7 +41,7 @@ class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
 
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
-    reads: ClassVar[tuple[str, ...]] = ()  # files in `path` that are read, plain or as .gz; {key} is the entry's value
+    reads: ClassVar[tuple[str, ...]] = ()  # files in `path` that are read, packed or not; {key} is the entry's value
     file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
     shared_from: ClassVar[int | None] = None  # passages from which jobs share reading them (`Source.count`)
@@ -156,11 +156,29 @@ class Files(WithDomains):
     file_keys, shared_from = ("corpus", "queries", "qrels", "answers", "domains"), 0
     source: Literal["files"]
     corpus: Annotated[str | None, AfterValidator(_pattern)] = Field(
-        None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]"
+        None, description="passages: .tsv or .csv (id, [title,] text), .jsonl, .json, .parquet, .trec"
     )
-    queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
-    qrels: dict[str, str] | None = Field(None, description="split → TREC file, or tab-separated qid, docid[, rel]")
-    answers: str | None = Field(None, description=".jsonl (_id, answers) or .tsv (id, answer, …)")
+    queries: dict[str, str] | None = Field(
+        None, description="split → file: .tsv or .csv (id, text), .jsonl, .json, .parquet, TREC topics"
+    )
+    qrels: dict[str, str] | None = Field(None, description="split → TREC file, or qid, docid[, rel] by tabs or in .csv")
+    answers: str | None = Field(None, description=".jsonl (_id, answers), .tsv or .csv (id, answer, …)")
+
+
+class Lotte(Published):
+    """LoTTE: one domain and half, such as `writing/test`; the splits are `search` and `forum`."""
+
+    reads, shared_from = ("collection.tsv", "qas.*.jsonl"), 0
+    source: Literal["lotte"]
+
+
+class TrainingLists(Dataset):
+    """Training files alone, a query with its positives and negatives each: FlagEmbedding's, Tevatron's, DPR's."""
+
+    file_keys = ("lists", "corpus")
+    source: Literal["training_lists"]
+    lists: dict[str, Names] | None = Field(None, description="split → .jsonl or .json files")
+    corpus: str | None = Field(None, description="passages by the lists' ids; null: those that the lists hold")
 
 
 class Squad(Published):
@@ -355,8 +373,9 @@ class Group(Derived):
 
 _SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
-    *(PyDocs, Beir, IrDatasets, Files, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA, RocketQATsv, DuReaderRetrieval),
-    *(DuReader2, Deb822, Pair, Dissimilar, Domains, Reduced, Windows, UnionDataset, Unlabelled, Group),
+    *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
+    *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822),
+    *(Pair, Dissimilar, Domains, Reduced, Windows, UnionDataset, Unlabelled, Group),
 )
 # The classes that read them. Those above have their keys here, so that planning imports none of them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")

@@ -1,8 +1,10 @@
-"""A dataset's files: in the folder that `path` names, or downloaded as its entry's `files` say; plain or as `.gz`.
+"""A dataset's files: in the folder or archive that `path` names, or downloaded as its entry's `files` say.
 
-Of a zip or tar archive only the files that an entry names are unpacked, and nothing outside their folder.
+Any of them may be packed, as the end of its name says. Of a downloaded zip or tar archive only the files that an entry
+names are unpacked, of one's own archive all; and nothing outside their folder.
 """
 
+import hashlib
 import lzma
 import os
 import shutil
@@ -10,9 +12,10 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -22,28 +25,29 @@ from tandem.config.datasets import File
 from tandem.config.settings import Mirror
 from tandem.config.validation import read
 from tandem.data.fetch import cache_path, data_folder, fetch, local_path, mismatch
+from tandem.data.reading import PACKED, is_leftover
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
 from tandem.store.files import locked, replacing
 from tandem.store.job import Job
 
 HERE = "./"
+WHOLE = "files"  # the folder of an archive that is unpacked as a whole
 
 
 class Files:
     """The files of one dataset.
 
-    With `path` (in `job.execution`) they are looked for in that folder only. Without it they are those of `files`,
-    taken from the folder `TANDEM_DATA`, the `mirrors` or their URLs when they are needed; `name` is the dataset's.
+    With `path` (in `job.execution`) they are looked for in that folder or archive only. Without it they are those of
+    `files`, taken from the folder `TANDEM_DATA`, the `mirrors` or their URLs when they are needed; `name` is the
+    dataset's.
     """
 
     def __init__(self, job: Job) -> None:
         execution = job.execution
         self._downloads: Downloads | None = None
         if execution.path:
-            self.folder = Path(execution.path)
-            if not self.folder.is_dir():
-                raise UserError(f"{self.folder}: no such folder; path names the folder that holds the dataset's files")
+            self.folder = folder_of(Path(execution.path))
         elif isinstance(execution.files, dict) and execution.files:
             name = execution.name or job.out.parent.parent.name
             entries = {key: read(File, file, f"datasets.{name}.files.{key}") for key, file in execution.files.items()}
@@ -51,11 +55,11 @@ class Files:
             self.folder = self._downloads.folder
         else:
             raise UserError("path: missing; name the folder that holds the dataset's files")
-        self.place = f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
+        self.place = f"files of dataset {self._downloads.dataset}" if self._downloads else str(execution.path)
 
     def find_optional(self, *names: str) -> Path | None:
-        """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if none does."""
-        for file in (file for name in names for file in (name, f"{name}.gz")):
+        """The first of several names (`/` allowed) that exists, plain or packed; None if none does."""
+        for file in (f"{name}{end}" for name in names for end in ("", *PACKED)):
             path = self._downloads.find(file) if self._downloads else self.folder / file
             if path is not None and path.is_file():
                 return path
@@ -65,18 +69,29 @@ class Files:
         """`find_optional`, with a `UserError` that lists the names if no file exists."""
         path = self.find_optional(*names)
         if path is None:
-            raise UserError(f"{self.place}: holds no {' or '.join(names)} (plain or .gz); put it there")
+            raise UserError(f"{self.place}: holds no {' or '.join(names)} (plain or packed); put it there")
         return path
 
     def glob(self, pattern: str, required: bool = True) -> list[Path]:
-        """All files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any."""
+        """All files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any.
+
+        What editors and systems leave is passed over, and named.
+        """
         if self._downloads:
             paths = self._downloads.glob(pattern)
         else:
-            paths = sorted(path for path in self.folder.glob(pattern) if path.is_file())
+            paths = without_leftovers(path for path in self.folder.glob(pattern) if path.is_file())
         if required and not paths:
             raise UserError(f"{self.place}: holds no {pattern}; put the files there")
         return paths
+
+
+def without_leftovers(paths: Iterable[Path]) -> list[Path]:
+    """The paths in order, without what editors and systems leave, such as test.tsv.bak, which is named."""
+    data = sorted(paths)
+    if leftovers := [path.name for path in data if is_leftover(path)]:
+        say(f"ignored, as what editors and systems leave: {', '.join(leftovers)}")
+    return list(filterfalse(is_leftover, data))
 
 
 def files_by_split(key: str, names: Mapping[str, str] | None, files: Files) -> dict[str, Path]:
@@ -213,20 +228,21 @@ def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, P
 
     Args:
         members: paths inside the archive; the end of a file's path is enough where only that file ends so. A path with
-            `/` at its end is a folder with all that is in it.
+            `/` at its end is a folder with all that is in it, `./` the whole archive.
     Returns:
         Member → path below `folder`.
     Raises:
         UserError: a broken archive, a member it lacks, a path that leaves `folder`, or a link.
     """
     for member in members:
-        if not is_below(member):
+        if member != HERE and not is_below(member):
             raise UserError(f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed")
-    mark, paths = archive.stat().st_mtime_ns, {member: folder / member for member in members}
+    mark = archive.stat().st_mtime_ns
+    paths = {member: folder / (WHOLE if member == HERE else member) for member in members}
     with locked(folder / ".lock"):
         missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
         if missing:
-            say(f"unpack {archive.name} · {', '.join(missing)}")
+            say(f"unpack {archive.name} · {', '.join(missing).replace(HERE, 'all files')}")
             temporary = folder / ".partial"
             shutil.rmtree(temporary, ignore_errors=True)
             try:
@@ -243,11 +259,38 @@ def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, P
     return paths
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a file is a zip or tar archive."""
+    try:
+        return path.is_file() and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
+    except OSError:
+        return False
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that a dataset's `path` is, or that the archive which it is has been unpacked into.
+
+    That lies in the data folder, and is unpacked again where the archive has changed. If all files of the archive are
+    in one folder, it is that one.
+
+    Raises:
+        UserError: neither a folder nor an archive, a broken archive, or a path in it that leaves its folder.
+    """
+    if path.is_dir():
+        return path
+    if not is_archive(path):
+        raise UserError(f"{path}: no such folder; path names the folder or the archive that holds the dataset's files")
+    name = f"{path.name}.{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:10]}"
+    folder = unpack(path, [HERE], data_folder() / "archives" / name)[HERE]
+    below = list(filterfalse(is_leftover, folder.iterdir()))
+    return below[0] if len(below) == 1 and below[0].is_dir() else folder
+
+
 def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[str]]:
     """Extract the files that some members name; member → their paths in the archive."""
     names: dict[str, list[str]] = {member: [] for member in members}
     for name, is_plain, open_entry in _entries(archive):
-        matching = [m for m in members if (name.startswith(m) if m.endswith("/") else f"/{name}".endswith(f"/{m}"))]
+        matching = [member for member in members if _holds(member, name)]
         if not matching:
             continue
         if not (is_plain and is_below(name)):
@@ -259,6 +302,13 @@ def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[
         for member in matching:
             names[member].append(name)
     return names
+
+
+def _holds(member: str, name: str) -> bool:
+    """Whether a path in an archive is a member's, or below it."""
+    if member.endswith("/"):
+        return member == HERE or name.startswith(member)
+    return f"/{name}".endswith(f"/{member}")
 
 
 def _entries(archive: Path) -> Iterator[tuple[str, bool, Callable[[], Any]]]:

@@ -8,6 +8,7 @@ archive of one file, are recognised by their first bytes.
 """
 
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -32,66 +33,111 @@ PACKINGS = {  # what packed files begin with; of bzip2 also the mark of its firs
     "lz4": rb"\x04\x22\x4d\x18",
     "zstd": rb"\x28\xb5\x2f\xfd",
 }
-BEGINNING = 10  # bytes that decide
+MARK = 10  # bytes that say how a file is packed
+PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")  # what may be added to the name of any text file
+# Names of what editors, systems and downloads leave beside files: test.tsv.bak, test.tsv~, .DS_Store, Thumbs.db.
+LEFTOVER = re.compile(
+    r"[.#].*|~\$.*|.*(~|\.(bak|backup|old|orig|rej|save|sw[op]|te?mp|part|partial|crdownload))|thumbs\.db|desktop\.ini|__macosx",
+    re.IGNORECASE,
+)
+BEGINNING = 4096  # bytes that say what a file is
 PIECE = 1 << 18  # bytes read at a time
 LARGEST = 1e38  # number; float32 has room below it, where tied scores fall
 PACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)  # the last of all others
+DEEPEST = 500  # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
 DECODER = json.JSONDecoder()
+csv.field_size_limit(LONGEST)  # of the process; 128 KiB without it
 JsonObject = dict[str, Any]  # of a file, unchecked
 RunLine = tuple[str, str, str, float]  # query id, passage id, place for errors, score
 TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"
 
 
-def open_bytes(path: Path) -> io.BufferedIOBase:
-    """A file for reading, unpacked if its first bytes say that it is packed; a `UserError` if it cannot be opened."""
-    try:
-        match packing(path):
-            case "zip":
-                return _only_member(path)
-            case "gzip":
-                return gzip.open(path, "rb")
-            case "xz":
-                return lzma.open(path, "rb")
-            case "bzip2":
-                return bz2.open(path, "rb")
-            case "lz4" | "zstd" as name:
-                import pyarrow as pa
+def is_leftover(path: Path) -> bool:
+    """Whether a file's name says that it is no data, but what an editor, a system or a download has left there."""
+    return LEFTOVER.fullmatch(path.name) is not None
 
-                return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), name), PIECE)
-            case _:
-                return open(path, "rb")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name a readable file") from None
+
+def unpacked_name(name: str) -> str:
+    """A file's name without the end that says how it is packed: `corpus.jsonl` of corpus.jsonl.zst.
+
+    A `.zip` with no other end before it stays: what it holds says what it is, see `member_name`.
+    """
+    for end in PACKED:
+        if name.lower().endswith(end):
+            stem = name[: -len(end)]
+            return name if end == ".zip" and not Path(stem).suffix else stem
+    return name
+
+
+def member_name(path: Path) -> str:
+    """The name that says what a file is: that without the end of its packing, or of a zip archive's one file."""
+    name = unpacked_name(path.name)
+    return Path(_only_member(path)[1]).name if name.lower().endswith(".zip") and packing(path) == "zip" else name
 
 
 def packing(path: Path) -> str:
     """Return the name of what packed a file, by its first bytes; empty if it is plain."""
-    with open(path, "rb") as file:
-        start = file.read(BEGINNING)
-    return next((name for name, beginning in PACKINGS.items() if re.match(beginning, start)), "")
+    try:
+        with open(path, "rb") as file:
+            start = file.read(MARK)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); name a readable file") from None
+    return next((name for name, mark in PACKINGS.items() if re.match(mark, start)), "")
 
 
-def _only_member(path: Path) -> io.BufferedIOBase:
-    """The one file of a zip archive, beside what macOS adds to it."""
+def open_bytes(path: Path) -> io.BufferedIOBase:
+    """A file for reading, unpacked if its first bytes say that it is packed; a `UserError` if it cannot be opened."""
+    match packing(path):
+        case "zip":
+            return _open_member(path)
+        case "gzip":
+            return gzip.open(path, "rb")
+        case "xz":
+            return lzma.open(path, "rb")
+        case "bzip2":
+            return bz2.open(path, "rb")
+        case "lz4" | "zstd" as name:
+            import pyarrow as pa  # which the start of planning does without
+
+            return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), name), PIECE)
+    return open(path, "rb")
+
+
+def _only_member(path: Path) -> tuple[zipfile.ZipFile, str]:
+    """A zip archive, and the name of its one file beside what macOS adds to it."""
     try:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile:
         raise UserError(f"{path}: zip file is truncated or broken; fetch it again") from None
     names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
     if len(names) != 1:
-        raise UserError(f"{path}: zip file holds {len(names)} files, one is allowed; unpack it and name a file of it")
+        raise UserError(f"{path}: zip file holds {len(names)} files, one is allowed; name it as path, or unpack it")
+    return archive, names[0]
+
+
+def _open_member(path: Path) -> io.BufferedIOBase:
+    archive, name = _only_member(path)
     try:
-        return io.BufferedReader(archive.open(names[0]))  # type: ignore[type-var]
+        return io.BufferedReader(archive.open(name))  # type: ignore[type-var]
     except RuntimeError as error:  # a password; an unknown compression, too
         raise UserError(f"{path}: {error}; unpack it and name its file") from None
+
+
+def beginning(path: Path) -> bytes:
+    """The first bytes of a file, unpacked, from its first letter on; empty if it cannot be unpacked."""
+    try:
+        with open_bytes(path) as file:
+            return file.read1(BEGINNING).removeprefix(BOM).lstrip()
+    except PACKING_ERRORS:  # reading it whole says where
+        return b""
 
 
 def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tuple[int, str]]:
     """(number from 1, line without its end) of a UTF-8 file, plain or packed; the first `skipped` are passed over.
 
     Raises:
-        UserError: bytes that are no UTF-8, a broken packed file, a line of more than `longest` bytes, or lines that end
-            in "\\r" alone.
+        UserError: bytes that are no UTF-8, a broken gzip or zip file, a line of more than `longest` bytes, or lines
+            that end in "\\r" alone.
     """
     number = 0
     with open_bytes(path) as file:
@@ -111,25 +157,35 @@ def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tupl
             where = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
             raise UserError(f"{where}; convert the file to UTF-8") from None
         except PACKING_ERRORS as error:
-            raise _broken(path, number, error) from None
+            raise broken(path, f"line {number}", error) from None
 
 
-def _broken(path: Path, number: int, error: Exception) -> UserError:
-    is_cut = isinstance(error, EOFError) or "Truncated" in str(error)  # as Arrow says it
+def broken(path: Path, last: str, error: Exception) -> UserError:
+    """The error of a file that could be read up to a place, such as `line 7`, and no further."""
+    is_cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
     why = "truncated" if is_cut else f"broken ({error})"
-    return UserError(f"{path}: {packing(path) or 'plain'} file is {why} after line {number}; fetch it again")
+    return UserError(f"{path}: {packing(path) or 'plain'} file is {why} after {last}; fetch it again")
 
 
 def count_lines(path: Path) -> int:
-    """How many lines `lines` gives."""
-    count, last = 0, b"\n"
+    """How many lines `lines` gives, without blank ones at the end, which are no records."""
+    count = blank = 0
+    begun = False
     with open_bytes(path) as file:
         try:
             while piece := file.read1(PIECE):
-                count, last = count + piece.count(b"\n"), piece
+                filled = len(piece.rstrip())
+                if filled:
+                    count, blank, begun = count + blank + piece.count(b"\n", 0, filled), 0, True
+                blank += piece.count(b"\n", filled)
         except PACKING_ERRORS as error:
-            raise _broken(path, count, error) from None
-    return count + (not last.endswith(b"\n"))
+            raise broken(path, f"line {count}", error) from None
+    return count + begun
+
+
+def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
+    """Whether a line and all that follow are blank: what stands there is the end of the file, and no record."""
+    return not line.strip() and not any(other.strip() for _, other in rest)
 
 
 def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
@@ -154,14 +210,16 @@ def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[li
 
 def records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, JSON object) of each line of a JSON-lines file but the first `skipped`."""
-    name = str(path)
-    for number, line in lines(path, skipped=skipped):
+    name, numbered = str(path), lines(path, skipped=skipped)
+    for number, line in numbered:
         where = f"{name}:{number}"
         try:
             record, end = DECODER.raw_decode(line) if line.startswith("{") else (None, -1)
             if end != len(line):  # `json.loads` takes longer
                 record = json.loads(line)
         except json.JSONDecodeError as error:
+            if is_end(line, numbered):
+                return
             message = f"{where}: not valid JSON, {error.msg} at column {error.colno}"
             raise UserError(f"{message}; one JSON object a line is allowed") from None
         except RecursionError:
@@ -178,14 +236,90 @@ def describe_columns(columns: Sequence[str], by: str) -> str:
 
 def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
     """(`file:line`, columns) of each line of a tab-separated file without quoting; `what` they are is for the error."""
-    name = str(path)
-    for number, line in lines(path):
+    name, numbered = str(path), lines(path)
+    for number, line in numbered:
         columns = line.split("\t")
         if len(columns) not in counts:
+            if is_end(line, numbered):
+                return
             allowed = " or ".join(map(str, counts))
             held = describe_columns(columns, "tabs")
             raise UserError(f"{path}:{number}: {held}; a line is {what}: {allowed} columns")
         yield f"{name}:{number}", columns
+
+
+def csv_rows(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """(number of its first line, columns) of each row of a CSV file; a row may span lines.
+
+    Raises:
+        UserError: quotes that do not end, or columns beyond `LONGEST`.
+    """
+    numbered = lines(path)
+    reader = csv.reader((f"{line}\n" for _, line in numbered), delimiter=delimiter, strict=True)
+    before = 0
+    try:
+        for row in reader:
+            if not row and is_end("", numbered):
+                return
+            yield before + 1, row
+            before = reader.line_num
+    except csv.Error as error:
+        where = f"{path}:{before + 1}: no valid CSV, {error}"
+        raise UserError(f"{where}; a text with commas or line ends stands in quotes, quotes inside doubled") from None
+
+
+def items(path: Path, deepest: int = DEEPEST) -> Iterator[tuple[str, JsonObject]]:
+    """(`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
+
+    Args:
+        deepest: brackets that may stand open in an item.
+    Raises:
+        UserError: no array, invalid JSON, a member that is no object, deep nesting, or a broken packed file.
+    """
+    import ijson  # which planning does without
+
+    number = 0
+    with open_bytes(path) as file:
+        try:
+            start = file.read(BEGINNING).removeprefix(BOM)
+            if not start.lstrip().startswith(b"["):
+                raise UserError(f"{path}: begins with {start[:20]!r}; a JSON array of objects is needed")
+            shallow = _Shallow(path, file, start, deepest)
+            for number, record in enumerate(ijson.items(shallow, "item", use_float=True, buf_size=PIECE), start=1):
+                shallow.open = shallow.bytes = 0
+                if not isinstance(record, dict):
+                    raise UserError(f"{path}: item {number}: a JSON {type(record).__name__}; an object is needed")
+                yield f"{path}: item {number}", record
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            detail = error.args[0]  # bytes where the file's own are quoted
+            why = (detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)).partition("\n")[0]
+            raise UserError(f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again") from None
+        except PACKING_ERRORS as error:
+            raise broken(path, f"item {number}", error) from None
+
+
+class _Shallow:
+    """A file, behind what was read of it already, until an item is longer or deeper than one may be.
+
+    `open` and `bytes` are set to 0 after each item. Brackets inside texts count too: the limits are far from what an
+    item needs.
+    """
+
+    def __init__(self, path: Path, file: io.BufferedIOBase, start: bytes, deepest: int) -> None:
+        self.path, self.file, self.start, self.deepest = path, file, start, deepest
+        self.open = self.bytes = 0
+
+    def read(self, size: int) -> bytes:
+        data, self.start = (self.start[:size], self.start[size:]) if self.start else (self.file.read(size), b"")
+        self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
+        self.bytes += len(data)
+        if self.bytes > LONGEST:
+            raise UserError(f"{self.path}: an item longer than {LONGEST >> 20} MiB; an array of objects is needed")
+        if self.open > self.deepest:
+            raise UserError(
+                f"{self.path}: JSON nested deeper than {self.deepest} levels; an array of objects is needed"
+            )
+        return data
 
 
 def text_of(where: str, record: JsonObject, key: str, number: bool = False) -> str:
@@ -260,9 +394,12 @@ def _float(value: str) -> float:
 
 def read_trec_run(path: Path) -> Iterator[RunLine]:
     """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
-    for number, line in lines(path):
+    numbered = lines(path)
+    for number, line in numbered:
         where, columns = f"{path}:{number}", line.split()
         if len(columns) != 6:
+            if is_end(line, numbered):
+                return
             raise UserError(f"{where}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
         yield columns[0], columns[2], where, parse_number(where, "score", columns[4])
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tandem.data.reading import unpacked_name
 from tandem.errors import UserError
 
 V = TypeVar("V")
@@ -28,10 +29,11 @@ PRECEDENCE = {"dev": 1, "train": 2}  # behind test sets: what they contain is ne
 
 def split_of(path: Path) -> str:
     """The split whose judgements a file of BEIR's layout holds, by its name; a `UserError` for any other name."""
-    name = path.name.removesuffix(".gz")
+    name = unpacked_name(path.name)
     split = name.removesuffix(".tsv")
     if split == name or not SPLIT.fullmatch(split):
-        raise UserError(f"{path}: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it")
+        allowed = "<split>.tsv, packed or not, in lower case"
+        raise UserError(f"{path}: a split's judgements are {allowed}; rename or remove it")
     return split
 
 

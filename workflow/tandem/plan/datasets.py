@@ -1,6 +1,7 @@
 """Datasets as stages: their splits, and ours for a paper's."""
 
 from collections.abc import Collection, Mapping
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tandem.config.datasets import (
     Windows,
 )
 from tandem.config.settings import Settings
+from tandem.data.reading import PACKED, is_leftover
 from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, qrels_files
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, names_dataset
@@ -117,8 +119,9 @@ def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     values = dict(entry)
     reads = (name.format_map(values) for name in entry.reads)
     names = [*reads, *(name for key in entry.file_keys for name in strings(getattr(entry, key)))]
-    patterns = (pattern for name in names for pattern in (name, f"{name}.gz"))
-    return sorted({path for pattern in patterns for path in [folder / pattern, *folder.glob(pattern.lstrip("/"))]})
+    patterns = [f"{name}{end}" for name in names for end in ("", *PACKED)]
+    matching = (path for pattern in patterns for path in folder.glob(pattern.lstrip("/")))
+    return sorted({*(folder / pattern for pattern in patterns), *filterfalse(is_leftover, matching)})
 
 
 def check_group(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> None:
@@ -160,7 +163,8 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
         case Pair() if entry.queries_of:
             return splits(ctx, entry.queries_of)
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
-        in_folder = qrels_files(path for path in sorted(Path(entry.path).glob(QRELS_FILES)) if path.is_file())
+        paths = filterfalse(is_leftover, sorted(Path(entry.path).glob(QRELS_FILES)))
+        in_folder = qrels_files(path for path in paths if path.is_file())
         return (in_folder.keys() | drawn) or {"test"}
     # An entry that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}

@@ -18,7 +18,8 @@ from typing import Any, Self
 
 from tandem.config import datasets
 from tandem.config.validation import read
-from tandem.data.reading import PACKING_ERRORS, open_bytes
+from tandem.data.files import folder_of, is_archive, without_leftovers
+from tandem.data.reading import PACKED, PACKING_ERRORS, open_bytes, unpacked_name
 from tandem.errors import UserError
 from tandem.registry import Registry
 from tandem.stages.base import Json
@@ -39,14 +40,19 @@ HEAD = 1 << 16  # bytes of a file's beginning
 
 @dataclass(frozen=True)
 class Listing:
-    """Files below a folder: their paths relative to it, without the `.gz` that every reader adds."""
+    """Files below a folder: their paths relative to it, without the end that says how they are packed.
+
+    Attributes:
+        place: what a dataset's `path` is: the folder, or the archive that has been unpacked there.
+    """
 
     folder: Path
     names: tuple[str, ...]
+    place: Path
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Self:
-        """The files of one folder, or some files by their names.
+        """The files of one folder or archive, or some files by their names; not what editors and systems leave.
 
         Raises:
             UserError: nothing is there, or several folders are named.
@@ -56,17 +62,20 @@ class Listing:
                 raise UserError(f"--data {path}: no such file or folder")
             if path.is_dir() and len(paths) > 1:
                 raise UserError(f"--data {path}: a folder beside other data; one folder, or only files, are allowed")
-        folder, files = paths[0], list(paths)
+        place = folder = paths[0]
+        files = list(paths)
+        if len(paths) == 1 and is_archive(place):
+            folder = folder_of(place)
         if folder.is_dir():
             patterns = ("*/" * depth + "*" for depth in range(DEEPEST))
             below = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-            files = list(islice(below, MOST))
+            files = without_leftovers(islice(below, MOST))
         else:
             if any(path.is_absolute() for path in files):
                 files = [path.absolute() for path in files]
-            folder = Path(os.path.commonpath([path.parent for path in files]))
-        names = (path.relative_to(folder).as_posix().removesuffix(".gz") for path in files)
-        return cls(folder, tuple(sorted(set(names))))
+            place = folder = Path(os.path.commonpath([path.parent for path in files]))
+        names = (unpacked_name(path.relative_to(folder).as_posix()) for path in files)
+        return cls(folder, tuple(sorted(set(names))), place)
 
     def matching(self, *patterns: str) -> list[str]:
         """The names that fit a pattern; `*` does not cross `/`."""
@@ -76,13 +85,17 @@ class Listing:
             if any(name.count("/") == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns)
         ]
 
+    def path(self, name: str) -> Path:
+        """The file of a name, packed or not."""
+        paths = (self.folder / f"{name}{end}" for end in ("", *PACKED))
+        return next((path for path in paths if path.is_file()), self.folder / name)
+
     def head(self, name: str) -> bytes:
         """The beginning of a file, unpacked; empty where it cannot be read."""
-        path = self.folder / name
         try:
-            with open_bytes(path if path.is_file() else path.with_name(f"{path.name}.gz")) as file:
+            with open_bytes(self.path(name)) as file:
                 return file.read(HEAD)
-        except (OSError, *PACKING_ERRORS, UserError):
+        except (*PACKING_ERRORS, UserError):
             return b""
 
 

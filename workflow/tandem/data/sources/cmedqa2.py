@@ -9,7 +9,6 @@ All are CSV with a header, each alone or in a zip archive of its name. Of the ca
 label 1 are judgements: the others were drawn at random and nobody read them.
 """
 
-import csv
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from tandem.config import datasets
 from tandem.data.files import Files
-from tandem.data.reading import describe_columns, lines, parse_label
+from tandem.data.reading import csv_rows, describe_columns, parse_label
 from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -77,21 +76,14 @@ class CMedQA2(Source):
 
 def _rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
     """(`file:line`, the named columns) of each record of a CSV file with a header; a record may span lines."""
-    reader = csv.reader((f"{line}\n" for _, line in lines(path)), strict=True)
-    before = 0
-    try:
-        names = next(reader, [])
-        missing = [name for name in columns if name not in names]
-        if missing:
-            raise UserError(f"{path}:1: no column {missing[0]}; the header must name {', '.join(columns)}")
-        at = [names.index(name) for name in columns]
-        before = reader.line_num
-        for row in reader:
-            where = f"{path}:{before + 1}"
-            if len(row) != len(names):
-                raise UserError(f"{where}: {describe_columns(row, 'commas')}; the header names {len(names)}")
-            yield where, [row[index] for index in at]
-            before = reader.line_num
-    except csv.Error as error:
-        where = f"{path}:{before + 1}: no valid CSV, {error}"
-        raise UserError(f"{where}; a text with commas or line ends stands in quotes, quotes inside doubled") from None
+    rows = csv_rows(path)
+    _, names = next(rows, (1, []))
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise UserError(f"{path}:1: no column {missing[0]}; the header must name {', '.join(columns)}")
+    at = [names.index(name) for name in columns]
+    for number, row in rows:
+        where = f"{path}:{number}"
+        if len(row) != len(names):
+            raise UserError(f"{where}: {describe_columns(row, 'commas')}; the header names {len(names)}")
+        yield where, [row[index] for index in at]

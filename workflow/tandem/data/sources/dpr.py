@@ -15,26 +15,23 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from io import BufferedIOBase
 from pathlib import Path
 from typing import NamedTuple
-
-import ijson
 
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import (
-    BOM,
-    PACKING_ERRORS,
     JsonObject,
     count_lines,
     describe_columns,
+    is_end,
+    items,
     lines,
     objects_of,
-    open_bytes,
     parse_number,
     text_of,
     texts_of,
+    unpacked_name,
 )
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.data.splits import one_by_split, order, require_splits
@@ -44,8 +41,7 @@ from tandem.stages.base import Json
 GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
 PASSAGES = "psgs_w100.tsv"
 POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
-DEEPEST = 500  # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
-RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json(?:\.gz)?")
+RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json")
 
 
 class QuestionRecord(NamedTuple):
@@ -68,7 +64,7 @@ class Question(NamedTuple):
 
 
 class WikipediaQuestions(Source):
-    """Questions over the passages of the file `corpus` in the folder of `path`, plain or gzip."""
+    """Questions over the passages of the file `corpus` in the folder of `path`, packed or not."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Dpr | datasets.EntityQuestions) -> None:
         super().__init__(job, entry)
@@ -99,7 +95,7 @@ class WikipediaQuestions(Source):
 
 @dataset_format("dpr")
 class Dpr(WikipediaQuestions):
-    """`corpus` and the files of `questions: {split: name}` in the folder of `path`, plain or gzip.
+    """`corpus` and the files of `questions: {split: name}` in the folder of `path`, packed or not.
 
     A question's id is its split and its place in the file, counted from 0: `dev-17`.
     """
@@ -156,13 +152,14 @@ class Dpr(WikipediaQuestions):
 class EntityQuestions(WikipediaQuestions):
     """EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
 
-    `corpus` and `dataset/<split>/<relation>.<split>.json` in the folder of `path`, plain or gzip. A question's id is
+    `corpus` and `dataset/<split>/<relation>.<split>.json` in the folder of `path`, packed or not. A question's id is
     its split, its relation and its place in the file, counted from 0: `test-P36-17`.
     """
 
     def __init__(self, job: DatasetJob, entry: datasets.EntityQuestions) -> None:
         super().__init__(job, entry)
-        matches = [(path, RELATION_FILE.fullmatch(path.name)) for path in self.files.glob("dataset/*/P*.json*")]
+        paths = self.files.glob("dataset/*/P*.json*")
+        matches = [(path, RELATION_FILE.fullmatch(unpacked_name(path.name))) for path in paths]
         named = [(match[2], match[1], path) for path, match in matches if match and path.parent.name == match[2]]
         if not named:
             error = f"{self.files.folder}: holds no dataset/test/P36.test.json or the like"
@@ -201,7 +198,10 @@ def passages(path: Path, skipped: int = 0) -> Iterator[Passage]:
     Double quotes at both ends of the text are dropped, as DPR's `CsvCtxSrc` does with what it indexes; the title keeps
     its own.
     """
-    for number, line in lines(path, skipped=skipped + _has_header(path)):
+    numbered = lines(path, skipped=skipped + _has_header(path))
+    for number, line in numbered:
+        if not line and is_end(line, numbered):
+            return
         row = _columns(f"{path}:{number}", line, "id, text, title", 3)
         yield row[0], row[2], row[1].strip('"')
 
@@ -211,13 +211,16 @@ def _has_header(path: Path) -> bool:
 
 
 def read_questions(path: Path) -> Iterator[QuestionRecord]:
-    """Every question of a file, in order: a JSON array if it is named `.json` (or `.json.gz`), else `.qa.csv`."""
-    if path.name.removesuffix(".gz").endswith(".json"):
+    """Every question of a file, in order: a JSON array if it is named `.json`, packed or not, else `.qa.csv`."""
+    if unpacked_name(path.name).endswith(".json"):
         for where, record in items(path):
             text, answers = text_of(where, record, "question"), texts_of(where, "answers", record.get("answers") or [])
             yield QuestionRecord(where, text, answers, record)
     else:
-        for number, line in lines(path):
+        numbered = lines(path)
+        for number, line in numbered:
+            if not line and is_end(line, numbered):
+                return
             where = f"{path}:{number}"
             text, literal = _columns(where, line, "question, list of answers", 2)
             try:
@@ -228,52 +231,6 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
                 error = f"{where}: the answers {literal[:60]!r} are no list; write ['first', 'second']"
                 raise UserError(error) from None
             yield QuestionRecord(where, text, texts_of(where, "answers", answers), {})
-
-
-def items(path: Path) -> Iterator[tuple[str, JsonObject]]:
-    """(`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
-
-    Raises:
-        UserError: no array, invalid JSON, a member that is no object, deep nesting, or a broken gzip or zip file.
-    """
-    number = 0
-    with open_bytes(path) as file:
-        try:
-            start = file.read(1024)
-            skip = len(BOM) if start.startswith(BOM) else 0
-            if not start[skip:].lstrip().startswith(b"["):
-                raise UserError(f"{path}: begins with {start[skip : skip + 20]!r}; a JSON array of objects is needed")
-            file.seek(skip)
-            shallow = _Shallow(path, file)
-            for number, record in enumerate(ijson.items(shallow, "item", use_float=True), start=1):
-                shallow.open = 0
-                if not isinstance(record, dict):
-                    raise UserError(f"{path}: item {number}: a JSON {type(record).__name__}; an object is needed")
-                yield f"{path}: item {number}", record
-        except (ijson.JSONError, UnicodeDecodeError) as error:
-            detail = error.args[0]  # bytes where the file's own are quoted
-            why = (detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)).partition("\n")[0]
-            raise UserError(f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again") from None
-        except PACKING_ERRORS as error:
-            why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
-            raise UserError(f"{path}: packed file is {why} after item {number}; fetch it again") from None
-
-
-class _Shallow:
-    """A file that is read until more brackets stand open than an item has; `open` is set to 0 after each item.
-
-    Brackets inside texts count too: the limit is far from what an item needs.
-    """
-
-    def __init__(self, path: Path, file: BufferedIOBase) -> None:
-        self.path, self.file, self.open = path, file, 0
-
-    def read(self, size: int) -> bytes:
-        data = self.file.read(size)
-        self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
-        if self.open > DEEPEST:
-            raise UserError(f"{self.path}: JSON nested deeper than {DEEPEST} levels; an array of objects is needed")
-        return data
 
 
 def _columns(where: str, line: str, what: str, count: int) -> list[str]:

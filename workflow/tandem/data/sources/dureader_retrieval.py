@@ -23,9 +23,10 @@ import pyarrow as pa
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
 from tandem.data.files import Files
+from tandem.data.mentions import Integers, Mentions, Pairs
 from tandem.data.reading import BOM, PACKING_ERRORS, clean, fields, open_bytes, parse_whole, records, text_of
 from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
-from tandem.data.sources.rocketqa import Integers, Mentions, Pairs, title_of
+from tandem.data.sources.rocketqa import read_mentions, title_of
 from tandem.data.validate import Hashes
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -109,7 +110,13 @@ class DureaderRetrieval(Source):
     @cached_property
     def _release(self) -> Release:
         passages = Hashes()
-        training = Mentions(self._dual, self._cross, lambda _, text: passages.add([normalised(text)]))
+
+        def pairs_of_training() -> Iterator[tuple[str, int]]:
+            for query, _, text, label in read_mentions(self._dual, self._cross):
+                passages.add([normalised(text)])
+                yield query, label
+
+        training = Mentions(pairs_of_training())
         ids = read_ids(self._map)
         labelled = [(doc, text) for _, doc, text in self._labelled() if text]
         collection = word_hashes(self._counted(len(ids)))

@@ -8,21 +8,12 @@ from pathlib import Path
 from tandem.config import datasets
 from tandem.config.datasets import QRELS_FILES, Dataset, WithDomains
 from tandem.data.files import Files, files_by_split
-from tandem.data.reading import JsonObject, count_lines, parse_whole, records, text_of, texts_of
-from tandem.data.roles import (
-    ANSWERS,
-    PASSAGES,
-    QRELS,
-    QUERIES,
-    Role,
-    count_records,
-    domains_role,
-    header,
-    reader,
-    suffix_of,
-)
+from tandem.data.readers import count_records, head, read_jsonl, reader, suffix_of
+from tandem.data.reading import JsonObject, count_lines, parse_whole, text_of, texts_of
+from tandem.data.roles import ANSWERS, PASSAGES, QRELS, QUERIES, Role, domains_role
 from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listing, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT_WORDS, one_by_split, qrels_files, words_of
+from tandem.data.trec import is_topics
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -34,7 +25,7 @@ ROLES = {  # the first that has a word of a name decides
     "queries": {"queries", "query", "questions", "topics"},
     "corpus": {"corpus", "collection", "passages", "documents", "docs"},
 }
-TEXTS = (".tsv", ".txt", ".jsonl", ".parquet", ".trec", ".xml")
+TEXTS = (".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".trec", ".xml")
 MTEB_QRELS = re.compile(r"(.*/)?default/[^/]+\.(parquet|jsonl)$")  # MTEB puts judgements there
 
 
@@ -79,7 +70,7 @@ class BeirQueries(JudgedFiles):
         self._queries, self._answers = files.find("queries.jsonl"), files.find_optional("answers.jsonl")
         self._qrels = qrels_files(files.glob(QRELS_FILES, required=False))
         if not self._qrels and not self._answers:
-            raise UserError(f"{files.place}: holds no qrels/<split>.tsv (or .tsv.gz); put it there")
+            raise UserError(f"{files.place}: holds no qrels/<split>.tsv, packed or not; put it there")
         self.places = {"queries": str(self._queries)}
 
     def corpus(self) -> Iterator[Passage]:
@@ -87,17 +78,17 @@ class BeirQueries(JudgedFiles):
 
     def queries(self) -> Iterator[Query]:
         """(query id, text, "") of each line of queries.jsonl; its split is that of the qrels which name it."""
-        for where, record in records(self._queries):
-            yield text_of(where, record, "_id", number=True), text_of(where, record, "text"), ""
+        for where, record in read_jsonl(self._queries, QUERIES):
+            yield text_of(where, record, "id", number=True), text_of(where, record, "text"), ""
 
     def answers(self) -> Iterator[Answers]:
-        for where, record in records(self._answers) if self._answers else ():
-            yield _answers(where, record, "_id")
+        for where, record in read_jsonl(self._answers, ANSWERS) if self._answers else ():
+            yield _answers(where, record)
 
 
 @dataset_format("beir")
 class Beir(BeirQueries):
-    """The folder named by `path`, with corpus.jsonl; any file may be gzipped."""
+    """The folder named by `path`, with corpus.jsonl; any file may be packed, its fields as those of `files`."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Beir) -> None:
         files = Files(job)
@@ -118,7 +109,7 @@ class Beir(BeirQueries):
         return count_lines(self._corpus)
 
     def corpus_from(self, row: int) -> Iterator[Passage]:
-        return (_passage(where, record, "_id") for where, record in records(self._corpus, row))
+        return (_passage(where, record) for where, record in read_jsonl(self._corpus, PASSAGES, row))
 
 
 @dataset_format("files")
@@ -152,7 +143,8 @@ class OwnFiles(JudgedFiles):
         for name in listing.names:
             words = set(words_of(name))
             role = next((role for role, own in ROLES.items() if own & words), "")
-            if role == "qrels" or (role and name.endswith(TEXTS)):
+            holds_topics = role == "queries" and Path(name).suffix not in TEXTS and is_topics(listing.path(name))
+            if role == "qrels" or holds_topics or (role and suffix_of(listing.path(name)) in TEXTS):
                 roles[role].append(name)
         if not roles["qrels"] and not roles["answers"]:
             roles["qrels"] = [name for name in listing.names if MTEB_QRELS.match(name)]
@@ -182,7 +174,7 @@ class OwnFiles(JudgedFiles):
                 row -= count
                 continue
             for where, record in reader(path, PASSAGES)(path, PASSAGES, row):
-                yield _passage(where, record, "id")
+                yield _passage(where, record)
             row = 0
 
     def queries(self) -> Iterator[Query]:
@@ -196,18 +188,18 @@ class OwnFiles(JudgedFiles):
     def answers(self) -> Iterator[Answers]:
         for path in self._answers:
             for where, record in _records(path, ANSWERS):
-                yield _answers(where, record, "id")
+                yield _answers(where, record)
 
 
-def _passage(where: str, record: JsonObject, key: str) -> Passage:
-    """A record as a passage, its id under `key`; `where` is its place, for errors."""
+def _passage(where: str, record: JsonObject) -> Passage:
+    """A record as a passage; `where` is its place, for errors."""
     title = text_of(where, record, "title") if record.get("title") else ""
-    return text_of(where, record, key, number=True), title, text_of(where, record, "text")
+    return text_of(where, record, "id", number=True), title, text_of(where, record, "text")
 
 
-def _answers(where: str, record: JsonObject, key: str) -> Answers:
+def _answers(where: str, record: JsonObject) -> Answers:
     answers = texts_of(where, "answers", record.get("answers"))
-    return text_of(where, record, key, number=True), answers
+    return text_of(where, record, "id", number=True), answers
 
 
 def _records(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
@@ -225,13 +217,13 @@ def _place(paths: list[Path], role: Role) -> str:
     if len(paths) > 1:
         return f"{first.parent} ({len(paths)} files) record"
     separated = suffix_of(first) in (".tsv", ".txt")
-    by_line = suffix_of(first) == ".jsonl" or (separated and header(first, role) is None)
+    by_line = suffix_of(first) in (".jsonl", ".ndjson") or (separated and head(first, role).lines == 0)
     return str(first) if by_line else f"{first} record"
 
 
 def _pattern(listing: Listing, names: list[str]) -> str:
     """A pattern that several files fit, and no others."""
-    packed = ".gz" if not (listing.folder / names[0]).is_file() else ""
+    packed = listing.path(names[0]).name.removeprefix(Path(names[0]).name)
     pattern = re.sub(r"\d+", "*", names[0])
     if listing.matching(pattern) != names:
         what = f"--data: {names[0]} and {names[1]} are both taken for the passages"

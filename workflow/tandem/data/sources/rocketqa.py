@@ -11,11 +11,10 @@ of one collision among 8.8 million passages: 1 to 500,000).
 
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,21 +23,21 @@ from numpy.typing import NDArray
 from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
-from tandem.data.reading import fields, lines, parse_label, parse_whole
+from tandem.data.mentions import Mentions
+from tandem.data.reading import fields, is_end, lines, parse_label, parse_whole, unpacked_name
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
+QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt")
 
 Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
-Integers = NDArray[np.int64]
 
 
 @dataset_format("rocketqa")
 class RocketQa(Source):
-    """The folder named by `path`; any file may be gzipped. With `title: false` the titles are not even read."""
+    """The folder named by `path`; any file may be packed. With `title: false` the titles are not even read."""
 
     literal_matches = True
 
@@ -47,7 +46,8 @@ class RocketQa(Source):
         files = Files(job)
         self._texts = files.find("para.txt")
         self._titles = files.find_optional("para.title.txt") if job.params.title else None
-        paths = {match[1]: path for path in files.glob("*.query.txt*") if (match := QUERY_FILE.fullmatch(path.name))}
+        matches = [(QUERY_FILE.fullmatch(unpacked_name(path.name)), path) for path in files.glob("*.query.txt*")]
+        paths = {match[1]: path for match, path in matches if match}
         self._queries = {split: paths[split] for split in sorted(paths, key=order)}
         self._qrels = {split: path for split in self._queries if (path := files.find_optional(f"qrels.{split}.tsv"))}
         self._answers = [path for split in self._queries if (path := files.find_optional(f"{split}.answers.txt"))]
@@ -101,7 +101,10 @@ class RocketQa(Source):
 
     def answers(self) -> Iterator[Answers]:
         for path in self._answers:
-            for _, line in lines(path):
+            numbered = lines(path)
+            for _, line in numbered:
+                if not line and is_end(line, numbered):
+                    break
                 query, *answers = line.split("\t")
                 yield query, [answer for answer in answers if answer]
 
@@ -157,65 +160,20 @@ class RocketQaTsv(Source):
         queries = [f"{digest(text):016x}" for text in mentions.queries]
         distinct, rows = np.unique(digests, return_inverse=True)
         pairs, self.facts["both_positive_and_negative"] = mentions.pairs(rows)
-        for query, row, label in zip(*pairs, strict=True):
+        for query, row, label in zip(pairs.queries, pairs.rows, pairs.labels, strict=True):
             yield queries[query], f"{distinct[row]:016x}", int(label), None
 
     @cached_property
     def _mentions(self) -> "tuple[Mentions, NDArray[np.uint64]]":
         """All pairs, and the digest of each one's passage."""
         digests = array("Q")
-        mentions = Mentions(self._dual, self._cross, lambda title, text: digests.append(digest(title, text)))
-        return mentions, np.frombuffer(digests, np.uint64)
 
+        def pairs() -> Iterator[tuple[str, int]]:
+            for query, title, text, label in read_mentions(self._dual, self._cross):
+                digests.append(digest(title, text))
+                yield query, label
 
-class Pairs(NamedTuple):
-    """Training pairs: numbers of their queries, rows of their passages, and labels."""
-
-    queries: Integers
-    rows: Integers
-    labels: Integers
-
-
-class Mentions:
-    """Every labelled pair of training files, in their order: 9 bytes each, and what `take` stores of the passage.
-
-    A query may come back later, with a passage of another label: questions with the same words are one query here, and
-    a passage that one of them calls positive is positive.
-
-    Args:
-        dual, cross: see `read_mentions`.
-        take: is called with the title and the text of each pair's passage.
-    Attributes:
-        queries: text → number, by first appearance.
-    """
-
-    def __init__(self, dual: Path | None, cross: Path | None, take: Callable[[str, str], None]) -> None:
-        self.queries: dict[str, int] = {}
-        self._query, self._label = array("q"), array("b")
-        for query, title, text, label in read_mentions(dual, cross):
-            self._query.append(self.queries.setdefault(query, len(self.queries)))
-            self._label.append(label)
-            take(title, text)
-
-    def pairs(self, rows: Integers) -> tuple[Pairs, int]:
-        """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
-
-        Args:
-            rows: what each pair's passage is; pairs of a negative row are left out.
-        Returns:
-            The pairs, and how many of them had both labels: they are positive.
-        """
-        present = rows >= 0
-        queries, labels = np.frombuffer(self._query, np.int64)[present], np.frombuffer(self._label, np.int8)[present]
-        passages = rows[present]
-        width = int(passages.max(initial=0)) + 1
-        _, first, back = np.unique(queries * width + passages, return_index=True, return_inverse=True)
-        highest, lowest = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
-        np.maximum.at(highest, back, labels)
-        np.minimum.at(lowest, back, labels)
-        order = np.lexsort((first, queries[first]))
-        chosen = first[order]
-        return Pairs(queries[chosen], passages[chosen], highest[order]), int((highest > lowest).sum())
+        return Mentions(pairs()), np.frombuffer(digests, np.uint64)
 
 
 def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[Mention]:

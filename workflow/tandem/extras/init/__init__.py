@@ -69,7 +69,7 @@ def init(
 
     Args:
         name: of the configuration and its dataset: `mine` writes mine.yaml.
-        data: a folder, some files, or `ir_datasets:ID`, in any format of docs/formats.md.
+        data: a folder, an archive, some files, or `ir_datasets:ID`, in any format of docs/formats.md.
         encoder: what models start from: a name of config/encoders/, a folder, or ORG/NAME on the hub.
         language: of the passages, as ISO 639-1 has it; guessed by default.
         seconds: longest time for reading the passages; 0: no limit.
@@ -111,7 +111,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
             change it.
     """
     if not data:
-        raise UserError(f"--data names nothing; allowed: a folder, files, or {IRDS}ID")
+        raise UserError(f"--data names nothing; allowed: a folder, an archive, files, or {IRDS}ID")
     if data[0].startswith(IRDS):
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
     listing = Listing.of([Path(name) for name in data])
@@ -121,7 +121,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
         if (keys := dataset_format[source].recognise(listing)) is not None:
             if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
                 raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
-            return {"source": source, **keys}, str(listing.folder)
+            return {"source": source, **keys}, str(listing.place)
     names = ", ".join(listing.names[:8]) or "nothing"
     hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXTS)}, or see docs/formats.md"
     raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); allowed: {hint}")
