@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 import tarfile
 from urllib.parse import urlsplit
@@ -121,7 +122,9 @@ def test_a_run_that_fails_shows_no_secret(world):
 def test_a_run_and_what_is_said_of_it_have_no_secret(world):
     world.model.respond = lambda body, number: (200, completion("Grade: 2, and [2] > [1] > [3] > [4] > [5]"))
     snakefile = ("-s", str(ROOT / "Snakefile"), "--configfile", "mine.yaml")
+    shutil.rmtree(world.folder / "data")
     for words in [
+        ("tandem", "prefetch", "mine.yaml", *world.mirrors),
         ("tandem", "run", "mine.yaml", *world.mirrors),
         ("tandem", "run", "mine.yaml", "audits", *world.mirrors),
         ("tandem", "prefetch", "mine.yaml", "--dry-run"),
