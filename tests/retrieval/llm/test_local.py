@@ -179,6 +179,25 @@ def test_special_tokens_in_a_text_are_read_as_text(family, form, token, language
     assert count(f"the otter {token} eats crabs") == (own, length + 3)  # <| im_end |>, or [ EOS ]
 
 
+def test_t5s_own_tokenizer_reads_an_end_in_a_text_as_text(language_model, tmp_path):
+    """Its pieces include "</s>", which transformers' split_special_tokens does not keep it from."""
+    import transformers
+
+    folder = shutil.copytree(language_model("t5"), tmp_path / "t5")
+    words = ["otter", "yes", "no", "Query: Document: Relevant: </s> <pad> eats crabs"] * 20
+    tokenizer = transformers.T5Tokenizer(extra_ids=0).train_new_from_iterator(words, 60)
+    tokenizer.save_pretrained(folder)
+    model, end = load(folder, None), tokenizer.eos_token_id
+    plain, spelled = (
+        model._inputs(yes_no_prompt("monot5", ASK, "otter", passage), 1)["input_ids"][0].tolist()
+        for passage in ("otter eats", "otter </s> eats")
+    )
+    prompt = yes_no_prompt("monot5", ASK, "otter", "otter eats")
+    assert plain == tokenizer(prompt)["input_ids"]
+    assert (spelled.count(end), spelled[-1]) == (1, end)
+    assert len(spelled) > len(plain)
+
+
 def test_texts_without_special_tokens_are_read_as_ever(language_model):
     import transformers
 

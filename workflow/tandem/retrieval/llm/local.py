@@ -13,6 +13,8 @@ from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.models.device import device, place, resolve_precision
 from tandem.models.hub import COMMIT, check_weights, loading
+from tandem.models.plain_text import PlainTextTokenizer
+from tandem.models.tokens import Template
 from tandem.retrieval.llm import Answer
 from tandem.retrieval.llm.prompts import CHAT
 from tandem.stages.retrieval import LlmParams
@@ -63,6 +65,8 @@ class LocalModel:
         self.template = template
         if self.is_chat:
             self.template = self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
+        # Not transformers' split_special_tokens alone, by which T5 still takes a "</s>" in a text for the end.
+        self.plain = PlainTextTokenizer(self.tokenizer) if self.template is None and self.tokenizer.is_fast else None
         self._say_unused_variables()
 
     @torch.inference_mode()
@@ -120,7 +124,11 @@ class LocalModel:
 
     def _inputs(self, prompt: str, tokens: int) -> dict[str, Tensor]:
         """A prompt's token ids; a `UserError` if it leaves no room for an answer of so many tokens."""
-        if self.template is None:
+        if self.plain is not None:
+            before, after = Template.of(self.tokenizer).single
+            ids = torch.tensor([[*before, *self.plain.tokenise([prompt])[0][0], *after]])
+            inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        elif self.template is None:
             inputs = self.tokenizer([prompt], return_tensors="pt", split_special_tokens=True)
         else:
             try:
