@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 GROUP = 1024  # queries whose lists are a row group
 LISTS = "lists.parquet"  # of a part
 
-# candidates.parquet: a line per passage of a list; `with_ids` has the ids behind the rows.
+# candidates.parquet: a line per passage of a list; `add_ids` has the ids behind the rows.
 SCHEMA = pa.schema(
     {"query_row": pa.uint32(), "passage_row": pa.uint32(), "label": pa.int8(), "rank": pa.int32()}
     | {"score": pa.float32(), "judge": pa.float32(), "source": pa.string(), "list": pa.string()}
