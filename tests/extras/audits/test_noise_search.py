@@ -101,8 +101,9 @@ def test_workers_and_row_groups_change_nothing(find):
     assert len(reference.pairs)
 
 
-def test_a_corpus_without_text_has_no_duplicates(find):
-    duplicates, done = find(["", " ", "\n"], Sketcher(Shingling("words", 2), 0.6, 32, seed=9))
+@pytest.mark.parametrize("texts", [["", " ", "\n"], ["... !!!", "☺ ☺", "... !!!"], ["- - - - -", "- - - -", "---"]])
+def test_a_corpus_without_a_word_has_no_duplicates(find, texts):
+    duplicates, done = find(texts, Sketcher(Shingling("words", 2), 0.6, 32, seed=9))
     assert duplicates.counts() == {
         "passages": 3,
         "empty": 3,

@@ -148,7 +148,7 @@ VALUES = {
     "system": "x", "dual": DualShape(shared=True, pooling="cls", normalize=True, temperature=1.0, dimension=8),
     "pool": "hidden[:, 0]", "prompt": "", "plain": True, "query_tokens": 1, "passage_tokens": 1, "passages": 50,
     "precision": ["bf16"], "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "copies": None, "tuned": {},
-    "texts": False,
+    "texts": False, "normalize": "none",
     "query": "''", "lineage": {},
 }  # fmt: skip
 
@@ -157,6 +157,11 @@ def test_the_page_says_how_vectors_were_kept():
     assert "computed in bf16 and stored in int8" in render_readme(CARD, **VALUES)
     rounded = {dtype: ".half()" in render_readme(CARD, **VALUES | {"dtype": dtype}) for dtype in ("fp32", "fp16")}
     assert rounded == {"fp32": False, "fp16": True}
+
+
+def test_the_page_says_which_unicode_form_queries_need():
+    pages = {form: render_readme(CARD, **VALUES | {"normalize": form}) for form in ("nfc", "none")}
+    assert {form: "unicodedata.normalize" in page for form, page in pages.items()} == {"nfc": True, "none": False}
 
 
 def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):

@@ -138,6 +138,13 @@ def check_column(answers, label, run, rel=1e-6):
     assert seen >= len(answers)
 
 
+def test_a_query_gets_the_unicode_form_of_the_passages(built):
+    """The collection is a folder of one's own, whose texts are in NFC."""
+    (answer,) = search(built, "bm25", "Bru\u0308cke otter", "config.yaml", "--json")
+    assert answer["query"] == "Br\u00fccke otter"
+    assert answer["passages"][0]["doc_id"].startswith("otter-")
+
+
 def test_weights_of_terms_are_searched_by_bm25(built):
     answers = ask(built, "deepct@bm25", "--k", "4", "--alone")
     assert any(answer["passages"] for answer in answers)

@@ -118,7 +118,7 @@ KINDS = (
     Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, version=2, env="search",
         threads="all", box="Scores"),
     Kind("match", "evaluation.matching:run", MatchParams, threads="all", box="Scores"),
-    Kind("noise", "extras.audits.noise:run", NoiseParams, threads="all", box="Audits"),
+    Kind("noise", "extras.audits.noise:run", NoiseParams, version=2, threads="all", box="Audits"),
     Kind("similar_queries", "extras.audits.similar_queries:run", SimilarQueriesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),
     Kind("false_negatives", "extras.audits.false_negatives:run", FalseNegativesParams, env="models", threads="all",

@@ -6,6 +6,7 @@ while a band's are added); of each bucket a passage has at most `WINDOW`.
 """
 
 import hashlib
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ COMPARED = 20_000  # pairs of one task
 WINDOW = 32
 HIGH = np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
+LETTER = re.compile(r"[^\W_]")  # or a digit: "..." and an emoji say nothing that could be repeated
 EXACT = 2.0  # `Duplicates.likeness` of the same text
 SCHEMA = pa.schema([
     ("group", pa.int64()), ("kind", pa.string()), ("first", pa.string()), ("second", pa.string()),
@@ -88,7 +90,7 @@ class Duplicates:
     """Passages are rows. Of passages with the same text the first stands for all of them in near-duplicate pairs."""
 
     first: Firsts  # for each passage the first one with the same text
-    empty: np.ndarray[Any, np.dtype[np.bool_]]  # passages without text; they repeat nothing
+    empty: np.ndarray[Any, np.dtype[np.bool_]]  # passages without a word; they repeat nothing
     pairs: Hashes  # near-duplicates, packed, ascending
     similarity: Similarities  # of each pair
 
@@ -231,11 +233,12 @@ class Search:
 
 
 def read_group(corpus: Path, group: int) -> list[str]:
-    """Normalised contents (title and text) of the passages of a row group; empty where a passage has none."""
+    """Normalised contents (title and text) of the passages of a row group; empty where they have no letter or digit."""
     with streaming(corpus) as file:
         table = file.read_row_group(group, columns=["title", "text"])
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
-    return [normalised(contents(title, text)) for title, text in rows]
+    texts = (normalised(contents(title, text)) for title, text in rows)
+    return [text if LETTER.search(text) else "" for text in texts]
 
 
 def sketch(task: tuple[Path, int, Sketcher]) -> tuple[Hashes, Hashes]:

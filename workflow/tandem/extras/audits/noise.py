@@ -59,7 +59,8 @@ def run(job: Job[NoiseParams]) -> None:
     Writes duplicates.parquet, summary.json, examples.json and noise.csv (finding, where, count, share).
 
     Two passages are exact duplicates if their contents (title and text) are the same after `minhash.normalised`. Near
-    duplicates are compared text by text: of equal ones the first stands for all. Empty passages are neither.
+    duplicates are compared text by text: of equal ones the first stands for all. Passages without a word
+    are neither.
     """
     params, runs = job.params, job.many("run")
     sketcher = Sketcher(
@@ -101,7 +102,7 @@ def summary(findings: Findings, sketcher: Sketcher, searched: dict[str, int]) ->
     """summary.json: all counts, and how duplicates were searched for."""
     bands, rows = sketcher.bands
     return {
-        "normalisation": "title and text; Unicode NFKC, case folded, white space one space each",
+        "normalisation": "title and text; Unicode NFKC, case folded, white space one space each; no word: empty",
         "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched},
         "corpus": findings.corpus,
         "splits": findings.splits,

@@ -35,6 +35,7 @@ from tandem.retrieval import copies
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.factory_strings import SIGNS
 from tandem.stages.base import Json
+from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import open_artifact
 from tandem.store.files import replacing, write_json, write_text
@@ -195,6 +196,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         copies=copies.FILE if (folder / copies.FILE).exists() else None,
         tuned={TUNED[key]: value for key, value in run.values.items() if key in TUNED and value},
         texts=texts,
+        normalize=needs["dataset"].params_as(DatasetParams).normalize,
         query=repr(next(iter(collection.queries(split).values()))),
         lineage={role: artifact.key for role, artifact in needs.items()},
     )
