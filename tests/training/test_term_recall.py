@@ -64,8 +64,8 @@ def test_terms_of_queries_that_are_validated_on_are_no_targets(quick_job, datase
     lists, learned, validation = split_lists(job, drawn, known, data)
     apart = validation.batch.queries
     assert len(apart) == len(known.look_up(apart)[1]) == 2
-    assert len(learned.of(apart)[1]) == 0
-    assert learned.of(lists.queries)[1].tolist() == known.of(lists.queries)[1].tolist()
+    assert len(learned.look_up(apart)[1]) == 0
+    assert learned.look_up(lists.queries)[1].tolist() == known.look_up(lists.queries)[1].tolist()
 
 
 def test_weights_below_0_learn_too():

@@ -90,12 +90,19 @@ def _replaced(value: Any, by: Callable[[str], str]) -> Any:
     return _mapped(value, in_text)
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """JSON in which every text, those of keys too, is changed by a function."""
+def _mapped(value: Any, change: Callable[[str], str], above: tuple[int, ...] = ()) -> Any:
+    """Return JSON in which every text, those of keys too, is changed by a function.
+
+    What contains itself, by an anchor of YAML, stays: a configuration of such is refused where it is read. `above` are
+    the identities of the values that `value` lies in.
+    """
     if isinstance(value, str):
         return change(value)
+    if id(value) in above:
+        return value
+    above = (*above, id(value))
     if isinstance(value, dict):
-        return {_mapped(key, change): _mapped(inner, change) for key, inner in value.items()}
+        return {_mapped(key, change): _mapped(inner, change, above) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_mapped(inner, change) for inner in value]
+        return [_mapped(inner, change, above) for inner in value]
     return value

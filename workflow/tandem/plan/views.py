@@ -51,6 +51,8 @@ def name_configurations(configurations: Iterable[str], views: str) -> str:
 def check_owner(views: str, files: Sequence[Path]) -> None:
     """Refuse to replace the views of another configuration of the same name, as long as its files exist.
 
+    Files of the same content are one configuration: a copied project may be run by the original's.
+
     Args:
         views: the folder, as `views_folder` has it.
         files: the configuration's files.
@@ -58,10 +60,14 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
     record = Path(views, RECORD)
     if not record.is_file() or not any(Path(views, name).exists() for name in VIEWS):
         return
-    owner, own = json.loads(record.read_text(encoding="utf-8")), _recorded(files)
-    if owner != own and all(Path(file).is_file() for file in owner):
-        theirs, ours = (" ".join(names) or "config/config.yaml" for names in (owner, own))
-        raise UserError(f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them")
+    owner = json.loads(record.read_text(encoding="utf-8"))
+    own = _recorded(files)
+    if owner == own or not all(Path(file).is_file() for file in owner):
+        return
+    if [Path(file).read_bytes() for file in owner] == [Path(file).read_bytes() for file in own]:
+        return
+    theirs, ours = (" ".join(names) or "config/config.yaml" for names in (owner, own))
+    raise UserError(f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them")
 
 
 def record_owner(views: str, files: Sequence[Path]) -> None:

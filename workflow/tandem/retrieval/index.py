@@ -262,7 +262,8 @@ class Build:
             for name, path in zip(names, parts, strict=True):
                 link(path, folder / name)  # so that a kill at any time does not lose a finished part
             if graph_in(self.index) is not None:
-                pairs = [np.load(self.pieces.folder / self.copies_name(name)) for name in self.parts]
+                files = [self.pieces.folder / self.copies_name(name) for name in self.parts]
+                pairs = [np.load(file, allow_pickle=False) for file in files]
                 for name, own in zip(names, pairs, strict=True):
                     firsts[name] -= copies
                     copies += len(own)

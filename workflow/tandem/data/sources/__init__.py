@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from tandem.config import datasets
 from tandem.config.validation import read
-from tandem.data.files import folder_of, is_archive, without_leftovers
 from tandem.data.reading import PACKED, PACKING_ERRORS, open_bytes, unpacked_name
 from tandem.errors import UserError
 from tandem.registry import Registry
@@ -57,6 +56,9 @@ class Listing:
         Raises:
             UserError: nothing is there, or several folders are named.
         """
+        # Here: it brings what downloads, and the formats alone need none of that.
+        from tandem.data.files import folder_of, is_archive, without_leftovers
+
         for path in paths:
             if not path.exists():
                 raise UserError(f"--data {path}: no such file or folder")
