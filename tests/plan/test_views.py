@@ -52,9 +52,9 @@ def test_names_that_differ_give_folders_that_differ(first, second):
 def folder(tmp_path, monkeypatch):
     """The working folder: two configurations of one name, the first of which has made tables."""
     monkeypatch.chdir(tmp_path)
-    for name in ("a/mine.yaml", "b/mine.yaml"):
+    for seed, name in enumerate(("a/mine.yaml", "b/mine.yaml")):
         (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text("seed: 1\n")
+        (tmp_path / name).write_text(f"seed: {seed}\n")
     record_owner("results/mine", [Path("a/mine.yaml")])
     (tmp_path / "results/mine/tables").mkdir()
     return tmp_path
@@ -71,6 +71,11 @@ def test_a_configuration_of_the_same_name_does_not_replace_the_views(folder):
 @pytest.mark.parametrize("gone", ["a/mine.yaml", "results/mine/tables"])
 def test_a_name_is_free_again_where_its_file_or_its_tables_are_gone(gone, folder):
     (folder / gone).rename(folder / "elsewhere")
+    check_owner("results/mine", [Path("b/mine.yaml")])
+
+
+def test_a_copy_of_the_file_is_the_same_configuration(folder):
+    (folder / "b/mine.yaml").write_bytes((folder / "a/mine.yaml").read_bytes())
     check_owner("results/mine", [Path("b/mine.yaml")])
 
 
