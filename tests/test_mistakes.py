@@ -19,7 +19,7 @@ TABLE = "title: Mine\ncolumns: [{measure: RR@10}]\nrows: [{system: BM25, run: bm
 STRANGE = "query-id\tcorpus-id\tscore\ntest-otter\tD-20\t1\n"
 
 
-TAKEN = {"old/mine.yaml": MINE, "results/mine/configuration.json": '["old/mine.yaml"]'}
+TAKEN = {"old/mine.yaml": MINE + "seed: 7\n", "results/mine/configuration.json": '["old/mine.yaml"]'}
 
 
 class Mistake(NamedTuple):
