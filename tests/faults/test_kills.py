@@ -104,6 +104,7 @@ def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny
         until(lambda: any((copied.folder / ".snakemake/locks").glob("*.lock")), process)
         time.sleep(rng.choice([0, 0.1, 0.3]))
         if process.poll() is not None:
+            assert process.returncode == 0
             continue  # it was faster
         kills += 1
         os.kill(process.pid, signal.SIGKILL)  # alone: its job lives on
