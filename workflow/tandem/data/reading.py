@@ -310,6 +310,7 @@ class _Shallow:
         self.open = self.bytes = 0
 
     def read(self, size: int) -> bytes:
+        """Read up to `size` bytes; refuse items that are too long or nested too deep."""
         data, self.start = (self.start[:size], self.start[size:]) if self.start else (self.file.read(size), b"")
         self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
         self.bytes += len(data)

@@ -135,6 +135,7 @@ class TrainingLists(Source):
         queries, names, texts, scores = list[tuple[str, str]](), array("Q"), array("Q"), array("f")
 
         def pairs() -> Iterator[tuple[str, int]]:
+            """Yield each pair, and note its query, passage, text and score on the way."""
             seen = set[str]()
             for mention in self._mentions():
                 doc, title, text = mention.passage

@@ -108,6 +108,7 @@ class LocalModel:
         head: nn.Linear = self.model.get_output_embeddings()
 
         def compute(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+            """Return the head's output with the words' rows computed in float32."""
             # Products and a sum: a multiplication of matrices may be TF32's on a GPU.
             logits = (inputs[0].float().unsqueeze(-2) * head.weight[rows].float()).sum(-1)
             if head.bias is not None:

@@ -105,6 +105,7 @@ def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
 
     @cache
     def prefer(i: int, j: int) -> float:
+        """Return how far passage i is preferred to j, asked in both orders; count ties."""
         pairs = (prompts.pair_prompt(params.form, query, passages[a], passages[b]) for a, b in ((i, j), (j, i)))
         first, second = (answers.compare(prompt, prompts.PAIR_WORDS[params.form]) for prompt in pairs)
         nonlocal ties
