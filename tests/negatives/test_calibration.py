@@ -34,8 +34,9 @@ def test_numbers_of_either_kind_do_not_matter():
 def draw(make_job, dataset, tokens, train_run, cross_model, tmp_path):
     """`draw(name, calibrate, calibration)`: rows and the artifact of denoised lists."""
 
-    def make(name, calibrate=None, **inputs):
+    def make(name, calibrate=None, queries=None, **inputs):
         denoise = {"negative_below": 0.5, "positive_above": None, "hybrid": True, "calibrate": calibrate}
+        denoise["calibrate_queries"] = queries
         params = {"depth": 9, "split": "train", "seed": 1, "denoise": denoise, "precision": "fp32", "batch_tokens": 256}
         inputs |= {"dataset": dataset, "run": train_run, "tokens": tokens}
         inputs |= {"judge.0": cross_model, "judge_tokens.0": tokens}
@@ -58,6 +59,11 @@ def test_the_stage_maps_the_judge_s_scores_and_records_how(draw, dev_run):
             before = judged[row["query_row"], row["passage_row"]]
             logit = math.log(before / (1 - before))
             assert row["judge"] == approx(float(probability(fit["slope"] * logit + fit["intercept"])), abs=1e-5)
+
+
+def test_some_queries_of_dev_are_enough(draw, dev_run):
+    _, artifact = draw("few", "dev", queries=5, calibration=dev_run)
+    assert artifact.manifest.facts["calibration"]["positives"] == 5
 
 
 def test_without_pairs_of_dev_it_is_refused(draw, train_run):

@@ -54,6 +54,8 @@ def test_a_calibrated_judge_has_dev_s_run_as_an_input(drawn):
     assert "calibration" not in plain.upstream
     with pytest.raises(UserError, match=r"candidates.denoise.calibrate needs a run `from` and labels: qrels"):
         drawn(**{"from": "random", "denoise": {"by": "ce_bm25neg", "calibrate": "dev"}})
+    with pytest.raises(UserError, match=r"denoise.calibrate_queries is 9, but calibrate is null"):
+        drawn(denoise={"by": "ce_bm25neg", "calibrate_queries": 9})
 
 
 FUSED = {"fusions": {"both": {"method": "rrf", "of": ["bm25", "encoder"], "k": 60}}}

@@ -88,6 +88,15 @@ def test_a_row_that_is_not_there_is_named(tmp_path, key, wrong):
         load_layout(tmp_path / "layout.yaml")
 
 
+@pytest.mark.parametrize("named", ["Judge on Old", "{system: Judge, first_stage: Old}"])
+def test_a_re_ranked_row_goes_by_the_name_that_the_table_shows(tmp_path, named):
+    rows, _ = LAYOUT.split("orders:")
+    row = "  - {system: Judge, first_stage: Old, run: old+judge}\n"
+    order = f"orders:\n  - {{claim: re-ranked > its list, higher: {named}, lower: Old}}\n"
+    (tmp_path / "layout.yaml").write_text(rows + row + order)
+    assert [order.higher.id for order in load_layout(tmp_path / "layout.yaml").orders] == [("Judge", "Old")]
+
+
 def test_an_order_is_of_two_rows(tmp_path):
     (tmp_path / "layout.yaml").write_text(
         LAYOUT.replace("higher: {system: Old}, lower: New", "higher: New, lower: New")

@@ -332,6 +332,7 @@ def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):
 
     # 21 pairs of each of 500 training queries, and of 10 dev queries
     assert drawing(calibrate="dev") / drawing() == approx(510 / 500)
+    assert drawing(calibrate="dev", calibrate_queries=4) / drawing() == approx(504 / 500)
 
 
 @pytest.mark.parametrize("text", ["dataset: mine\n", "[1]", ""])

@@ -42,7 +42,16 @@ class Denoising(Section):
         None,
         description="dev: a probability is fitted to the judge's scores of dev's known positives and other candidates",
     )
+    calibrate_queries: IfSet[int | None] = Field(
+        None, ge=1, description="of `calibrate`: so many dev queries, chosen by a hash; null: all"
+    )
     backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        if self.calibrate_queries is not None and self.calibrate is None:
+            raise problem(f".calibrate_queries is {self.calibrate_queries}, but calibrate is null; set it to dev")
+        return self
 
     @model_validator(mode="after")
     def _apart(self) -> Self:

@@ -165,12 +165,16 @@ def load_layout(path: Path) -> Layout:
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
     scored = [row.id for row in rows if not row.quoted]
+    orders = []
     for at, order in enumerate(source.orders):
         where = f"{path}: orders.{at}"
-        higher, lower = _named(f"{where}: higher", order.higher, scored), _named(f"{where}: lower", order.lower, scored)
+        higher = _named(f"{where}: higher", order.higher, scored)
+        lower = _named(f"{where}: lower", order.lower, scored)
         if higher == lower:
             raise UserError(f"{where}: {system_name(higher)} is both higher and lower; name two rows")
-    changes = {"columns": columns, "rows": rows, "baseline": None, "printed_from": None}
+        rivals = {"higher": _reference_to(higher), "lower": _reference_to(lower)}
+        orders.append(order.model_copy(update=rivals))
+    changes = {"columns": columns, "rows": rows, "orders": tuple(orders), "baseline": None, "printed_from": None}
     return Layout.model_construct(**{**dict(source), **changes})
 
 
@@ -238,10 +242,19 @@ def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System])
 
 
 def _named(where: str, reference: RowReference, ids: list[System]) -> System:
-    if reference.id not in ids:
-        known = ", ".join(map(system_name, ids))
-        raise UserError(f"{where} {system_name(reference.id)} is not a row; the rows are {known}")
-    return reference.id
+    """Return the row that is meant, by its system and first stage or by the name that a table shows."""
+    if reference.id in ids:
+        return reference.id
+    shown = {system_name(system): system for system in ids}
+    name = system_name(reference.id)
+    if name not in shown:
+        raise UserError(f"{where} {name} is not a row; the rows are {', '.join(shown)}")
+    return shown[name]
+
+
+def _reference_to(system: System) -> RowReference:
+    name, first_stage = system
+    return RowReference(system=name, first_stage=first_stage)
 
 
 def _printed_values(

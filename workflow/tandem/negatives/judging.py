@@ -44,7 +44,8 @@ class Judge:
         self.calibration: Calibration | None = None
         self.facts: Json = {}  # for the manifest
         if "calibration" in job.inputs:  # a run of dev, whose pools follow the rules of the training queries'
-            params = job.params.model_copy(update={"split": "dev", "queries": None, "below_positive": None})
+            judged = job.params.denoise.calibrate_queries if job.params.denoise else None
+            params = job.params.model_copy(update={"split": "dev", "queries": judged, "below_positive": None})
             inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
             inputs["run"] = job.inputs["calibration"]
             pools = Pools(replace(job, params=params, inputs=inputs), docs, queries)

@@ -140,7 +140,8 @@ def candidates(stage: Stage, setting: Setting) -> Work:
     disk, looked_up = queries * params.depth * LISTED, FOUND * setting.passages(stage)
     if judges:
         calibrating = setting.queries(stage, "dev") if "calibration" in stage.upstream else 0
-        pairs = (queries + calibrating) * (params.depth + 1)
+        most = params.denoise.calibrate_queries if params.denoise else None
+        pairs = (queries + min(calibrating, most or EVERY)) * (params.depth + 1)
         judged = score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=disk)
         return replace(judged, memory=judged.memory + looked_up)
     memory = LIGHT + looked_up + mapped_tokens(stage.upstream["tokens"], setting)
