@@ -7,7 +7,8 @@
 # make reference          the pages and schemas that are generated from the code
 # make pictures           the pictures in docs/images/, of results/report.html; needs chromium
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
-CORES ?= $(shell nproc)
+# Cores that may be used, by affinity and by a container's quota, which nproc may not know.
+CORES ?= $(shell $${PYTHON:-python3} -IS workflow/tandem/cluster/threads.py 2>/dev/null || nproc)
 # Of tests: one more than there are cores, since tests wait for processes that they start, kill or watch.
 WORKERS = $(shell expr $(CORES) + 1)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

@@ -94,3 +94,19 @@ def test_a_rank_that_fails_ends_without_the_others(monkeypatch):
     with pytest.raises(ValueError, match="diverged"), World(1, 2).joined():
         raise ValueError("diverged")
     assert calls == [0, "destroyed", 1]
+
+
+def test_no_bit_depends_on_how_threads_wait_for_one_another(dual, start):
+    ways = {
+        "brief": {},
+        "longer": {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "20"},
+        "none": {"OMP_WAIT_POLICY": "PASSIVE"},
+    }
+    hashes = set()
+    for name, environment in ways.items():
+        job = dual(name, workers=2)
+        process = start(job, **environment)
+        err = process.stderr.read()
+        assert process.wait() == 0, err
+        hashes.add(sha256(open_artifact(job.out).path(WEIGHTS)))
+    assert len(hashes) == 1

@@ -15,6 +15,7 @@ from tandem.cluster.faults import explain_fault, require_address_space
 from tandem.cluster.launch import as_rank, exclusive, place
 from tandem.cluster.progress import progress_file
 from tandem.cluster.scheduler import Try
+from tandem.cluster.threads import wait_briefly
 from tandem.errors import UserError
 from tandem.redaction import without_secrets
 from tandem.registry import load_plugins
@@ -26,9 +27,7 @@ from tandem.store.job import load, read_job, run_shard
 def main() -> int:
     """Run one command; a user's mistake is one line on standard error and, as a rule, exit status 1."""
     words = sys.argv[1:]
-    # Idle threads must sleep soon: spinning ones slow a second process on the same cores several times, and sleeping at
-    # once costs a tenth of the speed.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    wait_briefly(os.environ)  # before any of these libraries is loaded
     command, attempt = words[0] if words else "", None
     try:
         if plugins := flag_value(words, "--run.plugins"):  # they may declare the kind of stage itself

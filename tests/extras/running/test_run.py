@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import pty
 import signal
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from tandem import ROOT
 from tandem.cli import run as command
+from tandem.cluster.threads import usable_cores
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration
 from tandem.extras.running.command import answer_lines, interrupt_behind, read_request
@@ -62,10 +64,11 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("")
     request = read_request(["mine.yaml", "baseline", "--config", "seed=7", "--", "--keep-going"])
-    expected = ["baseline", "--cores", "all", "--keep-going", "--configfile", "mine.yaml", "--config", "seed=7"]
+    cores = str(usable_cores())
+    expected = ["baseline", "--cores", cores, "--keep-going", "--configfile", "mine.yaml", "--config", "seed=7"]
     assert request.words == expected
     assert read_request(["--", "-c4"]).words == ["-c4"]
-    assert read_request([]).words == ["--cores", "all"]
+    assert read_request([]).words == ["--cores", cores]
     assert request.unlock == "tandem run mine.yaml -- --unlock"
 
 
@@ -82,6 +85,7 @@ def begins(number: int, rule: str, kind: str, key: str, log: str = "log.txt") ->
     return {"event": "job_info", "jobid": number, "rule_name": rule, "wildcards": wildcards, "log": [log]}
 
 
+HERE = platform.node()
 STATS = {"event": "run_info", "stats": {"train": 2, "encode": 2, "all": 1, "total": 5}}
 
 
@@ -289,3 +293,60 @@ def test_snakemakes_own_errors_are_one_line(errors, text, line, tmp_path):
     assert last.startswith("tandem run: ")
     assert line in last
     assert "\n" not in last
+
+
+@pytest.fixture
+def watched(monkeypatch, tmp_path, capsys):
+    """`watched(seconds, done)`: what is said so many seconds after a training of 1,000 s began, at `done` of 100."""
+    monkeypatch.chdir(tmp_path)
+    stages = Stages()
+    stages.put(MODEL)
+    forecast = Forecast(Configuration().plan(), [])
+    forecast.seconds = {("model", MODEL.key): 1000.0}
+    run = reported(STATS, begins(1, "train", "model", MODEL.key))
+    run.running[1].output = [str(tmp_path / "stage.json")]
+    began, line = run.running[1].began, Line(stages, forecast)
+
+    def look(seconds, done=None, started=0.0, node=HERE):
+        monkeypatch.setattr("time.monotonic", lambda: began + seconds)
+        if done is not None:
+            times = {"started": started, "updated": started + seconds}
+            job = {"command": "model", "key": MODEL.key, "pid": 1, "node": node, "done": done, "total": 100}
+            (tmp_path / "progress.json").write_text(json.dumps(job | times))
+        line.name_slow_stages(run)
+        return capsys.readouterr().err
+
+    return look
+
+
+def test_a_stage_at_a_fifth_of_its_estimate_is_named_once(watched, monkeypatch):
+    assert watched(500) == ""  # it waits in a queue, or loads its model
+    assert watched(600, 40) == ""  # that far an earlier try had come
+    assert watched(700, 50) == ""  # 100 s for a tenth, as estimated
+    assert watched(1000, 10) == ""  # a validation within it shows a progress of its own
+    assert watched(1099, 50) == ""
+    monkeypatch.setattr("os.getloadavg", lambda: (usable_cores() + 7.6, 0.0, 0.0))
+    text = watched(1101, 50)
+    assert text.startswith("training cross-encoder ce_deneg is slow: 8 min 21 s for what was estimated at 1 min 40 s; ")
+    assert f"{usable_cores() + 7.6:.1f} threads" in text
+    assert watched(2000, 50) == ""
+
+
+def test_a_stage_that_gets_nowhere_is_slow_after_five_times_its_estimate(watched):
+    assert watched(100, 0) == ""
+    assert watched(5099, 0) == ""
+    assert " 1 h 23 min for what was estimated at 16 min 40 s" in watched(5101, 0)
+
+
+def test_a_stage_that_waits_for_another_try_is_not_slow(watched):
+    assert watched(0, 30) == ""
+    assert watched(9000) == ""  # the file is of a try that was killed
+    assert watched(9100, 30, started=9050.0) == ""
+    assert watched(9200, 40, started=9050.0) == ""
+
+
+def test_the_load_of_this_machine_explains_no_stage_of_another(watched):
+    assert watched(0, 0) == ""
+    text = watched(9000, 1, node="n17")
+    assert "n17" in text
+    assert "threads" not in text

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tandem.cluster.progress import say
 from tandem.cluster.scheduler import offered
+from tandem.cluster.threads import usable_cores
 
 MMAP_MAX, TRIM_THRESHOLD, RETAINED = -4, -1, 1 << 30  # glibc's mallopt(3): which settings, and bytes
 
@@ -41,9 +42,16 @@ def place_all(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def use_workers(count: int | None) -> None:
-    """Compute with so many threads on the CPU, shared among a node's ranks; None leaves it to torch."""
-    if count:
-        torch.set_num_threads(max(1, count // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    """Compute with so many threads on the CPU, shared among a node's ranks, but not with more than there are cores.
+
+    None takes as many as torch does by itself, which knows this process' cores but not its quota. Threads that wait for
+    one another on too few cores take many times as long.
+    """
+    usable, ranks = usable_cores(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if count and count > usable:
+        say(f"computes on {usable} threads, not {count}: this process may use no more cores")
+    threads = count // ranks if count else torch.get_num_threads()
+    torch.set_num_threads(max(1, min(threads, usable // ranks)))
 
 
 def be_deterministic() -> None:

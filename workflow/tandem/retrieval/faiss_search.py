@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.scheduler import lease
+from tandem.cluster.threads import usable_cores
 from tandem.cluster.work import ahead
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
@@ -67,7 +68,8 @@ class Threads:
 @contextmanager
 def alone(workers: int | None) -> Iterator[Threads]:
     """Threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
-    before, count = faiss.omp_get_max_threads(), max(1, workers or faiss.omp_get_max_threads())
+    before = faiss.omp_get_max_threads()
+    count = max(1, min(workers or before, usable_cores()))
     matrix = faiss.cvar.distance_compute_blas_threshold
     faiss.omp_set_num_threads(1)
     faiss.cvar.distance_compute_blas_threshold = min(MATRIX, matrix)  # before 1.15 it counts queries, and is 20

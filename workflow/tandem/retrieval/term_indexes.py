@@ -12,7 +12,6 @@ whose summary scores too little. What is proposed is scored by the exact product
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tandem.cluster.progress import Progress
+from tandem.cluster.threads import usable_cores
 from tandem.config.indexes import SeismicSearch
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection
@@ -76,7 +76,7 @@ def query_impacts(weights: Any) -> Any:
 def run_impacts(job: Job[stages.ImpactsParams]) -> None:
     """Index the input `passages` into the folder `index/`. Execution: `workers` threads, `heap` of Java."""
     require_dataset(job, "passages")
-    passages, threads = TermWeights(job.inputs["passages"], "passages"), job.execution.workers or os.cpu_count() or 1
+    passages, threads = TermWeights(job.inputs["passages"], "passages"), job.execution.workers or usable_cores()
     ids = Collection(job.inputs["dataset"]).doc_ids()
     largest = max(float(passages.stored(number).max()) for number in range(len(passages)))
     machine = start_java(threads, job.execution.heap)
@@ -196,7 +196,7 @@ def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
     engine, order = Seismic(job.inputs["index"], passages, job.params), PassageOrder(job.inputs["dataset"])
     weights, vectors = passages.take(0, passages.rows), queries.take(0, queries.rows)
     best = Best(queries.rows, min(job.params.depth, passages.rows))
-    proposed = engine.search(vectors, best.depth, job.execution.workers or os.cpu_count() or 1)
+    proposed = engine.search(vectors, best.depth, job.execution.workers or usable_cores())
     with writing(job) as draft, Progress(f"search_seismic {job.key}", queries.rows, "queries") as progress:
         for row, own in enumerate(proposed):
             inverted, options = weights[own].T.tocsr(), (best.depth, passages.temperature)

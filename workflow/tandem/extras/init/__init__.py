@@ -1,7 +1,6 @@
 """The commands `init`, which writes a configuration that runs as it is, and `encoder`: how an encoder makes vectors."""
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from cyclopts.validators import Number
 from tandem import ROOT
 from tandem.cli import columns
 from tandem.cluster.progress import duration
+from tandem.cluster.threads import usable_cores
 from tandem.config.datasets import sources
 from tandem.config.encoders import PublishedEncoder
 from tandem.config.loading import load_settings
@@ -86,7 +86,7 @@ def init(
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
     entry |= {"normalize": "nfc"} if folder else {}  # a published collection stays as it is
-    options = Execution(path=folder or None, workers=os.cpu_count())
+    options = Execution(path=folder or None, workers=usable_cores())
     collection = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(collection)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tandem.cluster.progress import Progress, duration
 from tandem.cluster.scheduler import offered
+from tandem.cluster.threads import usable_cores
 from tandem.data import tables
 from tandem.data.forms import Composer
 from tandem.data.language import SAMPLED, Sample
@@ -190,7 +191,7 @@ class Machine:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         with suppress(OSError, ValueError):  # "max" where there is no limit
             memory = min(memory, int(LIMIT.read_text()))
-        return cls(os.cpu_count() or 1, memory, *(_gpu(ids[0]) if (ids := offered(os.environ)) else ()))
+        return cls(usable_cores(), memory, *(_gpu(ids[0]) if (ids := offered(os.environ)) else ()))
 
     def __str__(self) -> str:
         """The same in words."""

@@ -16,6 +16,7 @@ from cyclopts import Parameter
 
 from tandem import ROOT
 from tandem.cluster.progress import FILE as PROGRESS
+from tandem.cluster.threads import usable_cores
 from tandem.config.merging import LOADER, Raw, gathered, merged
 from tandem.errors import NAME, UserError
 from tandem.extras.plan import FullPlan
@@ -78,7 +79,7 @@ class Configuration:
         """
         own = Configuration(self.files, [*self.values, *([f"systems=[{system}]"] if system else [])])
         snakefile = [] if Path("Snakefile").is_file() else ["-s", str(ROOT / "Snakefile")]
-        words = ["snakemake", *snakefile, "--cores", str(os.cpu_count() or 1), *targets, *own.words]
+        words = ["snakemake", *snakefile, "--cores", str(usable_cores()), *targets, *own.words]
         return shlex.join(redacted(words))
 
 

@@ -1,7 +1,6 @@
 """The command `verify`: everything below results/ against its manifests, byte by byte."""
 
 import json
-import os
 import shlex
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from tandem.cluster.progress import FILE, Progress
+from tandem.cluster.threads import usable_cores
 from tandem.data.fetch import readable
 from tandem.extras.operations import targets
 from tandem.extras.operations.bundle import AGAIN, LIST, Bundle, read_bundle
@@ -84,7 +84,7 @@ def verify(
         json_lines: print a line of JSON per fault, as soon as it is found.
     """
     names, files = targets.split_files(places)
-    report, pool = Report(targets.Configuration(files)), ThreadPoolExecutor(threads or os.cpu_count())
+    report, pool = Report(targets.Configuration(files)), ThreadPoolExecutor(threads or usable_cores())
     try:
         for root in [Path(name) for name in names] or [targets.RESULTS]:
             for fault in below(root, quick, pool, report):

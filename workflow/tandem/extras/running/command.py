@@ -19,6 +19,7 @@ import psutil
 from tandem import ROOT
 from tandem.cluster.progress import duration, say
 from tandem.cluster.scheduler import SIGNALLED
+from tandem.cluster.threads import usable_cores
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.targets import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
@@ -57,7 +58,7 @@ class RunRequest:
     @property
     def words(self) -> list[str]:
         """Snakemake's words."""
-        cores = [] if any(flag.startswith(CORES) for flag in self.flags) else ["--cores", "all"]
+        cores = [] if any(flag.startswith(CORES) for flag in self.flags) else ["--cores", str(usable_cores())]
         return [*self.targets, *cores, *self.flags, *self.configuration.words]
 
     @property
@@ -219,6 +220,7 @@ class Snakemake:
         try:
             event = self._events.get(timeout=TICK)
         except Empty:
+            line.name_slow_stages(run)
             line.refresh(run)
             if self.stopped:
                 self._interrupt_stages()  # one may have been about to begin

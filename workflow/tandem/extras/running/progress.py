@@ -1,5 +1,7 @@
 """How far a run of Snakemake is: reports about its jobs, the time left by estimates and pace, a line that shows it."""
 
+import os
+import platform
 import shutil
 import sys
 import time
@@ -13,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from tandem import ROOT
 from tandem.cluster.progress import ProgressRecord, duration, progress_path, say
+from tandem.cluster.threads import usable_cores
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import is_unknown, new_setting, stage_cost
@@ -24,6 +27,8 @@ from tandem.store.lineage import stage_name
 SHORT = 3.0  # seconds of a job without an estimate: its process starts, and a moment
 PRIOR = 30.0  # seconds of estimated work after which the pace so far counts as much as the estimate
 ALMOST = 0.95  # the most that a job without a progress file is taken to have done
+SLOW = 5  # times its estimate: from here on a stage is said to be slow
+EARLY = 60.0  # seconds before anything is said: a pause is no pace
 COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the collection is
 KINDS_OF_RULES = {"train": "model", "encode": "embeddings"}  # rules whose name is not that of a kind of stage
 DOES = {
@@ -73,14 +78,33 @@ class BegunJob:
         """(kind, key) of the stage that it makes, or a shard of; empty words for a table or the report."""
         return self.wildcards.get("kind", ""), self.wildcards.get("key", "")
 
-    def share(self) -> float | None:
-        """The share of the job's work that is done, from its progress file; None without one."""
+    def record(self) -> ProgressRecord | None:
+        """What the job's progress file says; None without one, as long as it waits or loads its libraries."""
         try:
             text = progress_path(Path(self.output[0])).read_text(encoding="utf-8")
-            record = ProgressRecord.model_validate_json(text)
+            return ProgressRecord.model_validate_json(text)
         except (OSError, ValidationError, IndexError):
             return None
-        return min(1.0, record.done / record.total) if record.total and record.done is not None else None
+
+    def share(self) -> float | None:
+        """The share of the job's work that is done, from its progress file; None where it does not say."""
+        record = self.record()
+        return None if record is None else share_of(record)
+
+
+def share_of(record: ProgressRecord) -> float | None:
+    """The share of the work that is done; None where the record does not say."""
+    return min(1.0, record.done / record.total) if record.total and record.done is not None else None
+
+
+@dataclass
+class Pace:
+    """The progress of one try of a job: when it was seen first, the record's time and share then, the most since."""
+
+    began: float
+    updated: float
+    share: float
+    largest: float
 
 
 class Run:
@@ -154,6 +178,7 @@ class Forecast:
         self.known = False  # whether all stages could be estimated
         self.unknown = {(stage.kind, stage.key) for stage in self.stages if is_unknown(stage)}
         self._counted = -1
+        self._paces: dict[tuple[str, float], Pace] = {}  # by the output and the beginning of a try
 
     def __call__(self, run: Run) -> tuple[float, float] | None:
         """(share of the work that is done, seconds for the rest); None while a size or a cost is not known."""
@@ -173,6 +198,23 @@ class Forecast:
         whole = finished + sum(seconds for seconds, _ in running) + waiting
         pace = (now - self.began + PRIOR) / (done + PRIOR)
         return done / whole, (whole - done) * pace
+
+    def slowness(self, job: BegunJob, record: ProgressRecord) -> tuple[float, float] | None:
+        """(seconds, those that the estimate has for as much) of a job at a fifth of its estimate or below; else None.
+
+        They count from the first progress that was seen: a job may wait in a queue, loading a model is no pace, and a
+        try that goes on has done a share already. Without any since then the whole estimate counts.
+        """
+        seconds, share, now = self.seconds.get(job.stage), share_of(record), time.monotonic()
+        if seconds is None or share is None:
+            return None
+        pace = self._paces.setdefault((record.out, record.started), Pace(now, record.updated, share, share))
+        # The progress of a part, such as a validation, begins anew: the stage is as far as it was.
+        pace.largest = max(share, pace.largest)
+        gain, passed = pace.largest - pace.share, now - pace.began
+        expected = seconds * gain if gain else max(seconds, SHORT)
+        alive = record.updated > pace.updated  # a try that was killed leaves its file, and the next one may be waiting
+        return (passed, expected) if alive and passed > max(EARLY, SLOW * expected) else None
 
     def _estimate(self) -> None:
         """Estimate all stages again: at the start, and when a collection has been counted."""
@@ -210,6 +252,16 @@ def describe(job: BegunJob, stages: Stages) -> str:
     return " ".join(filter(None, (does, MODELS.get(str(objective)), stage_name(key))))
 
 
+def explain_slowness(node: str) -> str:
+    """Say whether other programs compute on a stage's node, too, by the mean of the last minute, if it is this one."""
+    elsewhere = "the estimate may be of another machine"
+    if node != platform.node():
+        return f"it runs on {node}; {elsewhere}"
+    threads, cores = os.getloadavg()[0], usable_cores()
+    reason = "other programs compute here, too" if threads > cores + 1 else elsewhere
+    return f"{reason} ({threads:.1f} threads at work, {cores} cores)"
+
+
 def about(seconds: float) -> str:
     """A time that is not known exactly: `1 min`, `4 min`, `1 h 56 min`."""
     return f"{max(1, round(seconds / 60))} min" if seconds < 3600 else duration(seconds)
@@ -221,6 +273,7 @@ class Line:
     def __init__(self, stages: Stages, forecast: Forecast) -> None:
         self.stages, self.forecast = stages, forecast
         self.terminal = sys.stderr.isatty()
+        self.slow = set[tuple[str, str]]()  # stages that have been said to be slow
 
     def text(self, run: Run, job: BegunJob) -> str:
         """`training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
@@ -239,6 +292,16 @@ class Line:
             job = next(iter(run.running.values()), None) if run.executes else None
             text = self.text(run, job) if job else "Snakemake plans its jobs"
             say(f"\r\x1b[K{text[:width]}", end="")
+
+    def name_slow_stages(self, run: Run) -> None:
+        """Say once of each running stage that it runs at a fifth of its estimate, and what may be the reason."""
+        for job in run.running.values():
+            record = None if job.stage in self.slow else job.record()
+            if record and (slowness := self.forecast.slowness(job, record)):
+                self.slow.add(job.stage)
+                passed, expected = map(duration, slowness)
+                what = f"{describe(job, self.stages)} is slow: {passed} for what was estimated at {expected}"
+                self.say(f"{what}; {explain_slowness(record.node)}")
 
     def begin(self, run: Run, job: BegunJob) -> None:
         """Show a job that begins; in a dry run none does."""

@@ -17,7 +17,6 @@ where df of the N passages have the term in a field that is searched, and means 
 """
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from tandem.cluster.progress import Progress, warn
+from tandem.cluster.threads import usable_cores
 from tandem.data.collection import Collection, contents
 from tandem.data.columns import Floats
 from tandem.data.language import language_warnings
@@ -156,7 +156,7 @@ class Bm25s:
         self.docs = Collection(job.inputs["dataset"]).doc_ids()
         self.formula = params.formula
         self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
-        self.threads = job.execution.workers or os.cpu_count() or 1
+        self.threads = job.execution.workers or usable_cores()
         self.facts: dict[str, object] = {"bm25s": version("bm25s"), "stemmer": version("PyStemmer")}
         self.index: Any = None
         self.weighted: tuple[float, float] | None = None  # the k1 and b that the index is of

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.cluster.progress import Progress
+from tandem.cluster.threads import usable_cores
 from tandem.config.settings import HEAP, Execution
 from tandem.data.text import segmenter
 from tandem.errors import UserError
@@ -61,7 +62,7 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
         os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
         jnius_config.add_classpath(str(anserini_jar()))
         # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
-        processors = threads or os.cpu_count() or 1
+        processors = threads or usable_cores()
         jnius_config.add_options("-Xrs", f"-Xmx{heap}", f"-XX:ActiveProcessorCount={processors}")
     from jnius import autoclass  # starts the machine, which must see the options set above
 
@@ -147,7 +148,7 @@ class OpenIndex:
     """The index of an artifact, opened for a searcher of Anserini's. Execution: `workers` threads, `heap` of Java."""
 
     def __init__(self, artifact: Artifact, searcher: str, execution: Execution) -> None:
-        self.threads = execution.workers or os.cpu_count() or 1
+        self.threads = execution.workers or usable_cores()
         self.java = machine = start_java(self.threads, execution.heap)
         machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
         self.searcher = machine(searcher)(str(artifact.folder / INDEX))

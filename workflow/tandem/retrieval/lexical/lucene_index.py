@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.cluster.progress import Progress, warn
+from tandem.cluster.threads import usable_cores
 from tandem.cluster.work import Parts
 from tandem.data.collection import Collection, contents
 from tandem.data.language import language_warnings
@@ -39,7 +40,7 @@ class Indexing:
             allowed = "default, whitespace or jieba is allowed"
             raise UserError(f"analyzer: {params.analyzer} is English and language is {params.language}; {allowed}")
         self.job, self.parts, self.collection = job, Parts(job), Collection(job.inputs["dataset"])
-        self.threads = job.execution.workers or os.cpu_count() or 1
+        self.threads = job.execution.workers or usable_cores()
         self.machine = start_java(self.threads, job.execution.heap)
         known = sorted({"en", *self.machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
         if params.analyzer not in SPLIT_BEFORE and params.language not in known:  # Anserini would take it for English

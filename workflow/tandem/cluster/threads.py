@@ -1,0 +1,73 @@
+"""How many threads a process may use, and how its idle threads wait for the next piece of work.
+
+As a program it prints the number of cores. It imports nothing but the standard library: the Makefile runs it before
+anything is installed.
+"""
+
+import math
+import os
+from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+
+# Idle threads that spin on keep a core from other programs and, where cores are short, from the thread they wait for.
+# So they spin for some microseconds, about as long as the gap between two operations of a training, and sleep then.
+WAITING = {
+    "GOMP_SPINCOUNT": "300",  # GNU's OpenMP, torch's and FAISS's own copy: turns of a loop, by default 300,000 or more
+    "KMP_BLOCKTIME": "0",  # Intel's and LLVM's OpenMP: milliseconds, by default 200; old ones know no shorter unit
+    "OPENBLAS_THREAD_TIMEOUT": "16",  # numpy's and scipy's OpenBLAS: 2^16 cycles, by default 2^26
+}
+POLICY = "OMP_WAIT_POLICY"  # OpenMP's own variable for the same
+OVERRIDE_POLICY = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # which a policy of the user's must not meet
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+
+
+def wait_briefly(environment: MutableMapping[str, str]) -> None:
+    """Have the threads of libraries that are loaded from now on spin for a moment only; what is set already holds.
+
+    No result depends on it: the number of threads, by which sums are cut, stays.
+    """
+    for name, value in WAITING.items():
+        if name not in OVERRIDE_POLICY or POLICY not in environment:
+            environment.setdefault(name, value)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: by its affinity, and by the CPU quota of its control groups.
+
+    A quota of one and a half cores counts as two.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([allowed, *map(math.ceil, _quotas())]))
+
+
+def _quotas() -> Iterator[float]:
+    """Yield the quotas in cores of this process' control groups and of those above them, of version 1 and 2."""
+    with suppress(OSError, ValueError):
+        for line in OWN_CGROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                for folder in _upwards(CGROUPS, path):
+                    yield from _read_quota(folder / "cpu.max")
+            elif "cpu" in controllers.split(","):
+                for folder in _upwards(CGROUPS / "cpu", path):
+                    yield from _read_quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    """Yield a group's folder and those above; a container may see its own group as the root, whatever its path."""
+    group = root / path.lstrip("/")
+    yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
+
+
+def _read_quota(*files: Path) -> Iterator[float]:
+    """Yield microseconds of computing by microseconds of a period; nothing without a limit (`max`, -1)."""
+    with suppress(OSError, ValueError):
+        quota, period = " ".join(file.read_text() for file in files).split()
+        if quota != "max" and int(quota) > 0:
+            yield int(quota) / int(period)
+
+
+if __name__ == "__main__":
+    print(usable_cores())
