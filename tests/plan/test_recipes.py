@@ -20,7 +20,7 @@ COLLECTIONS = {"chinese", "squad", "debian", "debian_domains"}  # whose folders 
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS)
 SYSTEMS = [
     *("deepct", "unicoil", "splade", "uhd_bert", "spade", "colbert", "coil", "me_bert"),
-    *("dpr", "ance", "star", "pair", "repbert", "cocondenser", "retromae", "contriever"),
+    *("dpr", "ance", "star", "adore", "pair", "repbert", "cocondenser", "retromae", "contriever"),
     *("bert_reranker", "tfr_bert", "cakd", "poly_encoder", "tas_b", "tct_colbert", "cl_drd", "prod", "augsbert"),
 ]  # of the surveys, in the order in which one may build on another
 
@@ -274,6 +274,28 @@ def test_ance_searches_anew_with_each_model_of_its_chain(surveyed):
         assert lists.upstream["run"].upstream["passages"].upstream["model"] is model(surveyed, before)
         assert (lists.values["depth"], lists.values["negatives"]) == (200, 20)
     assert model(surveyed, "star").upstream["start"] is model(surveyed, "ance_0")
+
+
+def test_adore_trains_the_querys_tower_alone_upon_stars_passages(surveyed):
+    star, adore = model(surveyed, "star"), model(surveyed, "adore")
+    assert (star.values["shared"], adore.values["shared"]) == (True, False)
+    assert adore.upstream["start"] is star
+    assert adore.upstream["passages"].upstream["model"] is star
+    assert adore.upstream["passages"] is surveyed.planner.run("star", "dev", "here").upstream["passages"]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"init": "encoder"}, "models.live.init is encoder, an encoder; live_negatives starts from a trained"),
+        ({"init": "de_bm25neg", "shared": None}, "models.live.shared is true, but live_negatives trains the query's"),
+    ],
+)
+def test_live_negatives_need_a_trained_start_and_two_towers(model, message):
+    live = {"objective": "dual", "shared": False, "candidates": {"from": "bm25"}}
+    live |= {"train": {"live_negatives": 20, "in_batch": False}, **model}
+    with pytest.raises(UserError, match=message):
+        planned(models={"live": live}).planner.model("live", "here")
 
 
 def test_pair_learns_from_rocketqas_pseudo_labels_first(surveyed):

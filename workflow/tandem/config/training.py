@@ -209,6 +209,12 @@ class DualTrain(SingleTrain):
         description="of SpaDE: each encoder learns this share of a batch's lists, the hardest by the other; null: all",
     )
     topics: IfSet[Topics | None] = Field(None, description="each batch has queries of one topic; null: any")
+    live_negatives: IfSet[int | None] = Field(
+        None,
+        ge=1,
+        description="ADORE: each step retrieves so many passages for its queries and learns from them; the vectors of "
+        "passages stay as the start has them, so the query's tower learns alone",
+    )
 
     @property
     def visit_size(self) -> int:
@@ -228,6 +234,19 @@ class DualTrain(SingleTrain):
             raise problem(f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out")
         if self.loss == TERM_RECALL and self.positives > 1:
             raise problem(f".positives is {self.positives}, but {TERM_RECALL} is about one positive; set it to 1")
+        return self
+
+    @model_validator(mode="after")
+    def _live_fits(self) -> Self:
+        if self.live_negatives is None:
+            return self
+        if self.in_batch:
+            raise problem(".in_batch is true, but live_negatives are what a query learns from; set in_batch: false")
+        others = ("distil", "passage_centric", "regularise", "matryoshka", "topics", "budget_minutes")
+        if key := next((key for key in others if getattr(self, key)), None):
+            raise problem(f".{key} is set, but live_negatives learns from what it retrieves alone; leave it out")
+        if self.loss == TERM_RECALL or self.sizes == "data":
+            raise problem(f".live_negatives needs a loss of lists and sizes: given; loss is {self.loss}")
         return self
 
 

@@ -118,6 +118,12 @@ class DualEncoder(nn.Module):
         """Whether both sides use one tower."""
         return self.towers["query"] is self.towers["passage"]
 
+    def untie(self) -> None:
+        """Give each side a tower of its own, where both share one: a copy of it, so that nothing changes yet."""
+        if self.shared:
+            self.towers["query"] = copy.deepcopy(self.towers["passage"])
+            self.dense["query"] = copy.deepcopy(self.dense["passage"])
+
     def layers(self, side: str) -> list[Dense]:
         """A side's linear layers between pooling and length 1: usually none."""
         return list(cast(nn.ModuleList, self.dense[side]))  # type: ignore[arg-type]

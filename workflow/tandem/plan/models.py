@@ -70,11 +70,25 @@ def plan_model(ctx: Context, name: str) -> Stage:
         inputs = {"dataset": upstream["dataset"], "queries": queries}
         upstream["topics"] = ctx.stage("topics", data, topics.by, clustering, inputs)
         params["train"]["topics"] = json_of(topics, without=("by",))  # the encoder is an input
+    execution = ctx.execution(*TRAINING)
+    if getattr(train, "live_negatives", None):
+        upstream["passages"] = _frozen_passages(ctx, at, entry, data, params)
+        execution |= ctx.execution("search_memory")
     if validates_in_process(ctx, name):
         upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
     if train.checkpoints:
-        return _train_in_stages(ctx, name, data, params, upstream)
-    return ctx.stage("model", data, name, params, upstream, ctx.execution(*TRAINING))
+        return _train_in_stages(ctx, name, data, params, upstream, execution)
+    return ctx.stage("model", data, name, params, upstream, execution)
+
+
+def _frozen_passages(ctx: Context, at: str, entry: ModelEntry, data: str, params: Json) -> Stage:
+    """Plan the vectors of the passages that live negatives are found among: those of the model that it starts from."""
+    start = start_of(entry, "dual")
+    if not ctx.has_model(start):
+        raise UserError(f"{at}.init is {start}, an encoder; live_negatives starts from a trained dual encoder")
+    if params["shared"]:
+        raise UserError(f"{at}.shared is true, but live_negatives trains the query's tower alone; set it to false")
+    return encoded(ctx, "embeddings", start, f"{at}.init", data)
 
 
 def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
@@ -101,6 +115,9 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:
             own = getattr(entry, key, None)
             own = json_of(own) if isinstance(own, Representation) else own
             if (entry.objective, part) == ("joint", "cross") or own in (None, value):
+                continue
+            if key == "shared" and own is False:  # the tower that both sides share becomes two
+                inherited[key] = own
                 continue
             if base.objective == "dual" and part == "cross":  # its head is new: so may be what the head reads
                 inherited[key] = own
@@ -153,10 +170,12 @@ def check_losses(at: str, entry: ModelEntry) -> None:
                 )
 
 
-def _train_in_stages(ctx: Context, name: str, data: str, params: Json, upstream: dict[str, Stage | None]) -> Stage:
+def _train_in_stages(
+    ctx: Context, name: str, data: str, params: Json, upstream: dict[str, Stage | None], execution: Json
+) -> Stage:
     """Plan the chain of a model's checkpoints, and the stage that takes over the last or the best of them.
 
-    `params` and `upstream` are those of the training in one piece.
+    `params`, `upstream` and `execution` are those of the training in one piece.
     """
     train = ctx.settings.models[name].train
     count = train.checkpoints or 0
@@ -168,8 +187,7 @@ def _train_in_stages(ctx: Context, name: str, data: str, params: Json, upstream:
     for number in range(0 if train.choose == "dev" else 1, count + 1):
         after = {"after": chain[number - 1]} if number > 1 else {}
         own = params | {"train": segment, "until": [number, count]}
-        options = ctx.execution(*TRAINING)
-        chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, options)
+        chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, execution)
     ctx.checkpoints[name] = chain
     parts, first = PARTS[ctx.settings.models[name].objective], validation_of(ctx, name).part
     ctx.validated[name] = [

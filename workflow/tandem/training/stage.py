@@ -40,6 +40,7 @@ from tandem.training.lists import USUAL_VALIDATIONS, Lists, Positives, fit_valid
 from tandem.training.loop import Training
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual, Teacher
+from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.objectives.terms import CoTraining, TermRecall
 from tandem.training.optimizer import count_validation_operations, derive_sizes
 from tandem.training.validation import Numbered, ValidationSet, read_validation, set_apart, validate
@@ -133,6 +134,13 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
             start = start_dual(inputs["start"], params)
             if train.loss == TERM_RECALL:
                 objective = TermRecall(start, tokens, train, positives, budget, world)
+            elif train.live_negatives is not None:
+                start.untie()
+                memory, workers = job.execution.search_memory, job.execution.workers
+                passages = FrozenPassages(inputs["passages"], inputs["dataset"], memory, workers)
+                objective = Live(
+                    start, tokens, train, positives, budget, world, passages=passages, depth=train.live_negatives
+                )
             else:
                 options = (tokens, train, positives, budget, world, start_teacher(job, train))
                 objective = CoTraining(start, *options) if isinstance(start, Spade) else Dual(start, *options)

@@ -143,7 +143,8 @@ def model(stage: Stage, setting: Setting) -> Work:
 def _training(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     train, objective = params.train, params.objective
-    queries, size = train.queries_per_batch, train.visit_size
+    live = stage.upstream.get("passages")  # live negatives: a step searches the passages' vectors and encodes none
+    queries, size = train.queries_per_batch, 0 if live else train.visit_size
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
     dev_queries, depth = validated(stage, setting)
     if objective != "cross":
@@ -174,6 +175,8 @@ def _training(stage: Stage, setting: Setting) -> Work:
         shape = setting.shape(by_teacher)
         operations += _encoded(shape, queries, size, setting.lengths(by_teacher))
         memory += 4 * shape.parameters
+    if live:
+        operations += 2 * queries * setting.passages(live) * setting.dimension(live)  # a product of each number
     steps, validations = steps_of(stage, setting, operations, validation)
     operations = operations * steps + validation * validations
     return Work(objective, operations, memory=memory, disk=4 * weights, steps=steps)

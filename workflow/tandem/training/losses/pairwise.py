@@ -148,6 +148,25 @@ def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> T
     return pairs.sum(delta.abs() / ideal[:, None, None] * softplus(-pairs.lead))
 
 
+@supervision("lambda_mrr")
+def lambda_mrr_of_first(scores: Tensor, mask: Tensor) -> Tensor:
+    """|1/r(p+) - 1/r(p-)| log(1 + e^{-(s(q,p+) - s(q,p-))}), averaged over each query's negatives, summed over queries.
+
+    ADORE's loss (Zhan et al. 2021 §4.2) for one positive; r are the ranks by `scores`, which have no gradient. The
+    release takes the reciprocal of a rank beyond those that it retrieves as 0; here a positive that is not among them
+    has the rank behind them all.
+
+    Args and returns: as `hinge`, in nats weighted by reciprocal ranks.
+
+    >>> mask = torch.ones(1, 3, dtype=torch.bool)
+    >>> round(lambda_mrr_of_first(torch.tensor([[1.0, 1.0, 0.0]]), mask).item(), 4)  # ranks 1, 2, 3
+    0.2777
+    """
+    pairs = Pairs.of_first(scores, mask)
+    reciprocal = 1.0 / (1 + ranks(scores, mask)).to(scores)
+    return pairs.mean((reciprocal[:, :1] - reciprocal[:, 1:]).abs() * softplus(-pairs.lead))
+
+
 @distillation("lambda_mrr")
 def lambda_mrr(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """|1/r_i - 1/r_j| log(1 + e^{-(s_i - s_j)}), averaged over each list's pairs with t_i > t_j, summed over queries.
