@@ -80,12 +80,12 @@ def difference(folder: Path, precision: str) -> float:
     """Largest difference of a vector's component, ours from the peer's in fp32."""
     from tandem.models import tokenisation
     from tandem.models.dual import encode_all
-    from tandem.retrieval.encode import Encoder
+    from tandem.retrieval.encode import SideEncoder
     from tandem.store.job import Job
 
     stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
     inputs = stages.open_prepared(folder, "dataset", "model", "tokens")
-    encoder = Encoder(Job("embeddings", stages.place(folder, "embeddings"), params(precision), inputs))
+    encoder = SideEncoder(Job("embeddings", stages.place(folder, "embeddings"), params(precision), inputs))
     expected = theirs(folder, "fp32").float().cpu()
     texts = encoder.read(range(len(expected)))
     vectors = encode_all(encoder.model, encoder.tower, texts, encoder.template, encoder.mode, encoder.budget)

@@ -27,7 +27,7 @@ from made_vectors import embeddings, vectors
 
 from tandem.cluster.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Stretches
-from tandem.retrieval.exact import unpack
+from tandem.retrieval.exact import unpack_keys
 from tandem.store.artifact import open_artifact
 from tandem.store.environment import peak_mib
 
@@ -42,13 +42,13 @@ results."""
 def ours(engine: str, passages: Embeddings, queries: Any, depth: int, memory: int) -> Any:
     """Rows of the best passages by the stage's search, shape (queries, depth)."""
     if engine == "faiss":
-        from tandem.retrieval.faiss_search import search
+        from tandem.retrieval.faiss_search import search_by_faiss as search
     else:
-        from tandem.retrieval.torch_search import search
+        from tandem.retrieval.torch_search import search_by_torch as search
     read = Stretches(passages, range(len(passages)), np.arange(passages.rows, dtype=np.uint32), Progress("", 0, ""))
     read.progress.quiet = True
     keys = search(queries, read, depth, memory << 20, os.cpu_count())
-    return unpack(np.sort(keys, axis=1)[:, ::-1])[1]
+    return unpack_keys(np.sort(keys, axis=1)[:, ::-1])[1]
 
 
 def by_faiss(passages: Embeddings, queries: Any, depth: int) -> Any:

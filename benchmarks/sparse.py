@@ -59,13 +59,13 @@ def rate(task: Any) -> float:
 
     from tandem.cluster.progress import Progress
     from tandem.data.collection import Collection
-    from tandem.retrieval.lexical.bm25 import open_engine
+    from tandem.retrieval.lexical.bm25 import open_lexical_engine
 
     params = task.params
     pairs = list(Collection(task.inputs["dataset"]).queries(params.split).items())[: params.queries]
     many = [(f"{query}-{n}", text) for n in range(-(-MANY // len(pairs))) for query, text in pairs]
     seconds = []
-    with open_engine(task) as engine:
+    with open_lexical_engine(task) as engine:
         for queries in (many[:FIRST], many[:FIRST], many):
             started = time.perf_counter()
             with Progress("", 0, "queries", quiet=True) as progress:

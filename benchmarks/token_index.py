@@ -32,7 +32,7 @@ from tandem.data.fetch import readable
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
 from tandem.retrieval import maxsim
-from tandem.retrieval.exact import Array, recall
+from tandem.retrieval.exact import Array, compute_recall
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -142,11 +142,11 @@ def measured(run: Stage, count: int) -> dict[str, float]:
         "build": index.seconds,
         "exact": exact_ms,
         "compressed": compressed_ms,
-        "recall": recall(proposed, exact, TOP),
+        "recall": compute_recall(proposed, exact, TOP),
     }
 
 
-def timed(search: maxsim.Search | maxsim.TokenSearcher, count: int) -> tuple[list[Array], float]:
+def timed(search: maxsim.TokenSearch | maxsim.TokenSearcher, count: int) -> tuple[list[Array], float]:
     """Ranks of the passages of the first queries, and the median milliseconds of a query after one that warms up."""
     ranks, seconds = list[Array](), list[float]()
     for number in (0, *range(count)):

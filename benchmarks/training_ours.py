@@ -22,9 +22,9 @@ from tandem.stages.training import CrossTraining, DualTraining
 from tandem.store.job import Job
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, Positives
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Objective
-from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.dual import BatchDualObjective
 
 COMMON = {"lr": LR, "warmup": 0.0, "schedule": "constant", "dropout": 0.0, "seed": 1}
 TRAIN: dict[str, DualTraining | CrossTraining | JointTrain] = {
@@ -74,7 +74,7 @@ def started(
     towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
     match train:
         case DualTraining():
-            return Dual(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
+            return BatchDualObjective(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
         case CrossTraining():
             return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
     dual, cross = DualEncoder.start(folder, **towers), CrossEncoder.load(crossed(folder))
@@ -87,7 +87,7 @@ def train(what: str, folder: Path, out: Path, examples: Examples, precision: str
     goal, lists = objective(what, folder, examples, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
     params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config}
-    Training(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None).run()
+    TrainingLoop(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None).run()
 
 
 def gradients(what: str, folder: Path, examples: Examples) -> dict[str, torch.Tensor]:

@@ -23,7 +23,7 @@ import numpy as np
 from figures import markdown
 from made_vectors import CENTRES, embeddings, vectors
 
-from tandem.retrieval.ann import Index
+from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.faiss_search import alone
 from tandem.retrieval.index import run
 from tandem.store.artifact import Artifact, open_artifact
@@ -58,7 +58,7 @@ def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tup
     peer: list[float] = []
     for _ in range(rounds + 1):
         with alone(threads) as pool:
-            opened = Index(artifact, pool)
+            opened = OpenedIndex(artifact, pool)
             opened.tune(NPROBE, EF_SEARCH)
             opened.search(queries[:64], K)
             ours.append(seconds(partial(opened.search, queries, K)))

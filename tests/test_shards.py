@@ -23,7 +23,7 @@ NEW = {"seconds", "finished", "peak_memory_mib", "execution", "machine"}  # in e
 def small_parts(monkeypatch):
     for kind, rows in {"tokens": 7, "bm25": 3, "candidates": 3}.items():  # of 60 passages and 20 queries
         monkeypatch.setitem(KINDS, kind, replace(KINDS[kind], part=replace(KINDS[kind].part, rows=rows)))
-    monkeypatch.setattr(candidates, "GROUP", 4)  # of 17 queries that are drawn for
+    monkeypatch.setattr(candidates, "QUERIES_PER_ROW_GROUP", 4)  # of 17 queries that are drawn for
 
 
 @pytest.fixture

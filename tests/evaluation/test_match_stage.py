@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.evaluation import matching
 from tandem.evaluation import scores as score
 from tandem.evaluation.matching import run
-from tandem.evaluation.scores import read_scores, read_summary
+from tandem.evaluation.scores import read_score_summary, read_scores
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
 
@@ -126,14 +126,14 @@ def test_patterns_and_kilt(toy, matched):
 
 
 def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeypatch):
-    monkeypatch.setattr("tandem.evaluation.matching.TIMEOUT", 0.02)
+    monkeypatch.setattr("tandem.evaluation.matching.PATTERN_SECONDS", 0.02)
     inputs = toy(answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]}, passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]])
     artifact = matched(inputs, match="regex")
     assert ([row[:2] for row in rows(artifact) if row[3]], artifact.manifest.facts["timeouts"]) == ([("q2", "d4")], 1)
 
 
 def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
-    monkeypatch.setattr(matching, "ROWS", 10)
+    monkeypatch.setattr(matching, "PASSAGES_PER_BLOCK", 10)
     draw = random.Random(5)
     names = ["fox", "owl", "bee", "elk", "ant", "cod"]
     passages = [(f"d{n}", "", " ".join(draw.choices(names, k=5))) for n in range(300)]
@@ -184,7 +184,7 @@ def test_scores_by_matches(toy, matched, tmp_path):
     expected = {"q1": [0, 1, 1 / 2, 2 / 3], "q2": [0, 1, 1 / 2, 2 / 3], "q3": [0] * 4, "q4": [0] * 4, "q5": [0] * 4}
     assert queries == list(expected)
     assert values.tolist() == [pytest.approx(row) for row in expected.values()]
-    summary = read_summary(artifact).model_dump()
+    summary = read_score_summary(artifact).model_dump()
     assert summary["mean"] == pytest.approx({"Success@1": 0, "Success@3": 0.4, "RR@3": 0.2, "P@3": 4 / 15})
     assert (summary["queries"], summary["missing"], artifact.manifest.facts["relevance"]) == (5, 1, "match")
 
@@ -254,7 +254,7 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
     assert artifact.manifest.facts["questions"] == 2834
     second = [row[3] for row in rows(artifact) if row[2] == 2]
     assert (len(second), all(second)) == (len(ranked), True)
-    means = read_summary(scored(tmp_path, inputs | {"match": artifact}, ["Success@1", "Success@5"])).mean
+    means = read_score_summary(scored(tmp_path, inputs | {"match": artifact}, ["Success@1", "Success@5"])).mean
     by_hand = sum(row[3] for row in rows(artifact) if row[2] == 1) / 2834
     assert means["Success@1"] == artifact.manifest.facts["success"]["1"] == pytest.approx(by_hand)
     assert means["Success@5"] == artifact.manifest.facts["success"]["5"] == pytest.approx(len(ranked) / 2834)

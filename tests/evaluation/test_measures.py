@@ -117,7 +117,7 @@ def test_rank_eleven_is_worth_nothing():
 
 
 def test_more_queries_than_are_evaluated_at_once(monkeypatch):
-    monkeypatch.setattr("tandem.evaluation.measures.QUERIES_AT_ONCE", 7)
+    monkeypatch.setattr("tandem.evaluation.measures.QUERIES_PER_EVALUATION", 7)
     qrels, run = random_case(2)
     pieces, _ = scored(NAMES, qrels, run)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ import pytest
 from tandem.data import tables
 from tandem.data.runs import write_run
 from tandem.errors import UserError
-from tandem.evaluation.scores import read_aligned, read_scores, read_summary, run
+from tandem.evaluation.scores import read_aligned, read_score_summary, read_scores, run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
 
@@ -76,7 +76,7 @@ def test_values_statistics_and_order(tmp_path, inputs):
         for query, *values in expected
         for measure, value in zip(["RR@10", "R@50"], values, strict=True)
     ]
-    assert read_summary(artifact).model_dump() == {
+    assert read_score_summary(artifact).model_dump() == {
         "mean": {"RR@10": 0.5, "R@50": 0.5},
         "queries": 3,
         "missing": 1,
@@ -118,7 +118,7 @@ def test_a_system_without_a_result_counts_as_0_and_is_warned_of(tmp_path, inputs
 
 def test_no_result_where_passages_are_excluded(tmp_path, inputs):
     run(job(tmp_path, inputs([]), ignore_identical_ids=True))
-    assert read_summary(open_artifact(tmp_path / "score/a-0123456789")).mean["RR@10"] == 0
+    assert read_score_summary(open_artifact(tmp_path / "score/a-0123456789")).mean["RR@10"] == 0
 
 
 def test_a_run_of_another_split_is_refused(tmp_path, inputs):
@@ -153,7 +153,7 @@ def test_results_with_the_query_s_own_id_are_dropped_before_ranking(tmp_path, in
         artifact = open_artifact(tmp_path / f"score/{name}-0123456789")
         queries, column = read_scores(artifact, ["RR@10"])
         values[name] = dict(zip(queries, column[:, 0].tolist(), strict=True))
-        missing[name] = read_summary(artifact).missing
+        missing[name] = read_score_summary(artifact).missing
     assert values["as-is"] == values["off"] == {"q1": 0.5, "q2": 1, "q3": 0}
     assert values["on"] == {"q1": 1, "q2": 1, "q3": 0}
     assert missing == {"as-is": 0, "off": 0, "on": 1}
@@ -176,7 +176,7 @@ def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, ma
     run(job(tmp_path, inputs() | {"subset": subset}))
     artifact = open_artifact(tmp_path / "score/a-0123456789")
     assert read_scores(artifact, ["RR@10"])[0] == ["q1", "q3"]
-    assert read_summary(artifact).model_dump() == {
+    assert read_score_summary(artifact).model_dump() == {
         "mean": {"RR@10": 0.5, "R@50": 0.5},
         "queries": 2,
         "missing": 1,

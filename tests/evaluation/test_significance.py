@@ -33,7 +33,7 @@ def test_equal_systems_have_p_one():
 def test_sampled_randomisation_agrees_with_the_exact_one(monkeypatch):
     differences = np.random.default_rng(0).normal(0.3, 1, (14, 3))
     exact = randomisation_test(differences)
-    monkeypatch.setattr(significance, "EXACT_UP_TO", 0)
+    monkeypatch.setattr(significance, "MOST_ENUMERATED", 0)
     assert randomisation_test(differences) == pytest.approx(exact, abs=0.006)
 
 
@@ -52,7 +52,7 @@ def test_a_column_does_not_depend_on_its_neighbours():
 
 
 def test_blocks_change_no_sample_count(monkeypatch):
-    monkeypatch.setattr(significance, "CELLS", 70)
+    monkeypatch.setattr(significance, "CELLS_PER_BLOCK", 70)
     assert list(significance._blocks(10, 20)) == [3, 3, 3, 1]
     assert randomisation_test(np.ones((20, 1)), samples=99) == pytest.approx([1 / 100])
 
@@ -161,7 +161,7 @@ def test_bootstrap_of_many_queries_is_near_the_normal_interval():
 def test_bootstrap_does_not_depend_on_the_blocks(monkeypatch, cells):
     values = np.random.default_rng(6).random((100, 2))
     expected = bootstrap_interval(values, resamples=500)
-    monkeypatch.setattr(significance, "CELLS", cells)
+    monkeypatch.setattr(significance, "CELLS_PER_BLOCK", cells)
     assert np.allclose(expected, bootstrap_interval(values, resamples=500), atol=1e-12)
 
 

@@ -7,7 +7,7 @@ import torch
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.encoding import pool, pool_packed
+from tandem.models.encoding import pool_packed, pool_states
 from tandem.models.hub import check_length, load_encoder, load_tokenizer
 from tandem.models.tokens import Tokens
 
@@ -15,11 +15,11 @@ from tandem.models.tokens import Tokens
 def test_pooling_by_hand():
     hidden = torch.tensor([[[1.0, 2.0], [4.0, 8.0], [100.0, 100.0]]])
     mask = torch.tensor([[1, 1, 0]])
-    assert pool(hidden, mask, "cls").tolist() == [[1.0, 2.0]]
-    assert pool(hidden, mask, "mean").tolist() == [[2.5, 5.0]]
-    assert pool(hidden, mask, "max").tolist() == [[4.0, 8.0]]
-    assert pool(hidden, mask, "lasttoken").tolist() == [[4.0, 8.0]]
-    assert pool(hidden, mask, "weightedmean").tolist() == [[3.0, 6.0]]  # (1 · 1 + 2 · 4) / (1 + 2)
+    assert pool_states(hidden, mask, "cls").tolist() == [[1.0, 2.0]]
+    assert pool_states(hidden, mask, "mean").tolist() == [[2.5, 5.0]]
+    assert pool_states(hidden, mask, "max").tolist() == [[4.0, 8.0]]
+    assert pool_states(hidden, mask, "lasttoken").tolist() == [[4.0, 8.0]]
+    assert pool_states(hidden, mask, "weightedmean").tolist() == [[3.0, 6.0]]  # (1 · 1 + 2 · 4) / (1 + 2)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "weightedmean", "lasttoken"])
@@ -30,7 +30,7 @@ def test_pooling_does_not_mind_the_side_of_the_padding_nor_packing(pooling):
     for row, text in enumerate(texts):
         for side, place in (("left", slice(6 - len(text), None)), ("right", slice(len(text)))):
             padded[side][row, place], masks[side][row, place] = text, 1
-    left, right = (pool(padded[side], masks[side], pooling) for side in ("left", "right"))
+    left, right = (pool_states(padded[side], masks[side], pooling) for side in ("left", "right"))
     bounds = torch.tensor([0, 3, 4, 8], dtype=torch.int32)
     packed = pool_packed(torch.cat([*texts, torch.zeros(2, 5, dtype=torch.float64)]), bounds, pooling)
     assert torch.allclose(left, right, atol=1e-12)

@@ -18,7 +18,7 @@ from tandem.models.acceleration import accelerate
 from tandem.models.described import described_towers
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.multi import TokenVectors, max_sim
+from tandem.models.multi import TokenVectors, max_sim_matrix
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -57,10 +57,13 @@ def test_each_token_of_the_query_finds_its_nearest_of_the_passage():
     # q1: max(1, 0) + max(0, 2) = 3 on the first passage, 0.5 + 1 on the second, whose other rows are no tokens
     queries = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     passages = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]], [[0.5, 1.0], [0.0, 0.0], [0.0, 0.0]]])
-    assert max_sim(queries, passages).tolist() == [[3.0, 1.5]]
-    assert max_sim(queries, passages[None]).tolist() == [[3.0, 1.5]]
+    assert max_sim_matrix(queries, passages).tolist() == [[3.0, 1.5]]
+    assert max_sim_matrix(queries, passages[None]).tolist() == [[3.0, 1.5]]
     # a passage that fits badly scores below 0: rows of zeros never win, and add nothing as a query's
-    assert max_sim(torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[-1.0, 0.0], [0.0, 0.0]]])).item() == -1.0
+    assert (
+        max_sim_matrix(torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[-1.0, 0.0], [0.0, 0.0]]])).item()
+        == -1.0
+    )
 
 
 def test_blocks_change_neither_scores_nor_gradients(monkeypatch):
@@ -69,12 +72,12 @@ def test_blocks_change_neither_scores_nor_gradients(monkeypatch):
 
     def results():
         q, p = queries.clone().requires_grad_(), passages.clone().requires_grad_()
-        scores = max_sim(q, p)
+        scores = max_sim_matrix(q, p)
         scores.square().sum().backward()
         return scores, q.grad, p.grad
 
     whole = results()
-    monkeypatch.setattr(multi, "PRODUCTS", 1)
+    monkeypatch.setattr(multi, "PRODUCTS_PER_BLOCK", 1)
     for in_blocks, at_once in zip(results(), whole, strict=True):
         torch.testing.assert_close(in_blocks, at_once)
 

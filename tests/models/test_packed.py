@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel
 from tandem.models import encoding as attention
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.encoding import FAMILIES, pack, row_length
+from tandem.models.encoding import PACKED_FAMILIES, pack_texts, row_length
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Inputs, Template
 
@@ -24,7 +24,7 @@ def texts():
     return [rng.integers(4, 90, length) for length in (1, 5, 9, 30, 2, 17)]
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=PACKED_FAMILIES)
 def family(request):
     return request.param
 
@@ -119,7 +119,7 @@ def test_a_row_by_hand():
     """Texts of 3 and 2 tokens in a row of 8: three tokens of filler, in one text of padding."""
     inputs = Inputs(np.array([2, 7, 3, 2, 3]), np.array([0, 0, 0, 1, 1]), np.array([3, 2]), pad=0)
     config = AutoConfig.for_model("bert", pad_token_id=0)
-    row = pack(inputs, 8, config)
+    row = pack_texts(inputs, 8, config)
     assert row["input_ids"].tolist() == [[2, 7, 3, 2, 3, 0, 0, 0]]
     assert row["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0]]
     assert row["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 1, 2]]
@@ -127,11 +127,11 @@ def test_a_row_by_hand():
     assert row["cu_seq_lens_q"].dtype == torch.int32
     assert row["max_length_q"] == 128
     # positions behind the padding's; filler of four tokens in texts of at most three
-    row = pack(inputs, 9, AutoConfig.for_model("roberta", pad_token_id=1))
+    row = pack_texts(inputs, 9, AutoConfig.for_model("roberta", pad_token_id=1))
     assert row["position_ids"].tolist() == [[2, 3, 4, 2, 3, 2, 3, 4, 2]]
     assert row["cu_seq_lens_q"].tolist() == [0, 3, 5, 8, 9]
     # a full row has no filler
-    assert pack(inputs, 5, config)["cu_seq_lens_q"].tolist() == [0, 3, 5]
+    assert pack_texts(inputs, 5, config)["cu_seq_lens_q"].tolist() == [0, 3, 5]
 
 
 def test_rows_have_few_lengths():

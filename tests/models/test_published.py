@@ -146,7 +146,7 @@ def test_where_it_was_never_put_it_is_not_put_now(publish):
     assert Template.of(load_tokenizer(folder)).single == ((), ())
 
 
-@pytest.mark.parametrize("family", encoding.FAMILIES)
+@pytest.mark.parametrize("family", encoding.PACKED_FAMILIES)
 def test_packed_they_are_the_same(publish, taken_over, dataset, family):
     folder = publish(family, "mean", Normalize(), prompts=PROMPTS)
     dual, tokens = taken_over(folder)

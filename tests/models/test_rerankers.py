@@ -16,7 +16,7 @@ from tandem.models import published as encoders
 from tandem.models import tokenisation
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder, run_reranker
-from tandem.models.heads import FAMILIES, check_reranker
+from tandem.models.heads import HEAD_LAYERS, check_reranker
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora
 from tandem.models.tokens import Template
@@ -91,7 +91,7 @@ def logits(folder):
         return model(**load_tokenizer(folder)(QUERIES, PASSAGES, padding=True, return_tensors="pt")).logits.numpy()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", HEAD_LAYERS)
 def test_a_published_cross_encoder_scores_as_it_was_published(family, published, reranker):
     folder = published(family)
     artifact = reranker(folder)
@@ -211,7 +211,7 @@ def test_a_folder_without_a_head_a_tokenizer_or_safetensors_is_refused(published
         check_reranker(tmp_path)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", HEAD_LAYERS)
 @pytest.mark.parametrize("pooling", ["cls", "mean", "segments", "classifier"])
 def test_a_trained_cross_encoder_loads_everywhere_or_is_refused(family, pooling, family_folder, tmp_path):
     start, saved = family_folder(family), tmp_path / "cross"
@@ -222,7 +222,7 @@ def test_a_trained_cross_encoder_loads_everywhere_or_is_refused(family, pooling,
     scores = ours(saved)
     if pooling != "segments":
         assert np.allclose(theirs(saved), scores, atol=1e-4)
-    tanh = FAMILIES[family].activation == "tanh"
+    tanh = HEAD_LAYERS[family].activation == "tanh"
     if pooling == "classifier" or (pooling == "cls" and tanh):
         assert np.ptp(scores) > 1e-3
         assert np.allclose(logits(saved)[:, 0], scores, atol=1e-4)

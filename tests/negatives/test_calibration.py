@@ -10,7 +10,7 @@ from pytest import approx
 from tandem.errors import UserError
 from tandem.negatives.candidates import run
 from tandem.negatives.judging import fitted
-from tandem.retrieval.pair_scores import probability
+from tandem.retrieval.pair_scores import to_probability
 from tandem.store.artifact import open_artifact
 
 
@@ -58,7 +58,7 @@ def test_the_stage_maps_the_judge_s_scores_and_records_how(draw, dev_run):
         if row["list"] == "undenoised":
             before = judged[row["query_row"], row["passage_row"]]
             logit = math.log(before / (1 - before))
-            assert row["judge"] == approx(float(probability(fit["slope"] * logit + fit["intercept"])), abs=1e-5)
+            assert row["judge"] == approx(float(to_probability(fit["slope"] * logit + fit["intercept"])), abs=1e-5)
 
 
 def test_some_queries_of_dev_are_enough(draw, dev_run):

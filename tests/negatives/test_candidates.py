@@ -15,8 +15,8 @@ from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import nothing_drawn, run, write_part
 from tandem.negatives.lists import denoised, find_near_copies, make_pool, undenoised
-from tandem.negatives.report import Report, judge_warnings
-from tandem.negatives.sources import subset
+from tandem.negatives.report import NegativesReport, judge_warnings
+from tandem.negatives.sources import draw_queries
 from tandem.registry import load_plugins
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.artifact import open_artifact
@@ -118,7 +118,7 @@ def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(neg
     # the passages 1 and 2 are relevant, 3 repeats 1: four of the run are left
     query = make_pool(9, np.array([1, 2]), RUN, (1, 7), None, TEXTS)
     values = {"first_rank": 1, "depth": 7, "negatives": 4, "queries": None, "split": "train", "seed": 1}
-    report = Report()
+    report = NegativesReport()
     params = CandidatesParams(**values, negatives_per=negatives_per)
     write_part(tmp_path / "part", [query], None, params, report, TEXTS)
     assert report.finish()["too_few"] == too_few
@@ -126,9 +126,9 @@ def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(neg
 
 def test_a_subset_of_queries_does_not_depend_on_their_order():
     queries = [f"q{i}" for i in range(50)]
-    assert subset(queries, 10, 1) == subset(queries[::-1], 10, 1) != subset(queries, 10, 2)
-    assert len(subset(queries, 10, 1)) == 10
-    assert subset(queries, None, 1) == set(queries)
+    assert draw_queries(queries, 10, 1) == draw_queries(queries[::-1], 10, 1) != draw_queries(queries, 10, 2)
+    assert len(draw_queries(queries, 10, 1)) == 10
+    assert draw_queries(queries, None, 1) == set(queries)
 
 
 def stage(make_job, out, inputs, **params):
@@ -214,7 +214,7 @@ def test_a_run_that_finds_nothing_is_named_as_the_reason_why_there_is_no_list(
     ],
 )
 def test_what_to_change_where_there_is_no_list(params, without, line):
-    report = Report()
+    report = NegativesReport()
     report.queries, report.without_positive = (4 if without else 0), without
     assert re.search(line, nothing_drawn(CandidatesParams(**params), report))
 
@@ -231,11 +231,11 @@ def test_a_judge_at_chance_is_named(make_job, tmp_path):
         with writing(job) as draft:
             draft.facts["at_chance"] = at_chance
         judges.append(open_artifact(job.out))
-    assert judge_warnings(judges, Report()) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
+    assert judge_warnings(judges, NegativesReport()) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
 
 
 def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance():
-    report = Report()
+    report = NegativesReport()
     report.add_pool(judged(pool(), [0.9, 0.7, 0.2]))  # the positive has .8: above two of three
     assert judge_warnings([], report) == []
     report.add_pool(judged(pool(), [0.9, 0.9, 0.8]))  # above none, and now above two of six
@@ -244,7 +244,7 @@ def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance(
 
 
 def test_the_share_of_known_positives_below_each_threshold():
-    report = Report(DENOISE)  # 0.1 and 0.9
+    report = NegativesReport(DENOISE)  # 0.1 and 0.9
     for positive in (0.05, 0.5, 0.95, 0.99):
         candidates = judged(pool(), [0.04, 0.03, 0.02])
         candidates.judged_positives = np.array([positive], np.float32)
@@ -263,7 +263,7 @@ def test_what_denoising_takes_out_is_held_against_near_copies_of_the_positive():
     # Trigrams of the positive: 123 234 345. Of 2: 123 234 346, so 2 of 4 are shared; of 3: 1 of 3; of 4: none.
     copies = find_near_copies(candidates.rows, candidates.positives, texts, 0.5)
     assert copies.tolist() == [True, False, False]
-    report = Report(DENOISE)  # a negative is below 0.1
+    report = NegativesReport(DENOISE)  # a negative is below 0.1
     report.add_denoised(candidates, copies)
     report.add_denoised(candidates, np.array([True, True, False]))  # the copy with .05 stays in
     counts = {"passages": 6, "removed": 4, "near_copies": 3, "removed_near_copies": 2}
@@ -276,7 +276,7 @@ def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, lo
         make_job("model", tmp_path / "ce-0123456789", {"objective": "cross", "train": {"loss": loss}})
     ) as draft:
         draft.facts["steps"] = 1
-    report = Report(DENOISE)
+    report = NegativesReport(DENOISE)
     report.add_pool(judged(pool(), [0.04, 0.03, 0.02]))  # the positive has .8
     lines = judge_warnings([open_artifact(tmp_path / "ce-0123456789")], report)
     assert [line.split(":")[0] for line in lines] == [

@@ -16,14 +16,14 @@ from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
-from tandem.negatives.sources import Labels, at_random
+from tandem.negatives.sources import PositiveLabels, at_random
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.instances import Instances, iter_batches
 from tandem.training.lists import join_lists, read_lists
-from tandem.training.stage import training_lists
-from tandem.training.validation import Numbered, set_apart
+from tandem.training.stage import read_training_lists
+from tandem.training.validation import NumberedCollection, set_apart
 
 TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
@@ -187,9 +187,9 @@ def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
         {"objective": "dual", "train": {}},
         {"candidates": labelled, "candidates.1": pseudo},
     )
-    drawn = training_lists(job)
+    drawn = read_training_lists(job)
     assert len(drawn) == 20 + len(lists)
-    data = Numbered.of(dataset)
+    data = NumberedCollection.of(dataset)
     query, doc = next((own[0]["query_id"], own[0]["doc_id"]) for own in lists.values())
     at, there = data.queries.rows([query]), data.passages.rows([doc])
     assert data.positives(drawn).mask_known(at, there).all()
@@ -203,7 +203,7 @@ def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, data
     denoise = {"negative_below": 0.5, "positive_above": 0.5, "hybrid": True, "backfill": None}
     rows, _, artifact = draw(judge, denoise=denoise, precision="fp32", batch_tokens=256)
     accepted = {(row["query_row"], row["passage_row"]) for row in rows if row["source"] == "judge"}
-    data, lists = Numbered.of(dataset), read_lists(artifact.path("candidates.parquet"))
+    data, lists = NumberedCollection.of(dataset), read_lists(artifact.path("candidates.parquet"))
     positives = data.positives(lists)
     accepted_queries, passages = np.array(sorted(accepted)).T
     assert positives.mask_known(accepted_queries, passages).diagonal().all()
@@ -250,7 +250,7 @@ def labels_of(make_job, make_dataset, documents, tmp_path):
 
         def labels(ids=(), **params):
             out, values = tmp_path / "candidates" / "c-0123456789", CandidatesParams(seed=3, **params)
-            source = Labels(make_job("candidates", out, values, {"dataset": dataset, **(inputs or {})}), docs)
+            source = PositiveLabels(make_job("candidates", out, values, {"dataset": dataset, **(inputs or {})}), docs)
             return [set(docs.ids(r)) for r in (source.positives("train-owl", [*ids]), source.barred("train-owl"))]
 
         return labels

@@ -95,7 +95,7 @@ def test_a_cross_encoder_teaches_its_own_logits_and_scores_no_pair_twice(
     }
     bounds = {"lowest": float(scores.min()), "highest": float(scores.max())}
     assert facts == {"pairs": len(rows), "scored": len(rows), "missing": 0, "missing_positives": 0, **bounds}
-    monkeypatch.setattr(teacher, "GROUP", 7)
+    monkeypatch.setattr(teacher, "PAIRS_PER_GROUP", 7)
     again, _ = teach(SCORING, judge__0=cross_model, judge_tokens__0=own_tokens)
     assert again.tobytes() == scores.tobytes()
 
@@ -150,7 +150,7 @@ def ranked(rows):
 
 @pytest.mark.parametrize("group", [1024, 3])
 def test_a_run_teaches_its_scores_and_leaves_out_what_it_lacks(teach, lists, release, monkeypatch, group):
-    monkeypatch.setattr(teacher, "QUERIES", group)
+    monkeypatch.setattr(teacher, "QUERIES_PER_LOOKUP", group)
     rows = [row for row in rows_of(lists) if row["doc_id"] != "lynx-1"]
     scores, manifest = teach({}, run=release(ranked(rows)))
     missing = positives = 0

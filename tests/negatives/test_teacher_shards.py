@@ -36,7 +36,7 @@ def files(folder):
 
 
 def test_shards_change_no_byte(make_job, command, dataset, train_run, own_tokens, judges, tmp_path, monkeypatch):
-    monkeypatch.setattr(teacher, "GROUP", 50)
+    monkeypatch.setattr(teacher, "PAIRS_PER_GROUP", 50)
     inputs = {"dataset": dataset, "run": train_run, "tokens": own_tokens}
     draw = make_job("candidates", tmp_path / "tiny" / "candidates" / "c-0123456789", DRAW, inputs)
     candidates.run(draw)

@@ -8,7 +8,7 @@ from messages import unknown_key
 from tandem.config.indexes import TERM_INDEXES, Index
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.retrieval.index_types import TYPES
+from tandem.retrieval.index_types import INDEX_FACTORIES
 from tandem.stages.retrieval import IndexParams
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def run(planner, system="de_bm25neg@hnsw"):
 def test_every_type_has_an_entry_that_works_as_it_is(planner):
     default = planner()
     of_vectors = {name for name, entry in default.settings.indexes.items() if isinstance(entry, Index)}
-    assert of_vectors - {"two_bits"} == set(TYPES) - {"factory"}  # named as their types
+    assert of_vectors - {"two_bits"} == set(INDEX_FACTORIES) - {"factory"}  # named as their types
     assert default.settings.indexes.keys() - of_vectors == TERM_INDEXES.keys()
     for name in of_vectors:
         stage = run(default, f"de_bm25neg@{name}")

@@ -11,7 +11,7 @@ from table_plans import make_table
 from tandem.config.loading import read_bands
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.report.filling import Place, compare_before, criteria, select_band, verdict
+from tandem.report.filling import Place, compare_before, criteria, judge_value, select_band
 from tandem.report.results import read_table
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +31,13 @@ BAND = band(0.3, 1.0, "by hand")
     [(37.4, "match"), (37.1, "match"), (37.7, "match"), (37.71, "near"), (38.4, "near"), (36.39, "off")],
 )
 def test_how_far_from_what_is_printed(value, expected):
-    assert verdict(value, 37.4, BAND, "") == expected
+    assert judge_value(value, 37.4, BAND, "") == expected
 
 
 def test_a_wrong_number_is_no_measure_of_ours():
-    assert verdict(62.9, 59.1, BAND, "it is DPR's") == "printed number is wrong (it is DPR's)"
-    assert verdict(None, 59.1, None, "it is DPR's") == "printed number is wrong (it is DPR's)"
-    assert verdict(62.9, 59.1, band(0.3, 1.0, "a regression", value=62.94), "it is DPR's") == "match"
+    assert judge_value(62.9, 59.1, BAND, "it is DPR's") == "printed number is wrong (it is DPR's)"
+    assert judge_value(None, 59.1, None, "it is DPR's") == "printed number is wrong (it is DPR's)"
+    assert judge_value(62.9, 59.1, band(0.3, 1.0, "a regression", value=62.94), "it is DPR's") == "match"
 
 
 def test_what_was_measured_here_has_three_standard_deviations_without_exception():
@@ -53,9 +53,9 @@ def test_what_was_measured_here_has_three_standard_deviations_without_exception(
 
 
 def test_no_verdict_without_something_to_hold_it_against():
-    assert verdict(37.4, None, BAND, "") == ""
-    assert verdict(37.4, 37.4, None, "") == ""
-    assert verdict(None, 37.4, BAND, "") == ""
+    assert judge_value(37.4, None, BAND, "") == ""
+    assert judge_value(37.4, 37.4, None, "") == ""
+    assert judge_value(None, 37.4, BAND, "") == ""
 
 
 def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset():

@@ -11,10 +11,10 @@ from tandem.report.charts import (
     MOST_ROWS,
     Series,
     bars,
-    bundle,
     evenly,
     histogram,
     line_chart,
+    read_vega,
     scatter,
     thinned,
 )
@@ -107,8 +107,8 @@ def test_a_plot_is_the_same_whenever_it_is_drawn():
 
 
 def test_the_bundle_can_stand_in_a_page():
-    assert "</script" not in bundle()
-    assert "vegaEmbed" in bundle()
+    assert "</script" not in read_vega()
+    assert "vegaEmbed" in read_vega()
 
 
 def test_before_and_after_stand_side_by_side():

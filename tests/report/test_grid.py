@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.report.page import Grid, environment, markdown, prose
+from tandem.report.page import PageTable, environment, markdown, prose
 
 
 @pytest.mark.parametrize(
@@ -14,24 +14,24 @@ from tandem.report.page import Grid, environment, markdown, prose
     ],
 )  # fmt: skip
 def test_a_cell_is_sorted_by_the_number_that_it_begins_with(cell, number):
-    assert Grid.worth(cell) == number
+    assert PageTable.worth(cell) == number
 
 
 def test_a_column_of_numbers_may_have_empty_cells_but_no_words():
     rows = [["8", "paper", "37.4", "–", "128"], ["16", "8", "–", "", "128 lists"]]
-    assert Grid("t", ["size", "semantics", "printed", "none", "words"], rows).numbers == [
+    assert PageTable("t", ["size", "semantics", "printed", "none", "words"], rows).numbers == [
         True, False, True, False, False,
     ]  # fmt: skip
 
 
 def test_texts_are_escaped_and_rows_named():
-    grid = Grid("<t>", ["a", "<b>"], [["1", "<script>"]], named_by=1, links={(0, 0): "#x"})
+    grid = PageTable("<t>", ["a", "<b>"], [["1", "<script>"]], named_by=1, links={(0, 0): "#x"})
     module = environment().get_template("_grid.html").make_module()
     shown = " ".join(str(module.grid_table(grid)).split())
     assert '<th scope="row">&lt;script&gt;</th>' in shown
     assert '<td class="num" data-value="1.0"><a href="#x">1</a></td>' in shown
     assert "<script>" not in shown
-    assert "there is nothing to show" in str(module.grid_table(Grid("t", ["a"], [])))
+    assert "there is nothing to show" in str(module.grid_table(PageTable("t", ["a"], [])))
 
 
 def test_code_in_notes_is_marked_and_nothing_else_is_markup():
@@ -39,5 +39,5 @@ def test_code_in_notes_is_marked_and_nothing_else_is_markup():
 
 
 def test_a_text_of_several_lines_stays_in_its_cell_in_markdown():
-    lines = markdown(Grid("t", ["a", "b"], [["two\nlines", "1"]])).splitlines()
+    lines = markdown(PageTable("t", ["a", "b"], [["two\nlines", "1"]])).splitlines()
     assert [line for line in lines if line.startswith("|")][2:] == ["| two lines | 1 |"]

@@ -8,8 +8,8 @@ import pytest
 
 from tandem.config.tables import Band, Paper, PrintedOn
 from tandem.report.formats import table_grid
-from tandem.report.page import SPECIAL, escape_latex, latex
-from tandem.report.results import Cell, FilledColumn, Row, Table
+from tandem.report.page import LATEX_ESCAPES, escape_latex, latex
+from tandem.report.results import Cell, FilledColumn, FilledRow, Table
 
 ODD = "100 % & $5_a #1 {b} ~^ \\x <y> ▲ ▼ † ‡ Δ – — ± ‖ … “q” ‘r’ [1] ≥ → ·"
 ENGINES = ("pdflatex", "tectonic", "xelatex", "lualatex")
@@ -24,8 +24,8 @@ def table():
     wrong = Cell("RR@10", 59.1, None, None, None, None, None, verdict=f"printed number is wrong ({ODD})")
     none = Cell("Success@1", None, None, None, None, None, None)
     rows = [
-        Row(f"[{ODD}", "First & stage", "Base_line", "de-0123456789", "x", [ours, bare]),
-        Row("Theirs", "", "", "", "", [wrong, none], quoted=True),
+        FilledRow(f"[{ODD}", "First & stage", "Base_line", "de-0123456789", "x", [ours, bare]),
+        FilledRow("Theirs", "", "", "", "", [wrong, none], quoted=True),
     ]
     paper, on = Paper(citation=ODD, table="Table 1"), PrintedOn(dataset="a", name=ODD, split="test")
     columns = [
@@ -38,7 +38,7 @@ def table():
 def test_every_special_character_is_escaped():
     assert escape_latex(r"50 % of a_b & {c} \ #1 $") == r"50 \% of a\_b \& \{c\} \textbackslash{} \#1 \$"
     assert escape_latex("p < 0.05 ± 1 [a]") == r"p \ensuremath{<} 0.05 \ensuremath{\pm} 1 {[}a{]}"
-    assert all(ord(character) < 128 for character in escape_latex("".join(SPECIAL)))
+    assert all(ord(character) < 128 for character in escape_latex("".join(LATEX_ESCAPES)))
 
 
 def test_no_bare_special_character_is_left(table):

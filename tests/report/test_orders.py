@@ -9,7 +9,7 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import load_layout
 from tandem.report.commands import show
 from tandem.report.formats import orders_grid
-from tandem.report.results import Cell, Order, Table, read_table
+from tandem.report.results import Cell, FilledOrder, Table, read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 SAME = "Same <b>& 1_%"
@@ -68,7 +68,7 @@ def test_whether_an_order_holds_is_said_in_words():
         Cell("RR@10", None, change=0.4, p=1.0, margin=2.05),
         Cell("RR@10", None),
     ]
-    orders = [Order("a > b", "A", "B", [cell]) for cell in cells]
+    orders = [FilledOrder("a > b", "A", "B", [cell]) for cell in cells]
     grid = orders_grid(Table("T", None, None, 2, "", columns=[], rows=[], orders=orders))
     assert [row[-1] for row in grid.rows] == [
         "holds: +3.38, p = 0.003",

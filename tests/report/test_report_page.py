@@ -16,11 +16,11 @@ from tandem.cli import run as run_command
 from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.scores import run as score
-from tandem.report.compare import compare
+from tandem.report.compare import compare_systems
 from tandem.report.graph import group_by_box, stage_costs
 from tandem.report.page import embedded
 from tandem.report.results import read_table
-from tandem.report.sections import count_negatives, describe_dataset, example_lists
+from tandem.report.sections import count_by_bin, describe_dataset, example_lists
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.lineage import input_of, walk
@@ -136,7 +136,7 @@ def test_without_a_script_there_are_pictures_tables_and_words(report):
 
 def test_wins_over_every_pair_of_systems(artifact_of):
     systems = {("BM25", ""): artifact_of("BM25"), ("DE w/ BM25 Neg", ""): artifact_of("DE w/ BM25 Neg")}
-    grid, chart = compare(systems)
+    grid, chart = compare_systems(systems)
     _, values = read_aligned(list(systems.values()), ["RR@10"])
     old, new = values[:, :, 0].tolist()
     won = sum(b > a for a, b in zip(old, new, strict=True))
@@ -145,7 +145,7 @@ def test_wins_over_every_pair_of_systems(artifact_of):
     assert grid.rows == [["BM25", "–", str(lost)], ["DE w/ BM25 Neg", str(won), "–"]]
     assert won > lost > 0
     assert f"DE w/ BM25 Neg is better on {won} queries, BM25 on {lost}" in chart
-    assert compare({("BM25", ""): artifact_of("BM25")})[1] is None
+    assert compare_systems({("BM25", ""): artifact_of("BM25")})[1] is None
 
 
 def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
@@ -155,9 +155,9 @@ def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
         pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
 
     candidates = empty_world.make("candidates", "bm25", {}, files)
-    assert count_negatives(candidates, [0, 0.5, 1], "judge") == [2, 1]
-    assert count_negatives(candidates, [0, 0.5, 1], "score") == [4, 1]
-    assert count_negatives(empty_world.make("candidates", "old", {}), [0, 0.5, 1], "judge") == []
+    assert count_by_bin(candidates, [0, 0.5, 1], "judge") == [2, 1]
+    assert count_by_bin(candidates, [0, 0.5, 1], "score") == [4, 1]
+    assert count_by_bin(empty_world.make("candidates", "old", {}), [0, 0.5, 1], "judge") == []
 
 
 def test_examples_of_training_lists_have_their_texts(four_queries):

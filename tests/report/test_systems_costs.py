@@ -9,7 +9,7 @@ import pytest
 from table_plans import make_table
 
 from tandem.report.results import read_table
-from tandem.report.scored import COST_HEAD, costs_of
+from tandem.report.scored import COST_HEAD, read_costs
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 
@@ -51,7 +51,7 @@ def bytes_of(scores, pattern):
 
 def test_bm25_has_an_index_and_no_training(timed):
     scores = timed("BM25")
-    costs = costs_of(scores)
+    costs = read_costs(scores)
     assert costs.index_bytes == bytes_of(scores, "lucene/lucene-*")
     assert costs.ms_per_query == round(1000 * 1 / 24, 1)  # 24 queries
     assert costs.training_seconds == 0
@@ -61,7 +61,7 @@ def test_a_reranker_pays_for_its_first_stage_and_for_every_training_behind_it(ti
     # Encoding the queries, searching, re-ranking: 2 + 4 + 6 s; what negatives were drawn from is no time of a query.
     # The joint model, de_bm25neg, ce_bm25neg and ce_deneg: 4 · 10 s.
     scores = timed("RocketQAv2 (re-ranker)", "RocketQAv2 (retriever)")
-    costs = costs_of(scores)
+    costs = read_costs(scores)
     assert costs.ms_per_query == 1000 * 12 / 24
     assert costs.training_seconds == 40
     assert costs.index_bytes == bytes_of(scores, "embeddings/rocketqav2.passages-*")
@@ -78,7 +78,7 @@ def test_vectors_are_no_index_where_its_codes_alone_decide(timed, rescore, searc
     changed = manifest.model_copy(update={"upstream": upstream, "params": manifest.params | {"rescore": rescore}})
     write_json(run / "stage.json", changed.model_dump())
     names = {"lucene": "lucene/lucene-*", "embeddings": "embeddings/rocketqav2.passages-*"}
-    assert costs_of(scores).index_bytes == sum(bytes_of(scores, names[kind]) for kind in searched.split())
+    assert read_costs(scores).index_bytes == sum(bytes_of(scores, names[kind]) for kind in searched.split())
     write_json(run / "stage.json", manifest.model_dump())
 
 
@@ -87,7 +87,7 @@ def test_a_group_of_datasets_has_no_run_and_what_was_deleted_no_costs(timed):
     upstream = {role: folder for role, folder in scores.manifest.upstream.items() if role != "run"}
     gone = {**scores.manifest.upstream, "qrels": "results/toy/relabel/toy-0123456789"}
     for inputs in (upstream, gone):
-        assert costs_of(replace(scores, manifest=scores.manifest.model_copy(update={"upstream": inputs}))) is None
+        assert read_costs(replace(scores, manifest=scores.manifest.model_copy(update={"upstream": inputs}))) is None
 
 
 def test_the_columns_of_a_table(world, tmp_path):

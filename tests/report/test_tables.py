@@ -10,9 +10,9 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.commands import show, write_table
-from tandem.report.formats import MARGIN, ORDERS, answer, comparison, conclusion
-from tandem.report.page import mark, probability
-from tandem.report.results import Best, Cell, FilledColumn, Row, Table, percent, read_table
+from tandem.report.formats import MARGIN, ORDERS, answer_question, comparison, conclusion
+from tandem.report.page import format_p, mark
+from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table, percent, read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"
@@ -262,7 +262,7 @@ def test_percent_is_stable_against_the_last_bits():
 def test_marks_and_probabilities():
     assert [mark(1.0, p) for p in (None, 0.05, 0.049)] == ["", "", "▲"]
     assert [mark(-1.0, p) for p in (None, 0.05, 0.049)] == ["", "", "▼"]
-    assert [probability(p) for p in (None, 0.00099, 0.001, 1.0)] == ["–", "<0.001", "0.001", "1.000"]
+    assert [format_p(p) for p in (None, 0.00099, 0.001, 1.0)] == ["–", "<0.001", "0.001", "1.000"]
 
 
 def rewritten(world, system, **changed):
@@ -395,18 +395,18 @@ def test_the_caption_names_every_dataset_that_rows_of_a_column_are_searched_on(f
 def row(system, value, change=None, p=None, first_stage="", against="BM25"):
     """A row of one measure."""
     cell = Cell("RR@10", None, value, value, value, change, p)
-    return Row(system, first_stage, against if change is not None else "", "k-0", "x", [cell])
+    return FilledRow(system, first_stage, against if change is not None else "", "k-0", "x", [cell])
 
 
 def answered(rows, best):
     column = FilledColumn("RR@10", "RR@10", "RR@10", "", "", "", ["toy test, 4 queries"])
-    return answer(Table("T", None, None, 2, "", [column], rows, best=best))
+    return answer_question(Table("T", None, None, 2, "", [column], rows, best=best))
 
 
 def test_the_answer_says_significant_only_of_what_is():
     base, dual = row("BM25", 40.0), row("DE", 46.9, 6.9, 0.003)
     worse, unsure = row("CE", 37.1, -2.9, 0.012, "BM25"), row("CE 2", 39.6, -0.4, 0.41, "BM25")
-    best = Best("DE", "RR@10", 46.9, "BM25", 6.9, 0.003)
+    best = BestSystem("DE", "RR@10", 46.9, "BM25", 6.9, 0.003)
     assert answered([base, dual, worse, unsure], best) == [
         "DE has the highest RR@10: 46.9, +6.9 over BM25 (p = 0.003).",
         "CE on BM25 (−2.9 against BM25, p = 0.012) hurts.",
@@ -415,7 +415,7 @@ def test_the_answer_says_significant_only_of_what_is():
     assert answered([base, dual], replace(best, p=0.3)) == [
         "DE has the highest RR@10: 46.9, +6.9 over BM25, which is not significant (p = 0.300)."
     ]
-    assert answered([base, worse, worse], Best("BM25", "RR@10", 40.0)) == [
+    assert answered([base, worse, worse], BestSystem("BM25", "RR@10", 40.0)) == [
         "BM25 has the highest RR@10: 40.0.",
         "CE on BM25 (−2.9 against BM25, p = 0.012) and CE on BM25 (−2.9 against BM25, p = 0.012) hurt.",
     ]
@@ -424,7 +424,7 @@ def test_the_answer_says_significant_only_of_what_is():
 def test_the_best_system_is_tested_against_the_reference(world, four_queries, tmp_path):
     # 100 against 50 on each of four queries: 2 of 16 sign patterns, and Holm's factor 2 for the table's comparisons.
     filled = read_table(table(four_queries).with_suffix(".json"))
-    assert filled.best == Best("New", "MRR@10 (RR@10)", 100.0, "Old", 50.0, 0.25)
+    assert filled.best == BestSystem("New", "MRR@10 (RR@10)", 100.0, "Old", 50.0, 0.25)
     # The joint re-ranker's own baseline is another: its test against BM25 is corrected over the seven other systems.
     rows = json.dumps(world.rows)
     make_table(tmp_path, PAPERS / "summary.yaml", rows, tmp_path / "summary.csv")

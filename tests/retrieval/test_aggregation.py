@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tandem.errors import UserError
-from tandem.retrieval.windows import aggregate
+from tandem.retrieval.windows import aggregate_windows
 from tandem.stages.retrieval import aggregation
 
 SCORES = [-1.0, 4.0, -2.0, 3.0, -5.0, -0.5]  # of documents with 3, 1 and 2 windows
@@ -23,11 +23,11 @@ SIZES = [3, 1, 2]
     ],
 )
 def test_by_hand(method, k, values):
-    assert aggregate(method, np.array(SCORES), np.array(SIZES), k).tolist() == pytest.approx(values, abs=1e-15)
+    assert aggregate_windows(method, np.array(SCORES), np.array(SIZES), k).tolist() == pytest.approx(values, abs=1e-15)
 
 
 def test_of_no_document():
-    assert {len(aggregate(method, np.empty(0), np.empty(0, np.int64))) for method in aggregation} == {0}
+    assert {len(aggregate_windows(method, np.empty(0), np.empty(0, np.int64))) for method in aggregation} == {0}
 
 
 def test_against_loops():
@@ -42,7 +42,7 @@ def test_against_loops():
         "kmax": [sum(sorted(part, reverse=True)[:4]) / min(4, len(part)) for part in parts],
     }
     for method, values in plain.items():
-        np.testing.assert_allclose(aggregate(method, scores, sizes, 4), values, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(aggregate_windows(method, scores, sizes, 4), values, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", list(aggregation))
@@ -52,11 +52,11 @@ def test_a_documents_score_does_not_depend_on_its_neighbours(method):
     sizes = rng.integers(1, 40, 50)
     scores = rng.normal(size=sizes.sum())
     parts = np.split(scores, np.cumsum(sizes)[:-1])
-    alone = [aggregate(method, part, np.array([len(part)]), 3)[0] for part in parts]
-    assert aggregate(method, scores, sizes, 3).tolist() == alone
+    alone = [aggregate_windows(method, part, np.array([len(part)]), 3)[0] for part in parts]
+    assert aggregate_windows(method, scores, sizes, 3).tolist() == alone
 
 
 def test_a_plugins_method_must_give_a_score_for_each_document(monkeypatch):
     monkeypatch.setitem(aggregation._entries, "own", lambda scores, starts, k: scores)  # of the windows
     with pytest.raises(UserError, match="own: must give a number for each of 3 documents"):
-        aggregate("own", np.array(SCORES), np.array(SIZES))
+        aggregate_windows("own", np.array(SCORES), np.array(SIZES))

@@ -130,7 +130,7 @@ def test_exact_scores_mend_what_the_index_rounds(searched):
 def test_threads_and_groups_change_no_bit(searched, monkeypatch, kind, rescore):
     options = {"nprobe": 4} if kind == "ivf_flat" else {}
     expected = lines(searched(kind, rescore=rescore, **options))
-    monkeypatch.setattr(ann, "GROUP", 32)
+    monkeypatch.setattr(ann, "QUERIES_PER_SEARCH", 32)
     assert lines(searched(kind, workers=3, rescore=rescore, name="again", **options)) == expected
 
 
@@ -178,7 +178,7 @@ def test_the_command_line_brings_no_torch(tmp_path, make_job, command, inputs, i
 
 def test_more_lists_than_a_gpu_searches_are_refused(index):
     with alone(1) as threads:
-        lists = ann.Index(index("ivf_flat"), threads)
+        lists = ann.OpenedIndex(index("ivf_flat"), threads)
         lists.gpu = "replicate"
         with pytest.raises(UserError, match=r"^IVF16,Flat: nprobe is 2049, but a GPU searches at most 2048"):
             lists.tune(2049, None)

@@ -7,7 +7,7 @@ from clustered import vectors, write_embeddings
 from trec import iter_trec
 
 from tandem.retrieval import ann
-from tandem.retrieval.ann import Index
+from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.faiss_search import alone
 from tandem.retrieval.index import run
 from tandem.store.artifact import open_artifact
@@ -30,7 +30,7 @@ def build(tmp_path, make_job):
 def search(artifact, queries, k, workers=2):
     """Scores and rows of an index's own search."""
     with alone(workers) as threads:
-        return Index(artifact, threads).search(queries.astype(np.float32), k)
+        return OpenedIndex(artifact, threads).search(queries.astype(np.float32), k)
 
 
 def nearest(queries, passages, k):

@@ -8,9 +8,9 @@ import pytest
 from clustered import write_embeddings
 
 from tandem.retrieval import ann, index, retrieve
-from tandem.retrieval.ann import Index
+from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.copies import Copies, digests, find_copies
-from tandem.retrieval.exact import Best, pack, recall_by_score
+from tandem.retrieval.exact import BestPassages, compute_recall_by_score, pack_keys
 from tandem.retrieval.faiss_search import alone
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard
@@ -191,7 +191,7 @@ def test_every_part_gives_its_own_copies(tmp_path, make_job, inputs):
     job = make_job("index", tmp_path / "de@x-0000000004", GRAPH | {"part": 700}, {"passages": passages})
     index.run(job)
     with alone(1) as threads:
-        opened = Index(open_artifact(job.out), threads)
+        opened = OpenedIndex(open_artifact(job.out), threads)
         opened.tune(None, 500)
         scores, rows = opened.search(points[:1].astype(np.float32), 900)
         assert np.array_equal(np.sort(rows[0]), np.flatnonzero((points == points[0]).all(axis=1))[:900])
@@ -201,12 +201,12 @@ def test_every_part_gives_its_own_copies(tmp_path, make_job, inputs):
 
 
 def test_of_equally_good_passages_any_counts_by_hand():
-    ours, exact = Best(2, 3), Best(2, 3)
-    exact.add(slice(0, 2), pack(np.array([[9.0, 7, 7], [5, 4, 3]], np.float32), np.array([[0, 1, 2], [0, 1, 2]])))
-    ours.add(slice(0, 2), pack(np.array([[9.0, 7, 7], [5, 3, 2]], np.float32), np.array([[0, 3, 4], [0, 2, 5]])))
+    ours, exact = BestPassages(2, 3), BestPassages(2, 3)
+    exact.add(slice(0, 2), pack_keys(np.array([[9.0, 7, 7], [5, 4, 3]], np.float32), np.array([[0, 1, 2], [0, 1, 2]])))
+    ours.add(slice(0, 2), pack_keys(np.array([[9.0, 7, 7], [5, 3, 2]], np.float32), np.array([[0, 3, 4], [0, 2, 5]])))
     # the first query's are as good; the second lacks the one of 4
-    assert recall_by_score(ours, exact, 3) == pytest.approx((1 + 2 / 3) / 2)
-    assert recall_by_score(ours, exact, 2) == pytest.approx((1 + 1 / 2) / 2)
+    assert compute_recall_by_score(ours, exact, 3) == pytest.approx((1 + 2 / 3) / 2)
+    assert compute_recall_by_score(ours, exact, 2) == pytest.approx((1 + 1 / 2) / 2)
 
 
 def test_without_copies_nothing_is_written_of_them(inputs, search):

@@ -16,7 +16,7 @@ from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.encode import Encoder, run
+from tandem.retrieval.encode import SideEncoder, run
 from tandem.store import artifact
 from tandem.store.artifact import MANIFEST, open_artifact
 from tandem.store.job import run_shard
@@ -118,7 +118,7 @@ def test_a_block_that_is_there_is_read_once(tmp_path, make_job, dual_inputs, emb
 
 @pytest.mark.skipif(not MAPS.exists(), reason="the system does not tell what is mapped")
 def test_what_was_read_for_a_block_is_not_held(tmp_path, make_job, dual_inputs):
-    encoder = Encoder(make_job("embeddings", tmp_path / "de-0123456789", PARAMS, dual_inputs))
+    encoder = SideEncoder(make_job("embeddings", tmp_path / "de-0123456789", PARAMS, dual_inputs))
     texts, expected = encoder.read(range(16, 32)), Tokens.open(dual_inputs["tokens"]).passages
     assert [texts[i].tolist() for i in range(16)] == [expected[i].tolist() for i in range(16, 32)]
     del expected
@@ -135,14 +135,14 @@ def test_an_error_of_the_thread_that_writes_ends_the_stage(tmp_path, make_job, d
 
 
 def test_an_error_of_the_thread_that_reads_ends_the_stage(tmp_path, make_job, dual_inputs, monkeypatch):
-    read = Encoder.read
+    read = SideEncoder.read
 
     def twice(encoder, rows):
         if rows[0] == 32:
             raise UserError("tokens: cannot be read")
         return read(encoder, rows)
 
-    monkeypatch.setattr(Encoder, "read", twice)
+    monkeypatch.setattr(SideEncoder, "read", twice)
     job = make_job("embeddings", tmp_path / "de-0123456789", PARAMS, dual_inputs)
     with pytest.raises(UserError, match="tokens: cannot be read"):
         run(job)

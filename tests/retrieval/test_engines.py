@@ -9,12 +9,12 @@ import torch
 from tandem.cluster.progress import Progress
 from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval.embeddings import Blocks, Embeddings, Stretches, block_name
-from tandem.retrieval.exact import ROUNDING, SLACK, pack, pair_scores, rounding_width, settled
+from tandem.retrieval.exact import ROUNDING, SLACK_TERMS, bound_difference, pack_keys, round_and_flag, score_pairs
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing
 
-ENGINES = {"faiss": faiss_search.search, "torch": torch_search.search}
+ENGINES = {"faiss": faiss_search.search_by_faiss, "torch": torch_search.search_by_torch}
 MEMORY = 64 << 20
 
 
@@ -51,8 +51,8 @@ def brute(embeddings, ranks, queries, depth):
     """The same keys, by the scores of all pairs."""
     vectors = np.concatenate([np.asarray(vectors) for _, vectors in embeddings.blocks()])
     temperature = embeddings.temperature
-    scores = (pair_scores(np.repeat(query[None], len(vectors), 0), vectors, temperature) for query in queries)
-    keys = np.sort(np.stack([pack(row, ranks) for row in scores]), axis=1)[:, -depth:]
+    scores = (score_pairs(np.repeat(query[None], len(vectors), 0), vectors, temperature) for query in queries)
+    keys = np.sort(np.stack([pack_keys(row, ranks) for row in scores]), axis=1)[:, -depth:]
     return np.pad(keys, ((0, 0), (max(0, depth - keys.shape[1]), 0)))
 
 
@@ -125,11 +125,11 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypa
         lengths = batch.double().norm(dim=1)[:, None] * held.longest / 1.001
         sign = torch.randint(0, 2, (len(batch), len(held.factor)), generator=rng) * 2 - 1
         exact = batch.double() @ held.factor.double().T
-        return (exact + sign * 0.999 * (batch.shape[1] + SLACK) * unit * lengths).float()
+        return (exact + sign * 0.999 * (batch.shape[1] + SLACK_TERMS) * unit * lengths).float()
 
     monkeypatch.setattr(torch_search, "ROUNDING", unit)
     monkeypatch.setattr(torch_search.Stretch, "products", products)
-    assert np.array_equal(search(torch_search.search, embeddings, ranks, queries, 25), expected)
+    assert np.array_equal(search(torch_search.search_by_torch, embeddings, ranks, queries, 25), expected)
 
 
 def test_products_are_of_float32_whatever_the_environment_says(store):
@@ -137,7 +137,7 @@ def test_products_are_of_float32_whatever_the_environment_says(store):
     vectors, queries = wide(normal(18, 100, 32), normal(19, 5, 32))
     torch.set_float32_matmul_precision("high")
     try:
-        search(torch_search.search, store(vectors, dtype="fp32"), np.arange(100), queries, 10)
+        search(torch_search.search_by_torch, store(vectors, dtype="fp32"), np.arange(100), queries, 10)
         assert torch.get_float32_matmul_precision() == "highest"
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -158,7 +158,7 @@ def like_cuda(monkeypatch):
 
     monkeypatch.setattr(torch_search.Stretch, "__init__", hold)
     monkeypatch.setattr(torch_search.Stretch, "products", products)
-    monkeypatch.setattr(torch_search.Search, "_scores", torch_search.Search._scores_on_device)
+    monkeypatch.setattr(torch_search.StretchSearch, "_scores", torch_search.StretchSearch._scores_on_device)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
@@ -166,36 +166,36 @@ def like_cuda(monkeypatch):
 def test_what_is_decided_on_the_device_is_brute_force(store, like_cuda, monkeypatch, dtype, left):
     """Also where the bound is so wide that many a pair is left to the fixed order."""
     monkeypatch.setattr(
-        torch_search, "rounding_width", lambda dimension, lengths: left * rounding_width(dimension, lengths)
+        torch_search, "bound_difference", lambda dimension, lengths: left * bound_difference(dimension, lengths)
     )
     vectors, queries = copies(normal(15, 700, 48)), normal(16, 20, 48)
     vectors, queries = wide(vectors, queries) if dtype == "fp32" else (vectors, queries)
     ranks, embeddings = np.random.default_rng(17).permutation(700), store(vectors, dtype=dtype, temperature=0.3)
-    keys = search(torch_search.search, embeddings, ranks, queries, 60)
+    keys = search(torch_search.search_by_torch, embeddings, ranks, queries, 60)
     assert keys.tobytes() == brute(embeddings, ranks, queries, 60).tobytes()
 
 
 def test_sums_in_another_order_are_settled_or_left():
-    """Where `settled` gives a score it is that of the fixed order; it leaves less than one in a hundred."""
+    """Where `round_and_flag` gives a score it is that of the fixed order; it leaves less than one in a hundred."""
     queries, passages = normal(10, 4000, 768), normal(11, 4000, 768)
-    exact = pair_scores(queries, passages, 0.07)
+    exact = score_pairs(queries, passages, 0.07)
     turned = (queries.astype(np.float64) * passages)[:, ::-1]
     sums = np.add.accumulate(turned, axis=1)[:, -1]
     lengths = np.linalg.norm(queries.astype(np.float64), axis=1) * np.linalg.norm(passages.astype(np.float64), axis=1)
-    scores, close = settled(sums, rounding_width(768, lengths), 0.07)
+    scores, close = round_and_flag(sums, bound_difference(768, lengths), 0.07)
     assert np.array_equal(scores[~close], exact[~close])
     assert close.sum() < 40
     # 2**24 + 1 stands in the middle between two float32: no bound is narrow enough
-    assert settled(np.array([2.0**24 + 1, 2.0**24 + 2]), 1e-6, 1.0)[1].tolist() == [True, False]
+    assert round_and_flag(np.array([2.0**24 + 1, 2.0**24 + 2]), 1e-6, 1.0)[1].tolist() == [True, False]
 
 
 def test_packing_of_tensors_is_that_of_arrays():
     scores = np.array([-np.inf, -1.5, -1e-40, -0.0, 0.0, 1e-40, 2.0, np.inf], np.float32)
     ranks = np.array([3, 2, 1, 5, 5, 0, 2**32 - 1, 0])
-    keys = torch_search.pack(torch.from_numpy(scores), torch.from_numpy(ranks))
-    assert np.array_equal(keys.numpy().view(np.uint64) ^ np.uint64(1 << 63), pack(scores, ranks))
+    keys = torch_search.pack_signed_keys(torch.from_numpy(scores), torch.from_numpy(ranks))
+    assert np.array_equal(keys.numpy().view(np.uint64) ^ np.uint64(1 << 63), pack_keys(scores, ranks))
     lowest = torch.stack([keys, keys.roll(1)], dim=1)
-    lowest[0] = torch_search.LOWEST
+    lowest[0] = torch_search.NO_PASSAGE
     expected = [-np.inf, *np.minimum(scores, np.roll(scores, 1))[1:].tolist()]
     assert torch_search.floors(lowest).tolist() == expected
 
@@ -216,10 +216,10 @@ def test_stretches_are_cut_from_blocks_and_put_together(store):
 
 @pytest.mark.parametrize(("workers", "batch"), [(1, 7), (3, 1024), (5, 4)])
 def test_threads_and_their_batches_change_no_bit(store, workers, batch, monkeypatch):
-    monkeypatch.setattr(faiss_search, "BATCH", batch)
+    monkeypatch.setattr(faiss_search, "QUERIES_PER_THREAD", batch)
     embeddings, ranks, queries = store(copies(normal(15, 500, 16)), 100), np.arange(500)[::-1], normal(16, 40, 16)
     passages = Stretches(embeddings, range(5), ranks.astype(np.uint32), Progress("", 0, "", quiet=True))
-    keys = np.sort(faiss_search.search(queries, passages, 30, 1 << 16, workers), axis=1)
+    keys = np.sort(faiss_search.search_by_faiss(queries, passages, 30, 1 << 16, workers), axis=1)
     assert np.array_equal(keys, brute(embeddings, ranks, queries, 30))
 
 
@@ -229,7 +229,7 @@ def test_memory_is_what_was_given_whatever_the_corpus(store):
     embeddings, peaks = store(vectors, 8192), {}
     for memory in (4 << 20, 16 << 20):
         tracemalloc.start()
-        keys = search(faiss_search.search, embeddings, ranks, queries, 50, memory)
+        keys = search(faiss_search.search_by_faiss, embeddings, ranks, queries, 50, memory)
         peaks[memory] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peaks[memory] < memory + 2 * keys.nbytes

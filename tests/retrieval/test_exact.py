@@ -4,7 +4,7 @@ import faiss
 import numpy as np
 import pytest
 
-from tandem.retrieval.exact import EXTRA, Best, pack, pair_scores, unpack
+from tandem.retrieval.exact import EXTRA_PROPOSALS, BestPassages, pack_keys, score_pairs, unpack_keys
 from tandem.retrieval.faiss_search import BlockSearch
 
 
@@ -22,7 +22,7 @@ def best_of(scores, ranks, depth):
 def search_blocks(queries, passages, ranks, depth, block, temperature=1.0, batch=8):
     """Rows found by searching block by block."""
     row_of = np.argsort(ranks)
-    best = Best(len(queries), depth)
+    best = BestPassages(len(queries), depth)
     for start in range(0, len(passages), block):
         search = BlockSearch(passages[start : start + block], ranks[start : start + block], temperature)
         for at in (slice(i, i + batch) for i in range(0, len(queries), batch)):
@@ -34,27 +34,27 @@ def search_blocks(queries, passages, ranks, depth, block, temperature=1.0, batch
 def test_packed_pairs_sort_by_score_then_rank():
     scores = np.array([-np.inf, -1.5, -1e-40, -0.0, 0.0, 1e-40, 2.0, 2.0, np.inf], np.float32)
     ranks = np.array([3, 2, 1, 5, 5, 0, 7, 6, 0])
-    keys = pack(scores, ranks)
+    keys = pack_keys(scores, ranks)
     assert keys.dtype == np.uint64
     assert keys[3] == keys[4]
     assert (np.diff(keys[[0, 1, 2, 3, 5, 6, 7, 8]].astype(object)) > 0).all()
     assert (keys > 0).all()
-    again, back = unpack(keys)
+    again, back = unpack_keys(keys)
     assert np.array_equal(again, scores)
     assert back.tolist() == ranks.tolist()
 
 
 def test_scores_by_hand():
     q, p = np.array([[1, 2], [3, 0]], np.float16), np.array([[4, 0.5], [0.25, 9]], np.float16)
-    assert pair_scores(q, p, 1.0).tolist() == [5.0, 0.75]
-    assert pair_scores(q, p, 0.5).tolist() == [10.0, 1.5]
+    assert score_pairs(q, p, 1.0).tolist() == [5.0, 0.75]
+    assert score_pairs(q, p, 0.5).tolist() == [10.0, 1.5]
 
 
 def test_a_score_depends_on_its_pair_alone():
     rng = np.random.default_rng(0)
     q, p = rng.standard_normal((2, 500, 384)).astype(np.float16)
-    together = pair_scores(q, p, 0.05)
-    alone = np.concatenate([pair_scores(q[i : i + 1], p[i : i + 1], 0.05) for i in range(500)])
+    together = score_pairs(q, p, 0.05)
+    alone = np.concatenate([score_pairs(q[i : i + 1], p[i : i + 1], 0.05) for i in range(500)])
     assert together.tobytes() == alone.tobytes()
 
 
@@ -85,7 +85,7 @@ def test_copies_that_straddle_the_cut(block):
     copies = rng.permutation(600)[:300]
     passages[copies] = passages[copies[0]]
     ranks, depth = rng.permutation(600), 50
-    assert len(copies) > 2 * (depth + EXTRA)
+    assert len(copies) > 2 * (depth + EXTRA_PROPOSALS)
     expected = best_of(brute(queries, passages), ranks, depth)
     tied = [len(set(rows) & set(copies.tolist())) for rows in expected]
     assert any(0 < n < 50 for n in tied)

@@ -46,7 +46,7 @@ def job_on_excluded(make_job, write_ranked, dataset, tmp_path):
 
 def test_fusion_is_tuned_on_the_results_that_count(job_on_excluded):
     job = job_on_excluded("tune_fusion", method="rrf", k=[60.0])
-    fusion.run_tuning(job)
+    fusion.run_fusion_tuning(job)
     assert open_artifact(job.out).manifest.facts["value"] == 1
 
 

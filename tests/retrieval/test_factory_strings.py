@@ -6,11 +6,11 @@ import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
 from tandem.errors import UserError
-from tandem.retrieval.ann import Index
-from tandem.retrieval.factory_strings import describe
+from tandem.retrieval.ann import OpenedIndex
+from tandem.retrieval.factory_strings import describe_factory
 from tandem.retrieval.faiss_search import alone
 from tandem.retrieval.index import run
-from tandem.retrieval.index_types import check
+from tandem.retrieval.index_types import check_index
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import open_artifact
 
@@ -119,7 +119,7 @@ def passages(tmp_path_factory):
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_index_here_is_one_line_while_planning(text):
     with pytest.raises(UserError) as error:
-        check(IndexParams(factory=text), "indexes.x", ROWS, DIM)
+        check_index(IndexParams(factory=text), "indexes.x", ROWS, DIM)
     line = str(error.value)
     assert line.startswith("indexes.x")
     assert REFUSED[text] in line
@@ -132,7 +132,7 @@ def test_what_faiss_makes_is_built_in_parts_and_finds_what_faiss_finds(tmp_path,
     run(make_job("index", out, params, {"passages": passages}))
     points, queries = vectors(ROWS, 1).astype(np.float32), vectors(40, 2).astype(np.float32)
     with alone(1) as threads:
-        opened = Index(open_artifact(out), threads)
+        opened = OpenedIndex(open_artifact(out), threads)
         opened.tune(4, 64)
         scores, rows = opened.search(queries, 10)
         usual = faiss.index_factory(DIM, text, faiss.METRIC_L2 if "LSH" in text else faiss.METRIC_INNER_PRODUCT)
@@ -145,7 +145,7 @@ def test_what_faiss_makes_is_built_in_parts_and_finds_what_faiss_finds(tmp_path,
     assert (np.diff(scores) <= 0).all()  # best first
     true = brute(queries, points, 10).tolist()
     assert recall(rows.tolist(), true) >= recall(theirs.tolist(), true) - 0.12
-    described = describe(text, DIM)
+    described = describe_factory(text, DIM)
     assert (described.lists, described.is_graph) == (opened.lists, opened.is_graph)
 
 
@@ -170,27 +170,27 @@ def test_threads_change_no_byte(tmp_path, make_job, passages, text):
     ],
 )
 def test_what_is_not_known_is_not_held_against_a_string(text, rows, dimension):
-    check(IndexParams(factory=text), "indexes.x", rows, dimension)
+    check_index(IndexParams(factory=text), "indexes.x", rows, dimension)
 
 
 def test_the_dimension_behind_transforms_by_hand():
     # 24 numbers, 32 by Hadamard's matrix, 16 by the components, 20 with zeros
-    assert describe("HR,PCA16,Pad20,Flat", 24).dimension == 20
+    assert describe_factory("HR,PCA16,Pad20,Flat", 24).dimension == 20
     with pytest.raises(ValueError, match="3 does not divide the 20 dimensions"):
-        describe("HR,PCA16,Pad20,PQ3x4", 24)
+        describe_factory("HR,PCA16,Pad20,PQ3x4", 24)
 
 
 def test_as_many_vectors_are_needed_as_the_largest_code_has_by_hand():
-    assert describe("PCA8,IVF100,PQ4x9,Refine(PQ4x10)", 32).least == 1024
-    assert describe("IVF2k_HNSW32,PQ8", 32).least == 2048
-    assert describe("OPQ8_64,PQ8x4", 32).least == 64
+    assert describe_factory("PCA8,IVF100,PQ4x9,Refine(PQ4x10)", 32).least == 1024
+    assert describe_factory("IVF2k_HNSW32,PQ8", 32).least == 2048
+    assert describe_factory("OPQ8_64,PQ8x4", 32).least == 64
 
 
 def test_a_width_reaches_a_graph_behind_what_re_ranks_it(tmp_path, make_job, passages):
     out, params = tmp_path / "de@x-0123456789", {"type": "factory", "factory": "PCA16,HNSW4,SQ4,RFlat", "part": ROWS}
     run(make_job("index", out, params | {"ef_construction": 8}, {"passages": passages}))
     with alone(1) as threads:
-        opened = Index(open_artifact(out), threads, widen=False)
+        opened = OpenedIndex(open_artifact(out), threads, widen=False)
         found = []
         for width in (1, 400):
             opened.tune(None, width)

@@ -17,7 +17,7 @@ def sample_size(params, rows):
 
 
 def check(params, *limits):
-    index_types.check(IndexParams(**params), *limits)
+    index_types.check_index(IndexParams(**params), *limits)
 
 
 @pytest.mark.parametrize(

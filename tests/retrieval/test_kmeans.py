@@ -25,7 +25,7 @@ def test_how_faiss_computes_is_as_before_when_the_threads_are_gone():
 
 
 def test_threads_change_no_bit(monkeypatch):
-    monkeypatch.setattr(faiss_search, "PIECE", 256)
+    monkeypatch.setattr(faiss_search, "VECTORS_PER_PIECE", 256)
     points = vectors(3000, 1).astype(np.float32)
     results = [learned(points, 50, workers).tobytes() for workers in (1, 2, 5)]
     assert results[0] == results[1] == results[2]
@@ -76,7 +76,7 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
             return None, np.zeros((len(vectors), k), np.int64)
 
     monkeypatch.setattr(faiss_search, "on_gpus", lambda index, how: index)
-    monkeypatch.setattr(faiss_search, "PIECE", 10)
+    monkeypatch.setattr(faiss_search, "VECTORS_PER_PIECE", 10)
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
         with alone(4) as threads:

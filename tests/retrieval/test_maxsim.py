@@ -208,16 +208,16 @@ def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(make_j
 @pytest.mark.parametrize("tokens", [[2, 0, 1], [0, 3], [3, 0], [0, 0], []])
 def test_a_query_without_any_token_scores_0(tokens):
     queries, passages = np.eye(3, 4)[: sum(tokens)] + 1, np.ones((3, 4))
-    scores = maxsim.max_sim(queries, passages, np.array(tokens, np.int64), np.array([1, 2]))
+    scores = maxsim.sum_max_sim(queries, passages, np.array(tokens, np.int64), np.array([1, 2]))
     assert scores.tolist() == [[5.0 * count] * 2 for count in tokens]
 
 
 def test_an_index_finds_nothing_for_a_query_without_any_token(sides, index, dataset):
-    passages = maxsim.Texts(sides["passages"], "passages")
+    passages = maxsim.TextVectors(sides["passages"], "passages")
     query = maxsim.OneQuery(np.empty((0, passages.dimension)))
     with alone(1) as threads:
-        search = maxsim.Search(passages, query, PassageOrder(dataset))
-        searcher = maxsim.TokenSearcher(search, ann.Index(index("nothing", type="hnsw", m=8), threads), 2, None)
+        search = maxsim.TokenSearch(passages, query, PassageOrder(dataset))
+        searcher = maxsim.TokenSearcher(search, ann.OpenedIndex(index("nothing", type="hnsw", m=8), threads), 2, None)
         assert searcher.best(np.array([0]), 5).ranked(0)[0].tolist() == []
 
 

@@ -18,7 +18,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn
 from tandem.models.tokens import Tokens
 from tandem.retrieval import pair_scores as module
-from tandem.retrieval.pair_scores import PairScores, mean_probability, probability
+from tandem.retrieval.pair_scores import PairScores, mean_probability, to_probability
 from tandem.store.artifact import open_artifact
 
 QUERIES, PASSAGES = (grid.ravel() for grid in np.meshgrid(np.arange(40, 60), np.arange(0, 60, 3), indexing="ij"))
@@ -129,16 +129,16 @@ def test_a_killed_process_leaves_what_it_has_scored(cross_model, tokens, tmp_pat
 
 
 def test_many_chunks_and_parts_give_the_same(cross_model, tokens, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(module, "PAIRS_BETWEEN_CHECKS", 7)
     monkeypatch.setattr(module, "PENDING", 10)
     scores = PairScores(cross_model, tokens, "fp32", 512).score(QUERIES, PASSAGES)
     assert scores.tobytes() == direct(cross_model, tokens, QUERIES, PASSAGES).tobytes()
 
 
 def test_probability_by_hand_and_at_the_ends():
-    assert probability(np.array([0.0, math.log(3), -math.log(3)])).tolist() == pytest.approx([0.5, 0.75, 0.25])
+    assert to_probability(np.array([0.0, math.log(3), -math.log(3)])).tolist() == pytest.approx([0.5, 0.75, 0.25])
     with np.errstate(all="raise", under="ignore"):
-        assert probability(np.array([-2000, 2000], np.float32)).tolist() == [0.0, 1.0]
+        assert to_probability(np.array([-2000, 2000], np.float32)).tolist() == [0.0, 1.0]
 
 
 def test_mean_of_two_judges(cross_model, joint_model, tokens):

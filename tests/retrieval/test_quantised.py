@@ -51,7 +51,7 @@ def test_a_row_is_four_bytes_more_than_its_numbers(vectors, tmp_path, monkeypatc
     np.save(tmp_path / "x.npy", stored)
     opened = np.load(tmp_path / "x.npy", mmap_mode="r", allow_pickle=False)
     assert (restore(opened[10:20]) == restore(stored)[10:20]).all()
-    monkeypatch.setattr(module, "ROWS", 7)
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 7)
     assert quantise(vectors).tobytes() == stored.tobytes()
 
 

@@ -60,7 +60,7 @@ def lists(dataset):
 def test_order_equals_direct_scoring(
     tmp_path, make_job, make_run, lists, dataset, cross_model, tokens, monkeypatch, group
 ):
-    monkeypatch.setattr(module, "GROUP", group)
+    monkeypatch.setattr(module, "PAIRS_PER_LOOKUP", group)
     inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}
     job = make_job("rerank", tmp_path / "tiny" / "rerank" / "ce-0123456789", PARAMS, inputs)
     run(job)

@@ -98,7 +98,7 @@ def written(job):
 @pytest.mark.parametrize("group", [1, 1 << 20])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_aggregate_of_direct_scores(method, group, inputs, ranked, logit, make_job, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "GROUP", group)
+    monkeypatch.setattr(module, "PAIRS_PER_LOOKUP", group)
     params = PARAMS | {"method": method, "scores": "raw"} | ({"k": 2} if method == "kmax" else {})
     job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
     run(job)

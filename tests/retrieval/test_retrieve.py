@@ -138,7 +138,7 @@ def test_shards_change_no_byte(make_job, inputs, shard, alone, count, engine, mo
     """Each searches a range of the four blocks; the stage then searches none and keeps nothing of theirs."""
     spans = [shard(number, count, engine=engine) for number in reversed(range(count))]
     assert spans[::-1] == [[4 * n // count, 4 * (n + 1) // count] for n in range(count)]
-    monkeypatch.setattr(module, "open_engine", None)
+    monkeypatch.setattr(module, "open_search_engine", None)
     job = make_job("retrieve", shard.out, PARAMS, inputs)
     run(job)
     assert (job.out / "run.trec").read_bytes() == alone
@@ -200,14 +200,16 @@ def test_shards_of_two_divisions_overlap_and_count_once(make_job, inputs, shard,
 
 
 def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monkeypatch):
-    monkeypatch.setattr(module, "open_engine", lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        module, "open_search_engine", lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         shard(1, 2)
     assert not list((shard.out / "work").glob("*.json"))
     monkeypatch.undo()
     shard(1, 2)
     before = (shard.out / "work/2-4.npy").stat().st_mtime_ns
-    monkeypatch.setattr(module, "open_engine", None)
+    monkeypatch.setattr(module, "open_search_engine", None)
     shard(1, 2)
     assert (shard.out / "work/2-4.npy").stat().st_mtime_ns == before
 
@@ -218,18 +220,22 @@ def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monke
 def test_memory_and_engine_change_no_byte(tmp_path, make_job, inputs, alone, engine, memory, group, monkeypatch):
     """Of 8,388 bytes a quarter is for the bests of 3 queries, 16 (7 + 32) bytes each."""
     job = make_job("retrieve", tmp_path / "de.test-0123456789", PARAMS, inputs, {"engine": engine, "workers": 1})
-    monkeypatch.setattr(module, "MEMORY", memory)
+    monkeypatch.setattr(module, "SEARCH_MEMORY_MIB", memory)
     assert Retrieval(job).group == group
     run(job)
     assert (job.out / "run.trec").read_bytes() == alone
 
 
 def test_a_gpu_is_searched_by_torch_unless_told(monkeypatch):
-    engines = {"auto": torch_search.search, "faiss": faiss_search.search, "torch": torch_search.search}
+    engines = {
+        "auto": torch_search.search_by_torch,
+        "faiss": faiss_search.search_by_faiss,
+        "torch": torch_search.search_by_torch,
+    }
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert {setting: module.open_engine(setting) for setting in engines} == engines
+    assert {setting: module.open_search_engine(setting) for setting in engines} == engines
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert module.open_engine("auto") is faiss_search.search
+    assert module.open_search_engine("auto") is faiss_search.search_by_faiss
 
 
 def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(

@@ -18,8 +18,8 @@ from tandem.models.dual import encode_all, load_dual
 from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import encode, term_indexes, term_weights
-from tandem.retrieval.exact import unpack
-from tandem.retrieval.term_indexes import impacts, query_impacts
+from tandem.retrieval.exact import unpack_keys
+from tandem.retrieval.term_indexes import round_query_weights, round_weights
 from tandem.retrieval.term_weights import TermWeights
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard
@@ -74,7 +74,7 @@ def test_the_best_by_hand():
     inverted = csr_array(np.array([[1.0, 0.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0], [1.0, 0.0, 0.0, 1.0]]))
     keys = term_weights.best_of(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
     # 2 · 1 + 1 · 1 = 3 of the first and the last, whose id comes first; 2 · 3 = 6 of the third; divided by 1/2
-    scores, ranks = unpack(np.sort(keys[0])[::-1])
+    scores, ranks = unpack_keys(np.sort(keys[0])[::-1])
     assert scores.tolist() == [12.0, 6.0]
     assert ranks.tolist() == [1, 0]
     assert keys[1].tolist() == [0, 0]
@@ -94,7 +94,9 @@ def test_stored_weights_are_the_models_rounded(searched, inputs):
 @pytest.mark.parametrize("depth", [1, 7, 100])
 @pytest.mark.parametrize("memory", [0.02, 2048])
 def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, monkeypatch):
-    monkeypatch.setattr("tandem.retrieval.retrieve.MEMORY", memory)  # MiB: a few passages and queries at a time
+    monkeypatch.setattr(
+        "tandem.retrieval.retrieve.SEARCH_MEMORY_MIB", memory
+    )  # MiB: a few passages and queries at a time
     params = PARAMS | {"depth": depth}
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", params, searched, {"workers": 2})
     term_weights.run(job)
@@ -136,7 +138,7 @@ def test_texts_without_a_weight_find_nothing_in_lucene_and_there_is_nothing_to_c
     assert (job.out / "run.trec").read_text() == ""
     compared = make_job("term_tradeoffs", tmp_path / "t-0123456789", {"split": "test"}, silent | {"index": index})
     with pytest.raises(UserError, match="no query has a weight above 0"):
-        term_indexes.run_tradeoffs(compared)
+        term_indexes.run_term_tradeoffs(compared)
 
 
 @pytest.mark.parametrize("above", [0.2, 0.5])
@@ -257,13 +259,16 @@ def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched,
 @pytest.mark.skipif(find_spec("seismic") is not None, reason="the package is installed")
 def test_a_missing_package_is_named():
     with pytest.raises(UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install"):
-        term_indexes.seismic("SeismicIndex")
+        term_indexes.load_seismic("SeismicIndex")
 
 
 def test_impacts_by_hand():
     weights = csr_array(np.array([[3.0, 0.001, 1.5], [0.0, 0.0, 1.0]], np.float32))
-    assert impacts(weights, 3.0).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 85.0]]  # 127.5 to the even one
-    assert query_impacts(weights).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 255.0]]
+    assert round_weights(weights, 3.0).toarray().tolist() == [
+        [255.0, 0.0, 128.0],
+        [0.0, 0.0, 85.0],
+    ]  # 127.5 to the even one
+    assert round_query_weights(weights).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 255.0]]
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +293,7 @@ def lucene(tmp_path_factory, make_job, command, searched, request):
 
 def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
     passages, queries = (rows(searched[side], side) for side in ("passages", "queries"))
-    scores = query_impacts(queries).toarray() @ impacts(passages, passages.max()).toarray().T
+    scores = round_query_weights(queries).toarray() @ round_weights(passages, passages.max()).toarray().T
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, 7)
     lines = (lucene["search_impacts"] / "run.trec").read_text().splitlines()

@@ -35,7 +35,7 @@ def test_what_was_kept_is_found_by_another_reader(tmp_path):
 
 
 def test_readers_see_parts_that_others_add_and_merge(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MERGE", 4)
+    monkeypatch.setattr(module, "PARTS_PER_MERGE", 4)
     reader, writer = PairStore(tmp_path), PairStore(tmp_path)
     every = np.arange(10, dtype=np.uint64)
     reader.lookup(every)
@@ -46,8 +46,8 @@ def test_readers_see_parts_that_others_add_and_merge(tmp_path, monkeypatch):
 
 
 def test_large_parts_are_left_alone_when_merging(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MERGE", 2)
-    monkeypatch.setattr(module, "LARGE", 5)
+    monkeypatch.setattr(module, "PARTS_PER_MERGE", 2)
+    monkeypatch.setattr(module, "LARGE_PART_PAIRS", 5)
     store = PairStore(tmp_path)
     store.append(np.arange(100, 110, dtype=np.uint64), np.zeros(10, np.float32))
     large = set(tmp_path.glob("*.npy"))
@@ -58,7 +58,7 @@ def test_large_parts_are_left_alone_when_merging(tmp_path, monkeypatch):
 
 
 def test_pairs_that_stand_twice_do_no_harm(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MERGE", 3)
+    monkeypatch.setattr(module, "PARTS_PER_MERGE", 3)
     for _ in range(4):
         PairStore(tmp_path).append(np.array([4, 9], np.uint64), np.array([0.5, 2], np.float32))
     assert PairStore(tmp_path).lookup(np.array([4, 8, 9], np.uint64)).tolist()[::2] == [0.5, 2.0]
@@ -89,7 +89,7 @@ def test_a_part_is_named_by_its_bytes_and_a_flipped_bit_is_seen(tmp_path):
 def test_merging_parts_of_which_one_has_all_keeps_it(tmp_path, monkeypatch):
     store = PairStore(tmp_path)
     store.append(np.array([4, 9], np.uint64), np.array([0.5, 2], np.float32))
-    monkeypatch.setattr(module, "MERGE", 2)
+    monkeypatch.setattr(module, "PARTS_PER_MERGE", 2)
     store.append(np.array([9], np.uint64), np.array([2], np.float32))
     assert len(list(tmp_path.glob("*.npy"))) == 1
     for reader in (store, PairStore(tmp_path)):

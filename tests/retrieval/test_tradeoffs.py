@@ -10,8 +10,8 @@ from clustered import brute, recall, vectors, write_embeddings
 from tandem.cli import run as run_command
 from tandem.errors import UserError
 from tandem.retrieval import index as stage
-from tandem.retrieval.ann import Index, run_tradeoffs
-from tandem.retrieval.exact import median_seconds
+from tandem.retrieval.ann import OpenedIndex, run_tradeoffs
+from tandem.retrieval.exact import time_median
 from tandem.retrieval.faiss_search import alone
 from tandem.store.artifact import open_artifact
 
@@ -65,7 +65,7 @@ def test_recall_is_that_of_numpy(artifact, measured):
         if line["index"] == "exact" or line["nprobe"] == "8":
             assert float(line["recall@10"]) == 1
     with alone(1) as threads:
-        index = Index(artifact_of(artifact, "lists"), threads)
+        index = OpenedIndex(artifact_of(artifact, "lists"), threads)
         index.tune(1, None)
         nearest = index.search(queries.astype(np.float32), 10)[1].tolist()
     (line,) = [row for row in measured if row["nprobe"] == "1" and row["rescore"] == "False"]
@@ -94,7 +94,7 @@ def test_the_median_leaves_the_first_call_out():
         time.sleep(0.05 * len(calls))
         calls.append(1)
 
-    assert median_seconds(work, 1) >= 0.05  # with the first call it would be the half
+    assert time_median(work, 1) >= 0.05  # with the first call it would be the half
     assert len(calls) == 2
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 
 
 def assert_same(actual, other, tolerance=1e-10):
@@ -20,7 +20,7 @@ def assert_same(actual, other, tolerance=1e-10):
 
 def interrupt(train, at, monkeypatch):
     """Call `train()`, which is interrupted before the step that follows `at` steps."""
-    step = Training.step
+    step = TrainingLoop.step
 
     def stop(self, state, batch):
         if state.step == at:
@@ -28,6 +28,6 @@ def interrupt(train, at, monkeypatch):
         return step(self, state, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "step", stop)
+        patch.setattr(TrainingLoop, "step", stop)
         with pytest.raises(KeyboardInterrupt):
             train()

@@ -15,7 +15,7 @@ from ranks import together
 from safetensors.torch import save_file
 from tiny_training import BATCH, objective
 
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.validation import ValidationSet, validate
 
@@ -67,7 +67,7 @@ DTYPES = {"fp64": (torch.float64, 1e-10), "fp32": (torch.float32, 1e-5)}
 RUNS = [("fp64", 4, SMALL), ("fp64", 3, BIG), ("fp64", 1, SMALL), ("fp32", 3, SMALL)]
 
 
-def results(case, budget, dtype, queries=4, world=ALONE, **more):
+def results(case, budget, dtype, queries=4, world=SINGLE_PROCESS, **more):
     """Values, and the gradient of every parameter that has one, of a case over the first `queries` lists."""
     name, train = CASES[case]
     learner = objective(name, budget, dtype, world=world, **train, **more)
@@ -77,7 +77,7 @@ def results(case, budget, dtype, queries=4, world=ALONE, **more):
     return values, {path: p.grad for path, p in learner.models.named_parameters() if p.grad is not None}
 
 
-def dev_values(world=ALONE, lists=4):
+def dev_values(world=SINGLE_PROCESS, lists=4):
     """nDCG@10 of both parts of a joint model on dev lists."""
     grades = [{8: 1}, {2: 1, 17: 2}, {20: 1}, {26: 1}]
     return validate(

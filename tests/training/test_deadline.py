@@ -14,7 +14,7 @@ from tandem.errors import UserError
 from tandem.store.files import sha256
 from tandem.training import stage
 from tandem.training.checkpoints import SIGNALS
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 
 
 def weights(folder):
@@ -48,14 +48,14 @@ def signalled(monkeypatch):
     """`signalled(number, step)`: this process gets a signal while it does that step."""
 
     def at(number, step):
-        whole = Training.step
+        whole = TrainingLoop.step
 
         def disturbed(self, state, batch):
             if state.step + 1 == step:
                 os.kill(os.getpid(), number)
             return whole(self, state, batch)
 
-        monkeypatch.setattr(Training, "step", disturbed)
+        monkeypatch.setattr(TrainingLoop, "step", disturbed)
 
     return at
 

@@ -24,7 +24,7 @@ FULL = {"passage_centric": 0.3, "regularise": WEIGHTS, "in_batch": True}
 
 
 def seen(queries, passages, crossed=None, batch=BATCH, step=0, gather=lambda rows: rows, every=None):
-    """What `Dual` hands over for vectors of one dimension, two passages a list.
+    """What `BatchDualObjective` hands over for vectors of one dimension, two passages a list.
 
     `crossed`: which of all passages are a query's negatives.
     """

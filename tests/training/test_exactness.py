@@ -96,13 +96,13 @@ def test_shares_cover_the_batch_in_order():
 
 
 def test_one_process_needs_no_launcher(monkeypatch):
-    from tandem.training.distributed import ALONE, World
+    from tandem.training.distributed import SINGLE_PROCESS, World
 
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
-    assert World.current() == ALONE
+    assert World.current() == SINGLE_PROCESS
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert World.current() == ALONE  # somebody else's variables
+    assert World.current() == SINGLE_PROCESS  # somebody else's variables
     monkeypatch.setenv("MASTER_ADDR", "here")
     assert World.current() == World(1, 4)

@@ -15,7 +15,7 @@ from tandem.training import stage
 from tandem.training.checkpoints import learning
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists, Positives
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 from tandem.training.optimizer import count_layer_weights, count_step_operations
 
 PARTS = {"dual": ["dual"], "cross": ["cross"], "joint": ["dual", "cross"]}
@@ -24,9 +24,9 @@ PARTS = {"dual": ["dual"], "cross": ["cross"], "joint": ["dual", "cross"]}
 @pytest.mark.parametrize("name", ["dual", "cross", "joint"])
 def test_only_the_upper_layer_and_the_head_learn(name, quick_job):
     job = quick_job(name, train={"freeze_layers": 1, "lr": 1e-2})
-    learner = stage.build(job, Positives(np.array([0]), np.array([2])), Budget(200, 400))
+    learner = stage.build_ranker(job, Positives(np.array([0]), np.array([2])), Budget(200, 400))
     before = {path: parameter.detach().clone() for path, parameter in learner.models.named_parameters()}
-    training = Training(job, job.params.train, learner, stage.training_lists(job), None)
+    training = TrainingLoop(job, job.params.train, learner, stage.read_training_lists(job), None)
     training.run()
     moved = {path for path, parameter in learner.models.named_parameters() if not torch.equal(parameter, before[path])}
     upper = {path for path in before if ".encoder.layer.1." in path or path.startswith("cross.head")}

@@ -16,7 +16,7 @@ import torch
 
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 
 KEPT = Path(__file__).with_name("golden_curves.json")
 STEPS, RELATIVE = 50, 1e-6
@@ -70,7 +70,7 @@ def curve(make_objective, make_job, lists, tmp_path):
         (objective, own), budget = CURVES[name], Budget(200, 400)
         job = make_job("model", tmp_path / "golden-0000000000", {"objective": objective, "train": TRAIN | own})
         learner = make_objective(objective, budget, torch.float64, **TRAIN | own)
-        state = Training(job, job.params.train, learner, lists, None).run()
+        state = TrainingLoop(job, job.params.train, learner, lists, None).run()
         return [value for _, what, value in state.log if what == "loss"]
 
     return make

@@ -8,8 +8,8 @@ from pytest import approx
 
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.training.history import (
-    Point,
-    choose,
+    ValidationPoint,
+    choose_point,
     compute_chance,
     is_exhausted,
     list_sizes,
@@ -21,31 +21,31 @@ from tandem.training.history import (
 )
 from tandem.training.lists import Lists
 from tandem.training.losses import supervision_loss
-from tandem.training.validation import best, ndcg
+from tandem.training.validation import ndcg, rank_passages
 
 LISTS = Lists(np.arange(4), np.arange(5) * 9, np.ones(4, np.int64), np.arange(36))  # a positive and eight negatives
 
 
 def history(*values, part="cross"):
     """Validations at steps 0, 10, 20, …"""
-    return [Point(10 * i, {part: value}) for i, value in enumerate(values)]
+    return [ValidationPoint(10 * i, {part: value}) for i, value in enumerate(values)]
 
 
 def test_validations_are_read_back_from_the_log():
-    written = [Point(0, {"dual": 0.25, "cross": 0.5}), Point(3, {"dual": 0.75, "cross": 0.5})]
+    written = [ValidationPoint(0, {"dual": 0.25, "cross": 0.5}), ValidationPoint(3, {"dual": 0.75, "cross": 0.5})]
     log = [row for point in written for row in (*log_point(point), (point.step, "loss", 1.0))]
     assert read_points(log) == written
 
 
 def test_the_best_validation_counts_the_start_and_prefers_the_earlier():
-    assert choose(history(0.3, 0.5, 0.5)).step == 10
-    assert choose(history(0.5, 0.5, 0.4)).step == 0
+    assert choose_point(history(0.3, 0.5, 0.5)).step == 10
+    assert choose_point(history(0.5, 0.5, 0.4)).step == 0
 
 
 def test_no_part_of_a_joint_model_loses_for_the_others_gain():
     steps = [(0.5, 0.4), (0.9, 0.3), (0.6, 0.4)]  # the second has the best mean, but a worse re-ranker
-    validated = [Point(i, {"dual": dual, "cross": cross}) for i, (dual, cross) in enumerate(steps)]
-    assert choose(validated).step == 2
+    validated = [ValidationPoint(i, {"dual": dual, "cross": cross}) for i, (dual, cross) in enumerate(steps)]
+    assert choose_point(validated).step == 2
 
 
 def test_patience_counts_validations_without_a_gain():
@@ -104,9 +104,9 @@ def test_a_training_without_a_gain_is_a_warning():
 
 
 def test_a_re_ranker_below_its_list_is_a_warning():
-    assert warn_of_loss_to_lists(Point(5, {"cross": 0.3}), 0.35).endswith("nDCG@10 0.3000 instead of 0.3500")
-    assert warn_of_loss_to_lists(Point(5, {"cross": 0.3}), 0.3) == ""
-    assert warn_of_loss_to_lists(Point(5, {"dual": 0.3}), 0.35) == ""
+    assert warn_of_loss_to_lists(ValidationPoint(5, {"cross": 0.3}), 0.35).endswith("nDCG@10 0.3000 instead of 0.3500")
+    assert warn_of_loss_to_lists(ValidationPoint(5, {"cross": 0.3}), 0.3) == ""
+    assert warn_of_loss_to_lists(ValidationPoint(5, {"dual": 0.3}), 0.35) == ""
 
 
 def test_ndcg_by_hand():
@@ -120,4 +120,4 @@ def test_ndcg_by_hand():
 
 def test_of_equal_scores_the_later_passage_stands_first_and_padding_last():
     scores, passages = np.array([[1.0, 3.0, 1.0, 9.0]]), np.array([[4, 5, 6, -1]])
-    assert best(scores, passages).tolist() == [[5, 6, 4, -1]]
+    assert rank_passages(scores, passages).tolist() == [[5, 6, 4, -1]]

@@ -8,7 +8,7 @@ from tiny_training import BATCH
 
 from tandem.models.ragged import Ragged
 from tandem.training.lists import Lists, Positives
-from tandem.training.validation import Numbered, ValidationSet, best, ndcg, read_validation, validate
+from tandem.training.validation import NumberedCollection, ValidationSet, ndcg, rank_passages, read_validation, validate
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def asked(make_dataset, tmp_path):
 
 
 def test_a_query_s_own_passage_is_no_negative(asked):
-    data = Numbered.of(asked, ignore_identical_ids=True)
+    data = NumberedCollection.of(asked, ignore_identical_ids=True)
     first, second = (f"train-{name}" for name in list(SUBJECTS)[:2])
     queries, own = data.queries.rows([first, second]), data.passages.rows([first, second])
     lists = Lists(queries, np.array([0, 1, 2]), np.ones(2, np.int64), own[::-1])  # the other's is relevant
     assert data.positives(lists).mask_known(queries, own).all()
-    counted = Numbered.of(asked).positives(lists).mask_known(queries, own)
+    counted = NumberedCollection.of(asked).positives(lists).mask_known(queries, own)
     assert counted.tolist() == [[False, True], [True, False]]
 
 
@@ -39,8 +39,11 @@ def test_a_query_s_own_passage_is_not_re_ranked(asked, write_ranked, tmp_path):
     names = [f"dev-{name}" for name in list(SUBJECTS)[:2]]
     ranked = [(name, [name, *(row[0] for row in passages()[:3])], np.arange(4.0, 0, -1)) for name in names]
     run = write_ranked("bm25", tmp_path / "bm25.dev-0123456789", {"split": "dev"}, {"dataset": asked}, ranked)
-    lists = {on: read_validation(Numbered.of(asked, on), run, 100, 3).batch.passages.tolist() for on in (False, True)}
-    own = Numbered.of(asked).passages.rows(names).tolist()
+    lists = {
+        on: read_validation(NumberedCollection.of(asked, on), run, 100, 3).batch.passages.tolist()
+        for on in (False, True)
+    }
+    own = NumberedCollection.of(asked).passages.rows(names).tolist()
     assert lists == {False: [[row, 0, 1] for row in own], True: [[0, 1, 2]] * 2}
 
 
@@ -53,5 +56,5 @@ def test_a_query_s_own_passage_is_not_ranked(make_objective):
     for part, rows in (("dual", np.tile(pool, (4, 1))), ("cross", BATCH.passages)):
         alone = np.where(rows == own[:, None], -1, rows)
         assert (alone != rows).sum() == 3
-        expected[part] = approx(ndcg(best(scores[part].numpy(), alone), grades) / 4)
+        expected[part] = approx(ndcg(rank_passages(scores[part].numpy(), alone), grades) / 4)
     assert validate(learner, validation) == expected

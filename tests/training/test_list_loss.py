@@ -5,10 +5,10 @@ import pytest
 import torch
 from pytest import approx
 
+from tandem.config.losses import distillation
 from tandem.stages.training import DualTraining
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
-from tandem.training.losses import distillation
 from tandem.training.objectives import ListLoss
 
 BIG = Budget(1 << 20, 1 << 20)

@@ -16,7 +16,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as encode
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
-from tandem.training.distributed import ALONE
+from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses.pairwise import lambda_mrr_of_first
@@ -55,7 +55,7 @@ def live(start, passages, dataset, tokens):
         train = DualTrain.model_validate(TRAIN | {"precision": "fp32"})
         frozen = FrozenPassages(passages, dataset, None, 1)
         opened = Tokens.open(tokens)
-        return Live(model, opened, train, positives, budget, ALONE, passages=frozen, depth=DEPTH)
+        return Live(model, opened, train, positives, budget, SINGLE_PROCESS, passages=frozen, depth=DEPTH)
 
     return make
 

@@ -10,7 +10,7 @@ from tandem.models.ragged import Ragged
 from tandem.training.checkpoints import Checkpoints
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Lists, Positives
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 
 TRAIN = {"queries_per_batch": 2, "list_size": 3, "epochs": 1.0, "steps": None, "lr": 1e-3, "optimizer": "adamw"}
 TRAIN |= {"weight_decay": 0.0, "warmup": 0.0, "schedule": "constant", "clip": 1.0, "seed": 1, "choose": "last"}
@@ -27,7 +27,9 @@ def prepared(make_objective, make_job, tmp_path):
         params = {"objective": kind, "train": TRAIN | train}
         job = make_job("model", tmp_path / "ce-0000000000", params, execution=execution)
         objective = make_objective(kind, Budget(), **(TRAIN | train))
-        return Training(job, job.params.train, objective, lists, None, names=lambda rows: [f"q{row}" for row in rows])
+        return TrainingLoop(
+            job, job.params.train, objective, lists, None, names=lambda rows: [f"q{row}" for row in rows]
+        )
 
     return make
 

@@ -11,14 +11,14 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder, load_tokenizer
-from tandem.models.lora import add_lora, merged
+from tandem.models.lora import add_lora, merge_lora
 from tandem.models.tokens import Tokens
 from tandem.store.files import sha256
 from tandem.training import stage
 from tandem.training.checkpoints import State, learning
 from tandem.training.forward import Budget
 from tandem.training.lists import Positives
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 
 LORA = {"rank": 2, "alpha": 6, "dropout": 0.1, "targets": None}
 LINEAR = 6  # linear layers in one of the tiny encoder's two layers
@@ -67,7 +67,7 @@ def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
         assert torch.allclose(plain(ids).last_hidden_state, adapted(ids).last_hidden_state, atol=1e-12)
         for parameter in learning.values():
             parameter.normal_(std=0.1)
-        together = merged(adapted)
+        together = merge_lora(adapted)
         assert torch.allclose(together(ids).last_hidden_state, adapted(ids).last_hidden_state, atol=1e-12)
         assert not torch.allclose(plain(ids).last_hidden_state, together(ids).last_hidden_state, atol=1e-3)
         # W + (alpha / rank) B A, by hand
@@ -75,7 +75,7 @@ def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
         by_hand = layer.base_layer.weight + 6 / 2 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
         assert torch.allclose(together.encoder.layer[1].attention.self.query.weight, by_hand, atol=1e-12)
     assert together.state_dict().keys() == plain.state_dict().keys()
-    assert merged(plain) is plain
+    assert merge_lora(plain) is plain
 
 
 def test_only_named_layers_get_an_adapter(encoder):
@@ -90,10 +90,10 @@ def test_only_named_layers_get_an_adapter(encoder):
 @pytest.mark.parametrize("objective", ["dual", "cross", "joint"])
 def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective, lora_job, tokens, encoder, lists):
     job = lora_job(objective)
-    learner = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
+    learner = stage.build_ranker(job, Positives(np.array([0]), np.array([2])), Budget())
     before = {name: p.detach().clone() for name, p in learner.models.named_parameters()}
-    drawn = stage.training_lists(job)
-    training = Training(job, job.params.train, learner, drawn, None)
+    drawn = stage.read_training_lists(job)
+    training = TrainingLoop(job, job.params.train, learner, drawn, None)
     training.run()
     learned = {name for name, p in learner.models.named_parameters() if not torch.equal(p, before[name])}
     expected = {name for name in before if ".lora_" in name or name.startswith("cross.head")}
@@ -103,7 +103,7 @@ def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective
     state = training.optimizer.state_dict()["state"]
     assert sum(moments["exp_avg"].numel() for moments in state.values()) == sum(before[n].numel() for n in expected)
 
-    stage.write(job, training, State(4, [(4, "loss", 1.0)]), {}, [])
+    stage.write_model(job, training, State(4, [(4, "loss", 1.0)]), {}, [])
     unmerged, loaded = numbers(job, learner, tokens), numbers(job, None, tokens)
     assert unmerged.keys() == loaded.keys()
     for name, values in unmerged.items():
@@ -135,7 +135,7 @@ def test_peft_loads_the_adapter_onto_what_the_training_started_from(lora_job, en
 
 def test_a_static_teacher_stays_as_it_is(lora_job, encoder):
     job = lora_job("joint", train={"teacher": "static"})
-    learner = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
+    learner = stage.build_ranker(job, Positives(np.array([0]), np.array([2])), Budget())
     assert not any("lora" in name for name, _ in learner.models["cross"].named_parameters())
     assert {name.split(".")[0] for name in learning(learner.models)} == {"dual"}
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.config.losses import KEYED, Distil, VectorWeights, option_takers
+from tandem.config.losses import KEYED, Distil, VectorWeights, distillation, option_takers, regulariser, supervision
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.config.validation import parse
 from tandem.registry import load_plugins
-from tandem.training.losses import distillation, distillation_loss, regulariser, supervision, supervision_loss
+from tandem.training.losses import distillation_loss, supervision_loss
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
     listwise,
@@ -151,7 +151,7 @@ def test_names_are_known_without_importing_the_losses():
 
 
 PLUGIN = """
-from tandem.training.losses import distillation, supervision
+from tandem.config.losses import distillation, supervision
 
 
 @supervision("focal")

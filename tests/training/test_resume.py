@@ -14,7 +14,7 @@ from comparing import interrupt
 from tiny_stages import OBJECTIVES, TRAIN
 
 from tandem.store.files import sha256
-from tandem.training.history import choose, read_points
+from tandem.training.history import choose_point, read_points
 
 
 def weights(folder):
@@ -124,5 +124,5 @@ def test_the_best_weights_are_kept(undisturbed):
         folder = undisturbed / f"{objective}-0000000000"
         history = read_points(tuple(row.values()) for row in curves(folder))
         assert [point.step for point in history] == [0, 2, 4, 6]
-        best = choose(history)
+        best = choose_point(history)
         assert json.loads((folder / "model.json").read_text())["best"] == [best.mean, best.step]

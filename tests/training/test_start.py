@@ -8,7 +8,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.stages.training import ModelParams
-from tandem.training.stage import check_lengths, start_cross, start_dual
+from tandem.training.stage import check_input_lengths, start_cross, start_dual
 
 TOWERS = {"shared": False, "pooling": "mean", "normalize": False, "temperature": 1.0}
 PARAMS = ModelParams.model_validate({"objective": "dual", "train": {}, **TOWERS})
@@ -62,8 +62,8 @@ def test_texts_longer_than_the_positions_are_refused_before_training(
 ):
     kind = {"dual": DualEncoder, "cross": CrossEncoder}[part]
     models = torch.nn.ModuleDict({part: kind.load({"dual": dual_model, "cross": cross_model}[part].folder / part)})
-    check_lengths(models, {"tokens": make_tokens(tmp_path / "fits-0123456789", dataset, passage_length=longest)})
+    check_input_lengths(models, {"tokens": make_tokens(tmp_path / "fits-0123456789", dataset, passage_length=longest)})
     with pytest.raises(UserError, match=message):
-        check_lengths(
+        check_input_lengths(
             models, {"tokens": make_tokens(tmp_path / "long-0123456789", dataset, passage_length=longest + 1)}
         )

@@ -8,6 +8,7 @@ import pytest
 import torch
 from pytest import approx
 
+from tandem.config.losses import distillation
 from tandem.config.training import JointTrain
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
@@ -19,9 +20,8 @@ from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget
 from tandem.training.instances import Instances, iter_batches
 from tandem.training.lists import Batch, Positives, read_lists
-from tandem.training.losses import distillation
 from tandem.training.objectives import Joint, ListLoss
-from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.dual import BatchDualObjective
 
 DISTIL = {"loss": "paper", "weight": 1.0, "supervision": 0.0}
 SCORING = {"precision": "fp32", "batch_tokens": 256}
@@ -52,7 +52,7 @@ def student(dual_model, tokens):
         distil = DISTIL | {"loss": loss}
         train = DualTraining.model_validate({"precision": "fp32", "in_batch": False, "distil": distil})
         model = DualEncoder.load(dual_model.folder / "dual").to(dtype)
-        return Dual(model, Tokens.open(tokens), train, Positives(np.array([0]), np.array([0])), Budget())
+        return BatchDualObjective(model, Tokens.open(tokens), train, Positives(np.array([0]), np.array([0])), Budget())
 
     return make
 

@@ -15,8 +15,8 @@ from tandem.models.tokens import Template, Tokens
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives.terms import TermRecall
-from tandem.training.stage import run, split_lists, training_lists
-from tandem.training.validation import Numbered
+from tandem.training.stage import read_training_lists, run, split_lists
+from tandem.training.validation import NumberedCollection
 
 PASSAGES = [[5, 6, 5, 7], [8]]
 QUERIES = [[5, 9], [5, 6], [8, 8]]
@@ -59,7 +59,7 @@ def test_terms_of_queries_that_are_validated_on_are_no_targets(quick_job, datase
     assert term_recall(unicoil(), RELEVANT.without(np.array([1]))).recall(0).tolist() == [1.0, 0.0, 1.0, 0.0]
     job = quick_job("dual", train={"choose": "dev"})
     del job.inputs["validation"]  # a tenth of the training queries is set apart
-    data, drawn = Numbered.of(dataset), training_lists(job)
+    data, drawn = NumberedCollection.of(dataset), read_training_lists(job)
     known = data.positives(drawn)
     lists, learned, validation = split_lists(job, drawn, known, data)
     apart = validation.batch.queries

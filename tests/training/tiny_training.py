@@ -25,11 +25,11 @@ from tandem.models.sparse import SparseEncoder
 from tandem.models.token_weights import EXPANSION, PolyEncoder, Spade, UltraHighDimensional, UniCoil
 from tandem.models.tokens import Template, Tokens
 from tandem.stages.training import CrossTraining, DualTraining
-from tandem.training.distributed import ALONE
+from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
-from tandem.training.objectives.dual import Dual, Teacher
+from tandem.training.objectives.dual import BatchDualObjective, Teacher
 from tandem.training.objectives.terms import CoTraining, TermRecall
 
 WORDS = 200
@@ -153,7 +153,7 @@ def teacher_of(params, opened, budget, dtype):
     return Teacher(model, opened, params.distil.in_batch, params.precision, budget)
 
 
-def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=ALONE, **train):
+def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=SINGLE_PROCESS, **train):
     """One of `TRAINING` over tiny BERTs, with the same weights at each call."""
     params, budget, opened = train_params(name, **train), budget or Budget(), texts()
 
@@ -177,7 +177,7 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         learner = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
-        learn = CoTraining if name == "spade" else Dual
+        learn = CoTraining if name == "spade" else BatchDualObjective
         learner = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher)
     elif name == "cross":
         learner = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)

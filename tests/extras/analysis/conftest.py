@@ -17,7 +17,7 @@ def drawn(results, make_job, dataset):
 
     The second negative of the undenoised list was drawn at random: it has neither rank nor score.
     """
-    from tandem.negatives.candidates import SCHEMA
+    from tandem.negatives.candidates import CANDIDATES_SCHEMA
 
     collection = Collection(dataset)
     rows = []
@@ -40,7 +40,7 @@ def drawn(results, make_job, dataset):
                 )
     job = make_job("candidates", results / "candidates" / "bm25-00000000d0", {"split": "train"}, {"dataset": dataset})
     with writing(job) as draft:
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), draft.path("candidates.parquet"))
+        pq.write_table(pa.Table.from_pylist(rows, CANDIDATES_SCHEMA), draft.path("candidates.parquet"))
         write_json(draft.path("report.json"), {"dropped": {"known positive": 12}})
     assert np.shape(rows) == (240,)
     return open_artifact(job.out)

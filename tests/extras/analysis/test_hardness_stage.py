@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.extras.analysis import views
 from tandem.extras.analysis.training import count_negatives
 from tandem.extras.analysis.training import hardness as run
-from tandem.retrieval.pair_scores import PairScores, probability
+from tandem.retrieval.pair_scores import PairScores, to_probability
 from tandem.store.artifact import open_artifact
 
 ROWS = pd.DataFrame(
@@ -65,7 +65,7 @@ def test_every_row_has_the_judge_s_probability(job, cross_model, tokens):
     lists = pd.DataFrame(listed_rows(stage.inputs["candidates.0"]))
     selected = lists[lists["query_id"].isin(set(rows["query_id"]))]
     scores = PairScores(cross_model, tokens, "fp32", 2048)
-    expected = probability(scores.score(selected["query_row"].to_numpy(), selected["passage_row"].to_numpy()))
+    expected = to_probability(scores.score(selected["query_row"].to_numpy(), selected["passage_row"].to_numpy()))
     assert np.allclose(rows["judge"][: len(selected)], expected, atol=1e-6)
     summary = json.loads((stage.out / "summary.json").read_text())
     assert summary["judges"] == [cross_model.key]

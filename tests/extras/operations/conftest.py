@@ -12,7 +12,7 @@ from tandem.config.settings import Execution
 from tandem.extras.operations.gc import full_plan
 from tandem.extras.operations.targets import Configuration, stages_of_all
 from tandem.plan.graph import Stage
-from tandem.report.results import Cell, FilledColumn, Lineage, Row, Table
+from tandem.report.results import Cell, FilledColumn, FilledRow, Lineage, Table
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -86,7 +86,7 @@ def table_of(*rows) -> Table:
         ]
         keys = [run.key for run in runs]
         cell = Cell("RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=keys, dataset="toy", split="test")
-        filled.append(Row(system, "", "", keys[0], runs[0].folder, [cell], lineage=lineages))
+        filled.append(FilledRow(system, "", "", keys[0], runs[0].folder, [cell], lineage=lineages))
     column = FilledColumn("RR@10", "MRR@10", "MRR@10 (RR@10)", "", "", "", ["toy test, 20 queries"])
     return Table("Tiny", None, None, 2, "", [column], filled)
 

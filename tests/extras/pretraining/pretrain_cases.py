@@ -21,7 +21,7 @@ from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.models.saving import DualShape
 from tandem.stages.training import PRETRAININGS
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
 
@@ -39,7 +39,7 @@ ROWS = np.array([3, 40, 17, 3, 8, 59, 22])  # passage 3 stands twice
 COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a passage
 
 
-def objective(name, budget=BIG, world=ALONE, dropout=0.0, dtype=torch.float64, pooling="cls", **train):
+def objective(name, budget=BIG, world=SINGLE_PROCESS, dropout=0.0, dtype=torch.float64, pooling="cls", **train):
     """An objective with the same weights at each call, large enough for gradients to matter."""
     encoder, tokens = bert(), passages_alone(texts())[0]
     model = DualEncoder(encoder, encoder, DualShape(True, pooling, False, 2.0))
@@ -54,7 +54,7 @@ def objective(name, budget=BIG, world=ALONE, dropout=0.0, dtype=torch.float64, p
     return pretraining
 
 
-def results(name, budget=BIG, count=COUNTS[0], world=ALONE, **more):
+def results(name, budget=BIG, count=COUNTS[0], world=SINGLE_PROCESS, **more):
     """Reported values and the gradient of every parameter, of a step over the first passages."""
     pretraining = objective(name, budget, world, **more)
     process = () if world.size == 1 else (world.rank,)

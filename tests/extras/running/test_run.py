@@ -30,7 +30,7 @@ from tandem.extras.running.progress import (
     requested_stages,
 )
 from tandem.plan.graph import Stage, Stages
-from tandem.report.results import Best, Cell, FilledColumn, Row, Table
+from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table
 from tandem.stages.retrieval import RerankLlmParams
 
 MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
@@ -175,16 +175,16 @@ def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):
     assert Forecast(plan, stages)(reported(STATS)) is None
 
 
-def table(best: Best | None, *changes: float | None) -> Table:
+def table(best: BestSystem | None, *changes: float | None) -> Table:
     """A table of BM25 and of systems with a change against it; p is 0.01 for each."""
     cells = [Cell("nDCG@10", None, 38.7), *(Cell("nDCG@10", None, 38.7 + c, change=c, p=0.01) for c in changes)]
-    rows = [Row(f"S{at}" if at else "BM25", "", "BM25" if at else "", "", "", [c]) for at, c in enumerate(cells)]
+    rows = [FilledRow(f"S{at}" if at else "BM25", "", "BM25" if at else "", "", "", [c]) for at, c in enumerate(cells)]
     column = FilledColumn("nDCG@10", "nDCG@10", "nDCG@10", "", "", "", ["toy test, 20 queries"])
     return Table("Toy", None, None, 2, "", [column], rows, best=best)
 
 
 def test_the_answer_is_five_lines():
-    best = Best("S1", "nDCG@10", 45.6, "BM25", 6.9, 0.003)
+    best = BestSystem("S1", "nDCG@10", 45.6, "BM25", 6.9, 0.003)
     assert answer_lines(table(best, 6.9, -2.0), Path("results/report.html")) == [
         "best    S1: nDCG@10 45.6",
         "gain    +6.9 over BM25",
@@ -192,9 +192,9 @@ def test_the_answer_is_five_lines():
         "hurt    S2 (−2.0 against BM25, p = 0.010)",
         "report  results/report.html",
     ]
-    unsure = answer_lines(table(Best("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r"))
+    unsure = answer_lines(table(BestSystem("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r"))
     assert unsure[2:4] == ["p       0.400: not significant", "hurt    nothing, significantly"]
-    assert answer_lines(table(Best("BM25", "nDCG@10", 38.7)), Path("r"))[1:3] == ["gain    –", "p       –"]
+    assert answer_lines(table(BestSystem("BM25", "nDCG@10", 38.7)), Path("r"))[1:3] == ["gain    –", "p       –"]
 
 
 def failed(tmp_path, text: str, *errors: dict) -> list[str]:

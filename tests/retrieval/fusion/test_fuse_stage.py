@@ -9,7 +9,7 @@ from tandem.data import runs
 from tandem.data.collection import Collection
 from tandem.data.runs import ranked_order
 from tandem.errors import UserError
-from tandem.retrieval.fusion import fused, pool, pools, run
+from tandem.retrieval.fusion import fuse_pools, iterate_pools, pool_lists, run
 from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
@@ -109,7 +109,7 @@ def test_runs_of_any_order_are_read_once(release, random_hits, dataset, monkeypa
     monkeypatch.setattr(runs, "read_group", lambda file, group: read.append(group) or read_group(file, group))
     monkeypatch.setattr(Collection, "doc_ids", lambda self: opened.append(self) or read_ids(self))
     queries = list(Collection(dataset).queries("test"))
-    assert [query for query, _ in pools(lists, dataset, queries, tmp_path)] == queries
+    assert [query for query, _ in iterate_pools(lists, dataset, queries, tmp_path)] == queries
     assert read == [*range(10), *range(10)]
     assert len(opened) == 1  # the table of ids, for both
 
@@ -161,6 +161,6 @@ def test_what_does_not_fit_is_refused(fuse, tuned, release, random_hits, make_da
 def test_a_plugins_method_must_give_a_number_for_each_document(monkeypatch, scores):
     """Of too few, documents would be lost in silence."""
     monkeypatch.setitem(fusion._entries, "own", lambda pool, params: scores[: len(pool.docs)] if scores else None)
-    pooled = pool([(["a", "b"], np.array([2, 1], np.float32)), (["c"], np.array([1], np.float32))])
+    pooled = pool_lists([(["a", "b"], np.array([2, 1], np.float32)), (["c"], np.array([1], np.float32))])
     with pytest.raises(UserError, match="^fuse: own, passages of q: must give a number for each of 3$"):
-        list(fused([("q", pooled)], FuseParams.model_construct(method="own", depth=9)))
+        list(fuse_pools([("q", pooled)], FuseParams.model_construct(method="own", depth=9)))

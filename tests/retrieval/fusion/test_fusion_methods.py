@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tandem.retrieval.fusion import best, pool
+from tandem.retrieval.fusion import pool_lists, select_best
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 
 FIRST = (["a", "b", "c"], np.array([5, 3, 1], np.float32))
@@ -14,7 +14,7 @@ Z = math.sqrt(1.5)  # (5 - 3) / standard deviation of 5, 3, 1
 
 
 def fused(lists, method, **settings):
-    pooled = pool(lists)
+    pooled = pool_lists(lists)
     return dict(zip(pooled.docs, fusion[method](pooled, FuseParams(**settings)).tolist(), strict=True))
 
 
@@ -72,13 +72,13 @@ def test_documents_that_share_the_same_ranks_tie_to_the_bit():
 
 
 def test_equal_scores_are_cut_by_document_id():
-    pooled = pool([(["z", "y", "x", "w"], np.array([1, 1, 1, 0], np.float32))])
-    docs, scores = best(pooled.docs, fusion["weighted"](pooled, FuseParams(normalize="none", weights=[2])), 2)
+    pooled = pool_lists([(["z", "y", "x", "w"], np.array([1, 1, 1, 0], np.float32))])
+    docs, scores = select_best(pooled.docs, fusion["weighted"](pooled, FuseParams(normalize="none", weights=[2])), 2)
     assert (docs, scores.tolist()) == (["x", "y"], [2, 2])
 
 
 def test_scores_that_only_keep_an_order_are_ranks_and_no_scores():
-    pooled = pool([(["a", "b", "c"], np.array([2.5, -1, -2], np.float32))], [1])
+    pooled = pool_lists([(["a", "b", "c"], np.array([2.5, -1, -2], np.float32))], [1])
     assert pooled.ranks[:, 0].tolist() == [1, 2, 3]
     assert np.isnan(pooled.scores[1:, 0]).all()
     assert fused([FIRST], "rrf", k=60.0) == pytest.approx({"a": 1 / 61, "b": 1 / 62, "c": 1 / 63})
@@ -136,8 +136,8 @@ def test_equality_with_brute_force(seed, method, settings):
     expected = by_hand(lists, method, **settings)
     random_hits = fused(lists, method, **settings)
     assert random_hits == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    pooled = pool(lists)
-    docs, scores = best(pooled.docs, fusion[method](pooled, FuseParams(**settings)), 7)
+    pooled = pool_lists(lists)
+    docs, scores = select_best(pooled.docs, fusion[method](pooled, FuseParams(**settings)), 7)
     ranked = sorted(expected, key=lambda doc: (-np.float32(random_hits[doc]), doc))
     assert docs == ranked[:7]
     assert scores.tolist() == [np.float32(random_hits[doc]) for doc in docs]

@@ -11,7 +11,7 @@ from trec import iter_trec
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.evaluation import scores as scoring
-from tandem.evaluation.scores import read_summary
+from tandem.evaluation.scores import read_score_summary
 from tandem.retrieval import fusion
 from tandem.stages.retrieval import FuseParams
 from tandem.store.artifact import open_artifact
@@ -54,7 +54,7 @@ def tune(make_job, dataset, tmp_path):
     def make(params, *runs):
         inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         out = tmp_path / "tune_fusion" / f"t{len(list(tmp_path.glob('tune_fusion/*')))}-0123456789"
-        fusion.run_tuning(make_job("tune_fusion", out, params, inputs))
+        fusion.run_fusion_tuning(make_job("tune_fusion", out, params, inputs))
         return open_artifact(out, "tune_fusion")
 
     return make
@@ -92,7 +92,7 @@ def measured(make_job, dataset, tmp_path):
             for query, docs, _ in iter_trec(fused.path("run.trec"))
         }
         qrels, measure = Collection(dataset).qrels(params["split"]), ir_measures.parse_measure(name)
-        ours = read_summary(open_artifact(score.out)).mean[name]
+        ours = read_score_summary(open_artifact(score.out)).mean[name]
         theirs = sum(metric.value for metric in ir_measures.iter_calc([measure], qrels, ranked)) / len(qrels)
         return ours, theirs
 
@@ -162,7 +162,7 @@ def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(tune, measured, r
 
 def test_queries_are_measured_in_groups_to_the_same_bytes(tune, runs, monkeypatch):
     whole = tune(WEIGHTED, *runs).manifest.files
-    monkeypatch.setattr(fusion, "CHUNK", 7)
+    monkeypatch.setattr(fusion, "QUERIES_PER_CHUNK", 7)
     assert tune(WEIGHTED, *runs).manifest.files == whole
 
 

@@ -11,7 +11,7 @@ from trec import iter_trec
 from tandem.errors import UserError
 from tandem.retrieval.lexical import bm25s
 from tandem.retrieval.lexical.bm25 import run as search
-from tandem.retrieval.lexical.bm25s import STOP_WORDS, term_splitter
+from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS, term_splitter
 from tandem.retrieval.lexical.lucene import start_java
 from tandem.stages.data import Bm25sParams
 from tandem.store.artifact import open_artifact
@@ -149,7 +149,7 @@ def test_an_index_streams_and_tells_what_is_in_it(indexed, monkeypatch, tmp_path
     facts = open_artifact(whole["bm25s"]).manifest.facts
     assert (facts["passages"], facts["indexed"], facts["terms"], facts["vocabulary"]) == (4, 2, 5, 3)
     assert files["vocabulary.json"] == b'["foo", "bar", "baz"]'
-    monkeypatch.setattr(bm25s, "ROWS", 1)
+    monkeypatch.setattr(bm25s, "PASSAGES_PER_BLOCK_OF_TERMS", 1)
     (tmp_path / "beir").rename(tmp_path / "before")
     indexed({"a": "foo bar foo", "b": "the", "c": "", "d": "bar baz"}, {"q": "foo"}, ENGLISH)
     assert files == {path.name: path.read_bytes() for path in whole["bm25s"].iterdir() if path.name != "stage.json"}
@@ -207,7 +207,7 @@ def test_each_field_has_its_own_b(in_fields, searched, monkeypatch, weights, own
     assert results.keys() == expected.keys()
     for query, scores in expected.items():
         assert results[query] == pytest.approx(scores, rel=1e-5)
-    monkeypatch.setattr(bm25s, "BLOCK", 7)
+    monkeypatch.setattr(bm25s, "NUMBERS_PER_BLOCK", 7)
     assert searched(inputs, BM25 | params) == results
 
 
@@ -250,7 +250,7 @@ def test_terms_of_the_other_analyzers():
     assert term_splitter(Bm25sParams(analyzer="porter"))("relational houses") == ["relat", "hous"]
     assert term_splitter(Bm25sParams(**SPLIT))("The  Houses,") == ["The", "Houses,"]
     assert term_splitter(Bm25sParams(analyzer="jieba", language="zh"))("说中文的人！") == ["说", "中文", "的", "人"]
-    assert len(STOP_WORDS) == 33
+    assert len(LUCENE_STOP_WORDS) == 33
 
 
 @pytest.mark.parametrize(

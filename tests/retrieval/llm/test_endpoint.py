@@ -82,7 +82,7 @@ def test_a_model_that_thinks_first_is_refused(method, server, rerank):
 
 
 def test_it_is_refused_before_all_is_asked_and_paid(server, make_job, write_ranked, dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(rerank_stage, "FIRST", 12)
+    monkeypatch.setattr(rerank_stage, "ANSWERS_BEFORE_REFUSAL", 12)
     server.respond = lambda *_: (200, completion("<think>", THOUGHT))
     queries, docs = Collection(dataset).queries("test"), Collection(dataset).doc_ids().to_pylist()[:6]
     ranked = [(query, docs, np.arange(6, 0, -1.0)) for query in queries]

@@ -10,7 +10,7 @@ from pytest import approx
 
 from tandem.data.collection import Collection, contents
 from tandem.retrieval.llm.prompts import pair_prompt
-from tandem.retrieval.llm.rerank import all_pairs, bubble, probability, wins
+from tandem.retrieval.llm.rerank import all_pairs, average_orders, bubble, wins
 
 WORTH = [3, 1, 4, 1, 5, 9, 2, 6]
 CHAT = {"method": "pairwise", "form": "chat", "model": "tiny-gpt"}
@@ -30,9 +30,9 @@ def test_a_passage_wins_if_it_is_named_in_both_orders():
 
 def test_probabilities_of_both_orders_by_hand():
     # p_ij = 3/4 and p_ji = 1/2: (3/4 + 1 - 1/2) / 2
-    assert probability(math.log(3), 0.0) == approx(0.625)
-    assert probability(0.0, math.log(3)) == approx(1 - 0.625)
-    assert probability(None, 1.0) == 0.5
+    assert average_orders(math.log(3), 0.0) == approx(0.625)
+    assert average_orders(0.0, math.log(3)) == approx(1 - 0.625)
+    assert average_orders(None, 1.0) == 0.5
 
 
 def test_all_pairs_count_wins_and_ties_keep_the_order():

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from tandem.errors import UserError
-from tandem.retrieval.llm import Answer, Answers
+from tandem.retrieval.llm import AnswerStore, ModelAnswer
 from tandem.retrieval.llm.prompts import grade_of, permutation, slide, windows
 
 
@@ -87,19 +87,19 @@ class Echo:
 
     def complete(self, prompt, tokens):
         self.prompts.append(prompt)
-        return Answer(prompt.upper(), None, 5, tokens)
+        return ModelAnswer(prompt.upper(), None, 5, tokens)
 
     def compare(self, prompt, words):
         self.prompts.append(prompt)
-        return Answer("", float(len(prompt)), 7, 1)
+        return ModelAnswer("", float(len(prompt)), 7, 1)
 
 
 def test_a_question_is_asked_once(tmp_path):
     path, model = tmp_path / "answers" / "echo.sqlite", Echo()
-    first = Answers(path, lambda: model)
+    first = AnswerStore(path, lambda: model)
     assert [first.complete(prompt, 3).text for prompt in "aba"] == ["A", "B", "A"]
     first.close()
-    again = Answers(path, lambda: model)
+    again = AnswerStore(path, lambda: model)
     assert [again.complete(prompt, 3).text for prompt in "bc"] == ["B", "C"]
     assert model.prompts == ["a", "b", "c"]
     assert again.counts == {"asked": 1, "known": 1, "prompt_tokens": 10, "answer_tokens": 6}
@@ -114,18 +114,18 @@ def test_a_file_of_answers_that_is_none_is_one_line(tmp_path):
     with pytest.raises(
         UserError, match="answers.sqlite: cannot be read .*; delete it, its questions will be asked again"
     ):
-        Answers(tmp_path / "answers.sqlite", Echo)
+        AnswerStore(tmp_path / "answers.sqlite", Echo)
 
 
 def test_a_file_of_answers_that_is_damaged_within_is_one_line(tmp_path):
     path = tmp_path / "answers.sqlite"
-    answers = Answers(path, Echo)
+    answers = AnswerStore(path, Echo)
     for number in range(100):
         answers.complete(f"{number}", 3)
     answers.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"x" * (len(whole) - 8192))
-    answers = Answers(path, Echo)
+    answers = AnswerStore(path, Echo)
     with pytest.raises(UserError, match="answers.sqlite: cannot be read .*; delete it"):
         for number in range(100):
             answers.complete(f"{number}", 3)
@@ -134,7 +134,7 @@ def test_a_file_of_answers_that_is_damaged_within_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("problem", ["locked", "full"])
 def test_a_file_of_answers_that_is_locked_or_full_is_one_line_and_kept(problem, tmp_path):
-    answers = Answers(tmp_path / "answers.sqlite", Echo)
+    answers = AnswerStore(tmp_path / "answers.sqlite", Echo)
     other = sqlite3.connect(answers.path)
     if problem == "locked":
         other.execute("BEGIN EXCLUSIVE")

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -16,12 +16,15 @@ from tandem.config.validation import read
 from tandem.errors import UserError, printable
 from tandem.registry import Registry, options_of
 
+if TYPE_CHECKING:  # declarations import no torch
+    from torch import Tensor
+
 KEYED = ("margin", "temperature")  # options that are keys themselves; all others are keys of `loss_options`
 FOLDER = Path(__file__).parents[1] / "training" / "losses"
 
-supervision: Registry[Any] = Registry("loss", "supervision", "training.losses")
-distillation: Registry[Any] = Registry("distillation loss", "distillation", "training.losses")
-regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.losses")
+supervision: "Registry[Callable[..., Tensor]]" = Registry("loss", "supervision", "training.losses")
+distillation: "Registry[Callable[..., Tensor]]" = Registry("distillation loss", "distillation", "training.losses")
+regulariser: "Registry[Callable[..., Tensor]]" = Registry("regulariser", "regulariser", "training.losses")
 
 TERM_RECALL = "term_recall"  # DeepCT's loss, of tokens and not of lists: see `training.objectives.terms`
 

@@ -20,7 +20,7 @@ from tandem.data.reading import lines, parse_number
 from tandem.errors import UserError
 
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
-WRONG = "wrong: "  # how the note of a number known to be wrong begins
+WRONG_NOTE_PREFIX = "wrong: "  # how the note of a number known to be wrong begins
 
 
 def system_name(system: System) -> str:
@@ -61,7 +61,7 @@ class Printed(NamedTuple):
     note: str
 
 
-class PrintedTable(NamedTuple):
+class _SourceTable(NamedTuple):
     """The lines of printed.csv that belong to one table of a source."""
 
     name: str
@@ -208,7 +208,7 @@ def without_rows(layout: Layout, unknown: Container[str]) -> Layout:
 
 
 def _resolve_rows(
-    path: Path, layout: TableLayout, columns: Sequence[Column], table: PrintedTable | None
+    path: Path, layout: TableLayout, columns: Sequence[Column], table: _SourceTable | None
 ) -> tuple[LayoutRow, ...]:
     ids = [(row.system, row.first_stage) for row in layout.rows]
     quoted = {own for row, own in zip(layout.rows, ids, strict=True) if row.quoted}
@@ -258,7 +258,7 @@ def _reference_to(system: System) -> RowReference:
 
 
 def _printed_values(
-    where: str, row: TableRow, columns: Sequence[Column], table: PrintedTable | None
+    where: str, row: TableRow, columns: Sequence[Column], table: _SourceTable | None
 ) -> tuple[dict[str, float | None], dict[str, str]]:
     """A row's printed values in percent by column, and why some of them are known to be wrong.
 
@@ -289,8 +289,8 @@ def _printed_values(
             settings = "; ".join(line.setting for line in fitting)
             raise UserError(f"{where}: {problem}; add one setting of: {settings}")
         values[column.id] = float(fitting[0].value) if fitting else None
-        if fitting and fitting[0].note.startswith(WRONG):
-            wrong[column.id] = fitting[0].note.removeprefix(WRONG)
+        if fitting and fitting[0].note.startswith(WRONG_NOTE_PREFIX):
+            wrong[column.id] = fitting[0].note.removeprefix(WRONG_NOTE_PREFIX)
     return values, wrong
 
 
@@ -303,7 +303,7 @@ def _fits(line: Printed, column: Column) -> bool:
     return of_column and column.setting in ("", line.setting)
 
 
-def read_printed(path: Path, source: str, table: str) -> PrintedTable:
+def read_printed(path: Path, source: str, table: str) -> _SourceTable:
     """The printed percentages of a table; a `UserError` without it, or for a value that is no number."""
     status = path.stat() if path.is_file() else None  # what is missing is named by the reader
     printed = _percentages(path, status and (status.st_mtime_ns, status.st_size))
@@ -311,18 +311,18 @@ def read_printed(path: Path, source: str, table: str) -> PrintedTable:
     if own := [(where, row) for where, row in printed if (row.source, row.table) == (source, table)]:
         for where, row in own:
             parse_number(where, "value", row.value)
-        return PrintedTable(f"{source}, {table}", [row for _, row in own])
+        return _SourceTable(f"{source}, {table}", [row for _, row in own])
     raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
 
 
 @cache
 def _percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[str, Printed]]:
     """(`file:line`, line) of all percentages of a file, read once while it stays unchanged: eleven tables ask."""
-    rows = ((where, Printed(**row)) for where, row in csv_rows(path, list(Printed._fields)))
+    rows = ((where, Printed(**row)) for where, row in read_csv_rows(path, list(Printed._fields)))
     return [(where, row) for where, row in rows if row.unit == "percent"]
 
 
-def csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def read_csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """(`file:line`, row) of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
     # the reader of data counts lines, and names those that are no UTF-8
     rows = csv.DictReader((line for _, line in lines(path)), strict=True)

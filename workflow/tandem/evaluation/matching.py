@@ -34,14 +34,14 @@ from tandem.stages.evaluation import MatchParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
-Integers = NDArray[np.int64]
+_Integers = NDArray[np.int64]
 
-MATCHES = "matches.parquet"
-CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)
-ROW_GROUP = 131_072
-ROWS = 4096  # passages of the corpus that are read, and handed to a process, at a time
-QUERIES = 100  # whose lists are Python objects at a time
-TIMEOUT = 1.0  # seconds of processor time for one search by a user's pattern; some would take years
+_MATCHES_FILE = "matches.parquet"
+_CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)
+_ROWS_PER_GROUP = 131_072
+PASSAGES_PER_BLOCK = 4096  # passages of the corpus that are read, and handed to a process, at a time
+_QUERIES_PER_BLOCK = 100  # whose lists are Python objects at a time
+PATTERN_SECONDS = 1.0  # seconds of processor time for one search by a user's pattern; some would take years
 
 
 @cache
@@ -54,7 +54,7 @@ def decompose(text: str) -> str:
     return unicodedata.normalize("NFD", text)
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The lower-cased tokens of a text in NFD; no token holds white space.
 
     Source: facebookresearch/DPR, dpr/utils/tokenizers.py: `tokenize(text).words(uncased=True)` on NFD text.
@@ -64,7 +64,7 @@ def words(text: str) -> list[str]:
 
 def join_words(text: str) -> str:
     """The tokens between spaces: no token holds one, so that a list inside a list is a text inside a text."""
-    return f" {' '.join(words(text))} "
+    return f" {' '.join(split_words(text))} "
 
 
 def normalise(text: str) -> str:
@@ -78,11 +78,11 @@ def normalise(text: str) -> str:
 #   regex: as a regular expression, in the text's own case (CuratedTREC). With the package `regex`, as DPR; Pyserini
 #     takes Python's `re`, for which `½` is part of a word: `\b5\b` is found in `5½` here and not there.
 #   kilt: as a substring, word borders or not: `art` is found in `party`.
-RULES = {"string": join_words, "regex": decompose, "kilt": normalise}
+MATCHING_RULES = {"string": join_words, "regex": decompose, "kilt": normalise}
 
 
 class Matcher:
-    """The answers of all questions, prepared by a rule of `RULES`.
+    """The answers of all questions, prepared by a rule of `MATCHING_RULES`.
 
     Counted are what match nothing: answers without a token (`empty`), answers that are no regular expression (`broken`;
     DPR counts them as no match, too), and searches that were given up (`timeouts`).
@@ -94,7 +94,7 @@ class Matcher:
         self.needles = [[n for answer in own if (n := self._needle(answer)) is not None] for own in answers]
 
     def _needle(self, answer: str) -> "str | regex.Pattern[str] | None":
-        needle = RULES[self.rule](answer)
+        needle = MATCHING_RULES[self.rule](answer)
         if not needle.strip():
             self.empty += 1
             return None
@@ -108,14 +108,14 @@ class Matcher:
 
     def matches(self, text: str, questions: Sequence[int]) -> list[bool]:
         """For each question, by its number, whether a passage holds an answer; the passage is tokenised once."""
-        passage = RULES[self.rule](text)
+        passage = MATCHING_RULES[self.rule](text)
         return [any(self._contains(needle, passage) for needle in self.needles[q]) for q in questions]
 
     def _contains(self, needle: "str | regex.Pattern[str]", passage: str) -> bool:
         if isinstance(needle, str):
             return needle in passage
         try:  # processor time, so that a busy machine changes nothing
-            return needle.search(passage, timeout=TIMEOUT) is not None
+            return needle.search(passage, timeout=PATTERN_SECONDS) is not None
         except TimeoutError:
             self.timeouts += 1
             return False
@@ -138,10 +138,10 @@ def run(job: Job[MatchParams]) -> None:
     require_split(job.inputs["run"], params.split)
     answers = collection.answers(params.split)
     numbers = {query: number for number, query in enumerate(answers)}
-    results = Results(job.inputs["run"], collection.artifact, numbers, params.depth)
+    results = _RunPairs(job.inputs["run"], collection.artifact, numbers, params.depth)
     matcher = Matcher(params.match, list(answers.values()))
     relevant, timeouts = np.zeros(len(results), bool), 0
-    workers = min(job.execution.workers or 1, -(-collection.passages // ROWS))
+    workers = min(job.execution.workers or 1, -(-collection.passages // PASSAGES_PER_BLOCK))
     pieces = results.pieces(collection, params.title, f"match {job.key}")
     for pairs, values, given_up in ordered_map(_match, pieces, workers, 1, partial(_start, matcher)):
         relevant[pairs] = values
@@ -155,12 +155,12 @@ def run(job: Job[MatchParams]) -> None:
             "rank": pa.array(results.ranks),
             "relevant": pa.array(relevant),
         }
-        pq.write_table(pa.table(columns), draft.path(MATCHES), row_group_size=ROW_GROUP, compression="zstd")
+        pq.write_table(pa.table(columns), draft.path(_MATCHES_FILE), row_group_size=_ROWS_PER_GROUP, compression="zstd")
         draft.facts.update(questions=len(answers), pairs=len(results), passages=len(results.ids), **counts)
         draft.facts["missing"] = len(answers) - len(np.unique(results.questions))
-        first: Integers = np.full(len(answers), np.iinfo(np.int64).max)  # rank of each question's first match
+        first: _Integers = np.full(len(answers), np.iinfo(np.int64).max)  # rank of each question's first match
         np.minimum.at(first, results.questions[relevant], results.ranks[relevant])
-        cutoffs = (k for k in CUTOFFS if k <= params.depth)
+        cutoffs = (k for k in _CUTOFFS if k <= params.depth)
         draft.facts["success"] = {str(k): float(np.mean(first <= k)) for k in cutoffs}
         if problems:
             warn(job, draft, f"{', '.join(problems)}: no match")
@@ -169,19 +169,19 @@ def run(job: Job[MatchParams]) -> None:
 def read_matches(match: Artifact) -> Iterator[tuple[str, str]]:
     """(query id, document id) of every passage that holds an answer."""
     hit = [("relevant", "==", True)]
-    hits = pq.read_table(match.path(MATCHES), columns=["query_id", "doc_id"], filters=hit)
+    hits = pq.read_table(match.path(_MATCHES_FILE), columns=["query_id", "doc_id"], filters=hit)
     return zip(*(column.to_pylist() for column in hits.columns), strict=True)
 
 
-class Piece(NamedTuple):
-    """Texts of some passages, the questions that found each, and these pairs' positions in `Results.questions`."""
+class _PassageBlock(NamedTuple):
+    """Texts of some passages, the questions that found each, and these pairs' positions in `_RunPairs.questions`."""
 
     texts: list[str]
     questions: list[list[int]]
-    pairs: Integers
+    pairs: _Integers
 
 
-class Results:
+class _RunPairs:
     """The top of a run for the questions in `numbers` (query id → number): a pair for each line, in the run's order.
 
     Of each pair `questions` has the question's number, `ranks` the rank, from 1, and `docs` the document, as an index
@@ -191,7 +191,7 @@ class Results:
     def __init__(self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int) -> None:
         ranked = ((numbers[q], docs[:depth]) for q, docs, _ in iter_run(run, dataset) if q in numbers)
         questions, lengths, names = [], [], []
-        while batch := list(islice(ranked, QUERIES)):
+        while batch := list(islice(ranked, _QUERIES_PER_BLOCK)):
             questions += [number for number, _ in batch]
             lengths += [len(docs) for _, docs in batch]
             names.append(pa.array([doc for _, docs in batch for doc in docs], pa.large_string()))
@@ -209,7 +209,7 @@ class Results:
     def __len__(self) -> int:
         return len(self.docs)
 
-    def pieces(self, collection: Collection, title: bool, label: str) -> Iterator[Piece]:
+    def pieces(self, collection: Collection, title: bool, label: str) -> Iterator[_PassageBlock]:
         """The passages that were found, in the corpus' order, by one pass that ends with the last one needed.
 
         With `title`, a passage's text is `title . text` (DPR's `use_title`).
@@ -219,7 +219,7 @@ class Results:
         ids = IdRows(pa.chunked_array([self.ids]), "passage", self.where)
         missing = np.ones(len(ids), bool)
         with Progress(label, collection.passages, "passages") as progress:
-            for batch in collection.batches(ROWS):
+            for batch in collection.batches(PASSAGES_PER_BLOCK):
                 docs = ids.rows(batch["doc_id"].to_pylist(), missing_ok=True)
                 retrieved = batch.filter(pa.array(docs >= 0))
                 docs = docs[docs >= 0]
@@ -230,7 +230,7 @@ class Results:
                     texts = [f"{name} . {text}" for name, text in zip(titles, texts, strict=True)]
                 pairs = [order[ends[doc - 1] if doc else 0 : ends[doc]] for doc in docs.tolist()]
                 if pairs:
-                    yield Piece(texts, [self.questions[own].tolist() for own in pairs], np.concatenate(pairs))
+                    yield _PassageBlock(texts, [self.questions[own].tolist() for own in pairs], np.concatenate(pairs))
                 progress.add(len(batch))
                 if not missing.any():
                     return
@@ -240,7 +240,7 @@ def _start(matcher: Matcher) -> None:
     _worker["matcher"] = matcher
 
 
-def _match(piece: Piece) -> tuple[Integers, list[bool], int]:
+def _match(piece: _PassageBlock) -> tuple[_Integers, list[bool], int]:
     """The positions of a piece's pairs, whether each matches, and the searches that were given up."""
     matcher = _worker["matcher"]
     before = matcher.timeouts

@@ -29,12 +29,12 @@ from tandem.data.runs import ranked_order
 from tandem.errors import UserError
 
 Qrels = dict[str, dict[str, int]]
-Ranked = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
-Grades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement
-QUERIES_AT_ONCE = 1000
+ScoredRanking = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
+_RankingGrades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement
+QUERIES_PER_EVALUATION = 1000
 # Files of stages that choose by a measure: what they chose, and all that they tried with its value.
 CHOSEN, GRID = "chosen.json", "grid.csv"
-HIGHEST = 4  # the grade that satisfies almost surely, as in gdeval
+_HIGHEST_GRADE = 4  # the grade that satisfies almost surely, as in gdeval
 _CUTOFF = measures.ParamInfo(dtype=int, required=True, desc="ranks that count")
 
 
@@ -61,7 +61,7 @@ class DCG(measures.Measure):  # type: ignore[misc]
     }
 
 
-def f1(ranked: Grades, judged: Grades, cutoff: int, rel: int) -> float:
+def f1(ranked: _RankingGrades, judged: _RankingGrades, cutoff: int, rel: int) -> float:
     """F1@k of a ranking; `judged` are the grades of all judged passages, `rel` the lowest relevant one."""
     hits = sum(grade >= rel for grade in ranked[:cutoff])
     relevant = sum(grade >= rel for grade in judged)
@@ -69,7 +69,7 @@ def f1(ranked: Grades, judged: Grades, cutoff: int, rel: int) -> float:
     return 2 * hits / (cutoff + relevant) if hits else 0.0
 
 
-def dcg(ranked: Grades, cutoff: int, form: str) -> float:
+def dcg(ranked: _RankingGrades, cutoff: int, form: str) -> float:
     """DCG@k of a ranking, with g_i the grade at rank i; grades below 0 count as 0.
 
     exp-log2   Σ (2^g_i - 1) / log2(i + 1)         the survey's Eq. 12
@@ -84,22 +84,22 @@ def dcg(ranked: Grades, cutoff: int, form: str) -> float:
     return float(sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1)))
 
 
-def err(ranked: Grades, cutoff: int) -> float:
+def err(ranked: _RankingGrades, cutoff: int) -> float:
     """ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j) with R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as gdeval's.
 
     A grade above 4 is a `UserError`.
     """
     value, unsatisfied = 0.0, 1.0
     for rank, grade in enumerate(ranked[:cutoff], 1):
-        if grade > HIGHEST:
-            raise UserError(f"measures: ERR: a relevance is {grade}; allowed are grades up to {HIGHEST}")
-        satisfied = (2 ** max(grade, 0) - 1) / 2**HIGHEST
+        if grade > _HIGHEST_GRADE:
+            raise UserError(f"measures: ERR: a relevance is {grade}; allowed are grades up to {_HIGHEST_GRADE}")
+        satisfied = (2 ** max(grade, 0) - 1) / 2**_HIGHEST_GRADE
         value += unsatisfied * satisfied / rank
         unsatisfied *= 1 - satisfied
     return value
 
 
-def _value(measure: Any, ranked: Grades, judged: Grades) -> float:
+def _value(measure: Any, ranked: _RankingGrades, judged: _RankingGrades) -> float:
     """A measure of one query's ranking."""
     cutoff = measure["cutoff"]
     if measure.NAME == "F1":
@@ -219,7 +219,7 @@ def answerable(qrels: Qrels) -> list[str]:
 def evaluate(
     measures: Sequence[ir_measures.Measure],
     qrels: Qrels,
-    run: Iterable[Ranked],
+    run: Iterable[ScoredRanking],
     queries: list[str] | None = None,
     ignore_identical_ids: bool = False,
 ) -> Evaluation:
@@ -233,7 +233,7 @@ def evaluate(
     values = np.zeros((len(queries), len(measures)))
     seen = 0
     counted = (ranked for ranked in without_excluded(run, qrels, ignore_identical_ids) if ranked[0] in rows)
-    while batch := list(islice(counted, QUERIES_AT_ONCE)):
+    while batch := list(islice(counted, QUERIES_PER_EVALUATION)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
         evaluator = PROVIDERS.evaluator(measures, {query: qrels[query] for query in ranked})
@@ -261,7 +261,9 @@ def most_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
     return graded + ignore_identical_ids
 
 
-def without_excluded(run: Iterable[Ranked], qrels: Qrels, ignore_identical_ids: bool = False) -> Iterator[Ranked]:
+def without_excluded(
+    run: Iterable[ScoredRanking], qrels: Qrels, ignore_identical_ids: bool = False
+) -> Iterator[ScoredRanking]:
     """A run without the results that the qrels grade `EXCLUDED` and, where so set, those with the query's own id.
 
     The latter is BEIR's rule where queries come from the corpus: beir-cellar/beir,

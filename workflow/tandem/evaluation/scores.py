@@ -110,10 +110,10 @@ def _by_matches(
 
 
 SCORES, STATISTICS = "scores.parquet", "statistics.json"
-ROW_GROUP = 131_072
+_ROWS_PER_GROUP = 131_072
 
 
-class Summary(BaseModel):
+class ScoreSummary(BaseModel):
     """statistics.json: the mean of each measure, how many queries it is over, and how many of them have no result."""
 
     mean: dict[str, float]
@@ -129,7 +129,7 @@ def run(job: Job[ScoreParams]) -> None:
     all questions with answers count) or `labels` (qrels.parquet). An input `subset` (queries.parquet) leaves only the
     queries it names, `others` (likewise) those that it does not name.
     Writes scores.parquet (query_id, measure, value: a row for each query that counts and each measure) and
-    statistics.json (`Summary`).
+    statistics.json (`ScoreSummary`).
     """
     members, names = job.params.members, list(job.params.measures)
     result, source, short = score_run(job) if members is None else (average_members(job, members), "members", 0)
@@ -198,7 +198,7 @@ def average_members(job: Job[ScoreParams], members: Sequence[str]) -> Evaluation
 
     As BEIR reports CQADupStack: the mean over its twelve forums, whatever their size.
     """
-    summaries = [read_summary(member) for member in job.many("member")]
+    summaries = [read_score_summary(member) for member in job.many("member")]
     values = np.array([[summary.mean[name] for name in job.params.measures] for summary in summaries])
     return Evaluation(list(members), values, 0)
 
@@ -210,15 +210,15 @@ def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
         "measure": pa.array(names * len(result.queries), pa.string()),
         "value": result.values.ravel(),
     }
-    pq.write_table(pa.table(columns), draft.path(SCORES), row_group_size=ROW_GROUP)
+    pq.write_table(pa.table(columns), draft.path(SCORES), row_group_size=_ROWS_PER_GROUP)
     means = dict(zip(names, result.values.mean(axis=0).tolist(), strict=True))
     summary = {"mean": means, "queries": len(result.queries), "missing": result.missing}
     write_json(draft.path(STATISTICS), summary)
 
 
-def read_summary(artifact: Artifact) -> Summary:
+def read_score_summary(artifact: Artifact) -> ScoreSummary:
     """Means and number of queries of a score artifact."""
-    return Summary.model_validate_json(artifact.path(STATISTICS).read_bytes())
+    return ScoreSummary.model_validate_json(artifact.path(STATISTICS).read_bytes())
 
 
 def measures_of(artifact: Artifact) -> list[str]:

@@ -11,16 +11,16 @@ from scipy.special import fdtri, stdtr, stdtrit
 
 from tandem.data.columns import Floats64
 
-EXACT_UP_TO = 14  # queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
-SAMPLES = 100_000
-RESAMPLES = 10_000
-SEED = 13
-CELLS = 4_000_000  # of a block of draws: 32 MB of float64
-TOLERANCE = 1e-9  # relative: sums that are equal on paper differ in their last bits
-HALVINGS = 60  # of the interval that p lies in: its width is below 1e-18 then
+MOST_ENUMERATED = 14  # queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
+_SIGN_PATTERNS = 100_000
+_RESAMPLES = 10_000
+_SEED = 13
+CELLS_PER_BLOCK = 4_000_000  # of a block of draws: 32 MB of float64
+_TOLERANCE = 1e-9  # relative: sums that are equal on paper differ in their last bits
+_HALVINGS = 60  # of the interval that p lies in: its width is below 1e-18 then
 
 
-def randomisation_test(differences: Floats64, samples: int = SAMPLES, seed: int = SEED) -> Floats64:
+def randomisation_test(differences: Floats64, samples: int = _SIGN_PATTERNS, seed: int = _SEED) -> Floats64:
     """Two-sided p of the paired randomisation (sign-flip) test, a column at a time.
 
     Under the null hypothesis a query's difference d_q is as likely as its negative, so
@@ -38,8 +38,8 @@ def randomisation_test(differences: Floats64, samples: int = SAMPLES, seed: int 
     Returns:
         p per column, shape (comparisons,).
     """
-    threshold = np.abs(differences.sum(axis=0)) - TOLERANCE * np.abs(differences).sum(axis=0)
-    few = (differences != 0).sum(axis=0) <= EXACT_UP_TO
+    threshold = np.abs(differences.sum(axis=0)) - _TOLERANCE * np.abs(differences).sum(axis=0)
+    few = (differences != 0).sum(axis=0) <= MOST_ENUMERATED
     p = np.ones(differences.shape[1])
     for column in np.flatnonzero(few):
         changed = differences[differences[:, column] != 0, column]
@@ -55,7 +55,7 @@ def randomisation_test(differences: Floats64, samples: int = SAMPLES, seed: int 
     return p
 
 
-def seeded_test(differences: Floats64, samples: int = SAMPLES) -> Floats64:
+def seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Floats64:
     """Two-sided p of differences that were measured with several seeds: chance of the queries and of the training.
 
     The mean over seeds of one system may lie above another's because of the queries that were drawn, or because of the
@@ -127,7 +127,7 @@ def _probability(t: Floats64, share: Floats64, seeds: int, queries: int) -> Floa
     of_seeds, of_queries = (2 * stdtr(number - 1, -t) for number in (seeds, queries))
     low: Floats64 = np.minimum(of_seeds, of_queries)
     high: Floats64 = np.maximum(of_seeds, of_queries)
-    for _ in range(HALVINGS):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         above = _quantile(middle / 2, share, seeds, queries) > -t  # lower tails: tiny p keep their digits
         low, high = np.where(above, low, middle), np.where(above, middle, high)
@@ -156,7 +156,7 @@ def margins(differences: Floats64, low: Floats64, high: Floats64, confidence: fl
 
 
 def _blocks(total: int, width: int) -> Iterator[int]:
-    size = max(1, CELLS // max(width, 1))
+    size = max(1, CELLS_PER_BLOCK // max(width, 1))
     for start in range(0, total, size):
         yield min(size, total - start)
 
@@ -178,7 +178,7 @@ def holm(p: Floats64) -> Floats64:
 
 
 def bootstrap_interval(
-    values: Floats64, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = SEED
+    values: Floats64, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = _SEED
 ) -> tuple[Floats64, Floats64]:
     """Percentile bootstrap interval of the mean over queries, a column at a time.
 

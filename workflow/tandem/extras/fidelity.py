@@ -11,11 +11,11 @@ from markupsafe import Markup
 from tandem.config.base import Model
 from tandem.report.charts import Series, line_chart, scatter
 from tandem.report.commands import JSON, CsvOut, write_views
-from tandem.report.page import FOLDERS, fragment, render
+from tandem.report.page import FOLDERS, fragment, render_template
 from tandem.report.sections import Addition, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text
-from tandem.training.selection import best, validated, worth
+from tandem.training.selection import find_best, read_validation_value, read_worth
 
 FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]
@@ -77,7 +77,7 @@ class Curve:
 
 
 def _values(validations: Sequence[Artifact]) -> list[float]:
-    return [validated(validation)[1] for validation in validations]
+    return [read_validation_value(validation)[1] for validation in validations]
 
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
@@ -102,11 +102,11 @@ def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
         checkpoints, reduced, full = (
             [open_artifact(Path(path), verify=False) for path in paths if path] for paths in folders
         )
-        measures = validated(reduced[0])[0], validated(full[0])[0] if full else ""
+        measures = read_validation_value(reduced[0])[0], read_validation_value(full[0])[0] if full else ""
         agreement: tuple[float | None, float | None, bool | None] = None, None, None
         if full:
-            low, high = (list(map(worth, side)) for side in (reduced, full))
-            agreement = kendall(low, high), pearson(low, high), best(low) == best(high)
+            low, high = (list(map(read_worth, side)) for side in (reduced, full))
+            agreement = kendall(low, high), pearson(low, high), find_best(low) == find_best(high)
         curves.append(Curve(model, part, checkpoints, reduced, full, measures, *agreement))
     return curves
 
@@ -135,7 +135,7 @@ def fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -> None
         out: the table; the page goes beside it as .html.
     """
     curves = open_curves(rows)
-    write_views(out, {".csv": curves_csv(curves), ".html": render("fidelity.html", curves=curves)})
+    write_views(out, {".csv": curves_csv(curves), ".html": render_template("fidelity.html", curves=curves)})
 
 
 def curves_csv(curves: list[Curve]) -> str:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tandem.report.charts import Series, line_chart, scatter
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import Grid, markdown, render
+from tandem.report.page import PageTable, markdown, render_template
 from tandem.stages.retrieval import TermTradeoffsParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
@@ -32,7 +32,7 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
     grid = tradeoffs_grid(lines, recalls, artifact)
     plots = [plot for name in recalls for plot in charts(lines, name)]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
-    html = render("grid.html", title=TITLE, notes=grid.notes, grid=grid, charts=plots, source=source)
+    html = render_template("grid.html", title=TITLE, notes=grid.notes, grid=grid, charts=plots, source=source)
     write_views(out, {".csv": text, ".md": markdown(grid), ".html": html})
 
 
@@ -42,7 +42,7 @@ def setting(line: "pd.Series[Any]") -> str:
     return ", ".join(words + (["exact scores"] if line["rescore"] else [])) or "–"
 
 
-def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) -> Grid:
+def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) -> PageTable:
     """A row for each setting of each index, and how it was measured."""
     active = ["active terms"] if "active_terms" in lines else []
     head = ["index", "by" if active else "FAISS", "search", *recalls, "ms a query", "queries/s together"]
@@ -65,7 +65,7 @@ def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) 
         f"{manifest.facts['threads']} threads, on {manifest.machine.cores} cores; medians of {params.repeats}. "
         "For exact scores the embeddings are read as well; their bytes are not counted."
     )
-    return Grid(TITLE, head, rows, align="lll" + "r" * (len(head) - 3), notes=[note])
+    return PageTable(TITLE, head, rows, align="lll" + "r" * (len(head) - 3), notes=[note])
 
 
 def charts(lines: pd.DataFrame, recall: str) -> list[Markup]:

@@ -18,9 +18,9 @@ from tandem.extras.operations.lineage import open_scored
 from tandem.extras.operations.targets import FILES
 from tandem.extras.sweep_page import add_sweeps
 from tandem.plan.views import views_folder
-from tandem.report.commands import JSON, Files, write_report
-from tandem.report.page import Grid, aligned, mark, number, probability, signed
-from tandem.report.results import Cell, Row, Table, read_table
+from tandem.report.commands import JSON, CsvFiles, write_report
+from tandem.report.page import PageTable, align_text, format_p, mark, number, signed
+from tandem.report.results import Cell, FilledRow, Table, read_table
 from tandem.report.scored import warn_of_few_seeds
 from tandem.store.lineage import walk
 
@@ -34,13 +34,13 @@ LEGEND = (
 def report(
     *,
     compare: tuple[str, str] | None = None,
-    tables: Files = (),
+    tables: CsvFiles = (),
     rows: Annotated[tuple[PlannedRow, ...], JSON] = (),
     out: Path = Path("results/report.html"),
-    audits: Files = (),
+    audits: CsvFiles = (),
     validations: Annotated[tuple[ValidationRow, ...], JSON] = (),
-    sweeps: Files = (),
-    analyses: Files = (),
+    sweeps: CsvFiles = (),
+    analyses: CsvFiles = (),
 ) -> None:
     """Write the report's page, as the rule `report` does; or compare two configurations.
 
@@ -55,13 +55,13 @@ def report(
         analyses: manifests of error analyses.
     """
     if compare:
-        print("\n\n".join(map(aligned, compare_configurations(*compare))))
+        print("\n\n".join(map(align_text, compare_configurations(*compare))))
         return
     additions = [add_sweeps(sweeps), add_analyses(analyses), add_audits(audits), add_validations(validations)]
     write_report([read_table(table.with_suffix(".json")) for table in tables], rows, out, additions)
 
 
-def compare_configurations(a: str, b: str) -> list[Grid]:
+def compare_configurations(a: str, b: str) -> list[PageTable]:
     """A grid for each table that two configurations have made: `mine`, `mine.yaml` or `mine+k1`; `config`: the default.
 
     A configuration without tables, or two that have none in common, is a `UserError`.
@@ -85,7 +85,7 @@ def configuration_files(name: str) -> list[Path]:
     return [Path(part if part.endswith(FILES) else f"{part}.yaml") for part in name.split("+")]
 
 
-def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
+def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
     """The rows and columns that two tables share: both values, their difference, p."""
     others = {row.id: row for row in second.rows}
     pairs = [(row, others[row.id]) for row in first.rows if row.id in others]
@@ -102,7 +102,7 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
             known = cell.value is not None and other.value is not None
             change = (other.value or 0.0) - (cell.value or 0.0) if known else None
             difference = f"{signed(change)} {mark(change, p) or ' '}" if known else "–"
-            line += [number(cell.value), number(other.value), difference, probability(p)]
+            line += [number(cell.value), number(other.value), difference, format_p(p)]
     notes = [LEGEND.format(a=a, b=b)]
     if any(p is not None for p in tested):
         lineage = [scored for pair in pairs for row in pair for scored in row.lineage]
@@ -112,10 +112,10 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
     for name, own, rest in ((a, first, second), (b, second, first)):
         only = [system_name(row.id) for row in own.rows if row.id not in {row.id for row in rest.rows}]
         notes += [f"Only in {name}: {', '.join(only)}."] if only else []
-    return Grid(first.heading, head, lines, align="ll" + "r" * (len(head) - 2), notes=notes)
+    return PageTable(first.heading, head, lines, align="ll" + "r" * (len(head) - 2), notes=notes)
 
 
-def _tests(pairs: Sequence[tuple[Row, Row]], cells: Sequence[tuple[Cell, Cell]]) -> list[float | None]:
+def _tests(pairs: Sequence[tuple[FilledRow, FilledRow]], cells: Sequence[tuple[Cell, Cell]]) -> list[float | None]:
     """p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
     differences = [_differences(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
     raw = [seeded_test(difference[..., None])[0] for difference in differences if difference is not None]
@@ -123,7 +123,7 @@ def _tests(pairs: Sequence[tuple[Row, Row]], cells: Sequence[tuple[Cell, Cell]])
     return [None if difference is None else next(corrected) for difference in differences]
 
 
-def _differences(row: Row, other: Row, cell: Cell, theirs: Cell) -> Floats64 | None:
+def _differences(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -> Floats64 | None:
     """The second run minus the first, shape (seeds, queries); None where they do not compare.
 
     One seed of one run stands against every seed of the other; of unequal numbers of several both are means.

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 from tandem.config.loading import read_section
 from tandem.config.tables import StatisticsLayout
 from tandem.errors import UserError
-from tandem.evaluation.layouts import WRONG, csv_rows
+from tandem.evaluation.layouts import WRONG_NOTE_PREFIX, read_csv_rows
 from tandem.report.commands import JSON, CsvOut, write_views
-from tandem.report.page import UNITS, Grid, markdown, render
+from tandem.report.page import UNIT_FACTORS, PageTable, markdown, render_template
 from tandem.report.sections import number_text
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
@@ -44,13 +44,13 @@ def parse_number(text: str) -> tuple[float, float]:
     if (matched := NUMBER.fullmatch(text)) is None:
         raise ValueError(f"{text!r} is no printed number")
     whole, decimals, suffix = matched.groups(default="")
-    unit = UNITS[suffix] / 10 ** len(decimals)
+    unit = UNIT_FACTORS[suffix] / 10 ** len(decimals)
     return int(whole.replace(",", "") + decimals) * unit, unit
 
 
 def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> list[PrintedNumber]:
     """The printed numbers of some tables of a paper, in the file's order; a `UserError` for what is no number."""
-    rows = list(csv_rows(path, PRINTED))
+    rows = list(read_csv_rows(path, PRINTED))
     for where, row in rows:
         if not NUMBER.fullmatch(row["value"]):
             raise UserError(f"{where}: value is {row['value']!r}; write it as 1,234, 5.6 or 7.8M")
@@ -60,7 +60,7 @@ def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> li
 
 def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -> str:
     """Compare a count (None: not in the dataset) with a printed number; `absent` tells where a missing dataset is."""
-    wrong = f"printed number is {printed.note}" if printed.note.startswith(WRONG) else ""
+    wrong = f"printed number is {printed.note}" if printed.note.startswith(WRONG_NOTE_PREFIX) else ""
     if absent is not None:
         return f"{absent}; {wrong}" if wrong else absent
     if counted is None:
@@ -138,9 +138,9 @@ def statistics(
     lines = list(fill(entry, printed, counted, presence))
     source = f"Source of the printed values: {entry.paper.citation.strip()}."
     notes = [text for text in (entry.note.strip(), source) if text]
-    html = Grid(entry.title, HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
-    text = markdown(Grid(entry.title, HEAD, lines, align="lllrrl", notes=notes))
-    page = render("grid.html", title=entry.title, grid=html, notes=notes)
+    html = PageTable(entry.title, HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
+    text = markdown(PageTable(entry.title, HEAD, lines, align="lllrrl", notes=notes))
+    page = render_template("grid.html", title=entry.title, grid=html, notes=notes)
     write_views(out, {".csv": csv_text(HEAD, lines), ".md": text, ".html": page})
 
 

@@ -15,18 +15,18 @@ from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure
 from tandem.report.commands import CsvOut, read_plan, write_views
 from tandem.report.page import (
     FOLDERS,
-    Grid,
+    PageTable,
     asset,
+    format_p,
     four_decimals,
     fragment,
     mark,
     markdown,
     number,
-    probability,
-    render,
+    render_template,
 )
 from tandem.report.results import Origin
-from tandem.report.sections import Addition, Section
+from tandem.report.sections import Addition, PageSection
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import csv_text
 from tandem.store.lineage import BuiltStage
@@ -56,7 +56,7 @@ def sweep(*, points: Path, out: CsvOut) -> None:
     def address(run: Origin) -> str:
         return os.path.relpath(Path(run.folder) / MANIFEST, out.parent)
 
-    html = render("sweep.html", title=result.title, sweep=view(result, address))
+    html = render_template("sweep.html", title=result.title, sweep=view(result, address))
     text = "\n".join(map(markdown, [sweep_grid(result), *crossed(result)]))
     numbers = {".csv": sweep_csv(result), ".md": text, ".json": result.to_json()}
     write_views(out, numbers | {".svg": svg(result), ".html": html})
@@ -73,7 +73,7 @@ def sweep_csv(result: Result) -> str:
     return csv_text([*result.paths, "system", "dataset", "split", "measure", *MEASURED], lines)
 
 
-def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
+def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> PageTable:
     """The paths' values, the system, and per measure its value and p; values lead to the line of their first run."""
     with_printed = {line.measure for line in result.lines if line.printed is not None}
     head, columns = [*map(short_path, result.paths), "system"], []
@@ -88,19 +88,19 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
         for line, column in zip(lines, columns, strict=True):
             row += [number(line.printed, 1)] if line.measure in with_printed else []
             value = f"{value_text(line)} {mark(line.change, line.p)}".rstrip()
-            row += [f"{value} [{number(line.low)}, {number(line.high)}]", probability(line.p)]
+            row += [f"{value} [{number(line.low)}, {number(line.high)}]", format_p(line.p)]
             if line.stages[0] in result.runs:
                 links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)
     warnings = [f"Warning: {line}." for line in result.warnings]
     words, notes = len(result.paths) + 1, tuple(filter(None, (*notes, result.note.strip(), *warnings)))
     align = "l" * words + "r" * (len(head) - words)
-    return Grid(
+    return PageTable(
         result.title, head, rows, named_by=words - 1, links=links, align=align, caption=result.caption, notes=notes
     )
 
 
-def crossed(result: Result) -> list[Grid]:
+def crossed(result: Result) -> list[PageTable]:
     """For a sweep over several paths, a table per measure: a row per line of its plot, a column per value of the axis.
 
     No table where the axis has more than `MOST_COLUMNS` values.
@@ -115,7 +115,7 @@ def crossed(result: Result) -> list[Grid]:
             if line.measure == measure:
                 rows.setdefault(_series(result, line), {})[format_value(line.point[result.x])] = value_text(line)
         cells = [[name, *(values[column] for column in x)] for name, values in rows.items()]
-        grids.append(Grid(f"{measure} along {short_path(result.x)}", ["", *x], cells))
+        grids.append(PageTable(f"{measure} along {short_path(result.x)}", ["", *x], cells))
     return grids
 
 
@@ -130,8 +130,8 @@ class SweepView:
 
     result: Result
     charts: list[Markup]
-    grid: Grid
-    crossed: list[Grid]
+    grid: PageTable
+    crossed: list[PageTable]
     addresses: dict[str, str]  # empty where a run has none on the page
 
 
@@ -146,12 +146,12 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
     """The report's section of sweeps; runs that the page has lead to their stage."""
     results = [read_result(file.with_suffix(".json")) for file in files]
 
-    def section(stages: dict[str, BuiltStage]) -> Section | None:
+    def section(stages: dict[str, BuiltStage]) -> PageSection | None:
         def address(run: Origin) -> str:
             return f"#stage-{run.run}" if run.run in stages else ""
 
         views = [view(result, address) for result in results]
-        return Section("sweeps", "Sweeps", fragment("_sweeps.html", "swept", views), "results") if views else None
+        return PageSection("sweeps", "Sweeps", fragment("_sweeps.html", "swept", views), "results") if views else None
 
     return Addition(section=section)
 

@@ -12,8 +12,8 @@ from tandem.config.settings import PrintedPoint
 from tandem.data.columns import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
-from tandem.report.results import Origin, percent, read_json, to_json
-from tandem.report.scored import averaged, open_scores, origin, run_folder, warn_of_few_seeds
+from tandem.report.results import Origin, percent, read_result_json, to_json
+from tandem.report.scored import averaged, describe_origin, open_score_artifact, run_folder, warn_of_few_seeds
 from tandem.store.lineage import walk
 
 Point = dict[str, object]  # dotted path → value
@@ -113,12 +113,12 @@ def format_value(value: object) -> str:
 def read_result(path: Path) -> Result:
     """The sweep that the command `sweep` wrote."""
     missing = f"`snakemake sweep_{path.stem}` writes it"
-    return read_json(Result, path, missing, "not a sweep written by `tandem sweep`")
+    return read_result_json(Result, path, missing, "not a sweep written by `tandem sweep`")
 
 
 def compute(plan: SweepPlan) -> Result:
     """The numbers of a planned sweep; a `UserError` for a measure that was not computed, or other queries' scores."""
-    artifacts = {folder: open_scores(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
+    artifacts = {folder: open_score_artifact(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
     measures = plan.measures or shared_measures(list(artifacts.values()))
     queries, values = read_aligned(list(artifacts.values()), measures)
     at = {folder: place for place, folder in enumerate(artifacts)}
@@ -160,7 +160,7 @@ def compute(plan: SweepPlan) -> Result:
                 )
             )
     fields = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
-    origins = {keys[folder]: origin(artifact) for folder, artifact in artifacts.items()}
+    origins = {keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()}
     unit = averaged(next(iter(artifacts.values())))
     seeds = len({row.seed for row in plan.rows})
     warnings = warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else []

@@ -20,13 +20,15 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision, rows_change_bits
 from tandem.models.dual import DualEncoder
-from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, MASKED, PACKED, register
+from tandem.models.encoding import FLOAT32, LENGTH_MULTIPLE, MASKED, PACKED, PACKED_FAMILIES, register
 from tandem.models.sparse import SparseEncoder
 
-SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
+_COMPILED_SHAPES = (
+    64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
+)
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
-ACTIVATED = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
-PLAIN: tuple[str, list[float], str] = ("none", [], "")  # of oneDNN's product: no activation
+_ACTIVATED_LAYERS = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
+_NO_ACTIVATION: tuple[str, list[float], str] = ("none", [], "")  # of oneDNN's product: no activation
 
 
 def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, training: bool) -> None:
@@ -35,7 +37,7 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
     Args:
         execution: `attention` and `compile`; `auto` packs in bf16 on CUDA, where the kernel is, and compiles what is
             packed there.
-        tokens: what packed rows are filled up to, rounded down to a multiple of `BLOCK`.
+        tokens: what packed rows are filled up to, rounded down to a multiple of `LENGTH_MULTIPLE`.
         training: whether there will be backward passes; without, encoders are frozen: see `freeze`.
     Raises:
         UserError: `attention` is `packed`, and an encoder cannot be packed.
@@ -46,7 +48,7 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
         if isinstance(model, DualEncoder | CrossEncoder):
             encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
             packed = model.packs and is_packed(encoders, execution.attention, mode)
-            model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
+            model.packed = max(1, tokens // LENGTH_MULTIPLE) * LENGTH_MULTIPLE if packed else None
             usual = execution.compile == "auto" and packed and device().type == "cuda" and can_compile()
             # layers whose weights oneDNN has laid out for inference are never compiled
             compiled = (execution.compile == "always" or usual) and (training or not by_onednn())
@@ -65,7 +67,7 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
                     make_ready(encoder, tokens)
                 # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes.
                 own = FLOAT32 if by_onednn() else MASKED if device().type == "cuda" and not training else None
-                own = own if encoder.config.model_type in FAMILIES else None
+                own = own if encoder.config.model_type in PACKED_FAMILIES else None
                 if attention := PACKED if packed else "eager" if training and device().type == "cpu" else own:
                     register()
                     encoder.set_attn_implementation(attention)
@@ -76,11 +78,13 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
     """Whether texts are packed for these encoders; see `accelerate`."""
     families = {encoder.config.model_type for encoder in encoders}
-    others = ", ".join(sorted(families - {*FAMILIES}))
+    others = ", ".join(sorted(families - {*PACKED_FAMILIES}))
     fit = bool(families) and not others
     if setting == "packed" and not fit:
         refused = others or "an encoder without attention"
-        raise UserError(f"execution.attention is packed, which {refused} does not take; allowed: {', '.join(FAMILIES)}")
+        raise UserError(
+            f"execution.attention is packed, which {refused} does not take; allowed: {', '.join(PACKED_FAMILIES)}"
+        )
     kernel = device().type == "cuda" and has_bf16() and resolve_precision(mode) == "bf16"
     return setting == "packed" or (setting == "auto" and fit and kernel)
 
@@ -111,7 +115,7 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
     import torch._inductor.config
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _COMPILED_SHAPES)
     torch._inductor.config.deterministic = True
     for layer in encoder.modules():
         if isinstance(layer, GradientCheckpointingLayer):
@@ -127,7 +131,7 @@ class FrozenLinear(nn.Module):
     def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
         super().__init__()
         self.in_features, self.out_features, self.dtype = plain.in_features, plain.out_features, dtype
-        self.activation: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else PLAIN
+        self.activation: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else _NO_ACTIVATION
         weight = plain.weight.detach().to(dtype).contiguous()
         self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
         self.bias = None if plain.bias is None else plain.bias.detach().to(dtype)
@@ -146,7 +150,7 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
     dtype = inference_dtype(mode)
     tied = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     for parent in list(model.modules()):
-        fused = {linear: act for linear, act in ACTIVATED if _is_gelu(getattr(parent, act, None))}
+        fused = {linear: act for linear, act in _ACTIVATED_LAYERS if _is_gelu(getattr(parent, act, None))}
         for name, child in list(parent.named_children()):
             if type(child) is not nn.Linear:
                 continue
@@ -226,7 +230,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None, *activation: Any) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, *(activation or PLAIN))
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, *(activation or _NO_ACTIVATION))
     return product
 
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from tandem.errors import UserError
 from tandem.models.encoding import equal_batches, pooled
 from tandem.models.folders import WEIGHTS
-from tandem.models.heads import FAMILIES, check_reranker, relevant_label, saved_activation
+from tandem.models.heads import HEAD_LAYERS, check_reranker, relevant_label, saved_activation
 from tandem.models.hub import check_length, check_weights, from_folder, load_encoder, load_tokenizer, save_encoder
 from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
-from tandem.models.tokens import Inputs, Template, Texts
+from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.stages.base import Params
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -33,10 +33,10 @@ from tandem.store.job import Job, writing
 # Where oneDNN multiplies without AMX, rows change no bit: nothing is filled up, and a finer step pads less.
 STEP, FINE_STEP = 16, 8
 COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
-HEAD = f"2_Dense/{WEIGHTS}"
-# A power of two: what is scaled by it and back loses no bit. tanh(SCALE x) is SCALE x to x² SCALE² / 3: two parts in a
-# million for x = 10, two in a hundred thousand for x = 30.
-SCALE = 2.0**-12
+_HEAD_FILE = f"2_Dense/{WEIGHTS}"
+# A power of two: what is scaled by it and back loses no bit. tanh(c x) is c x to x² c² / 3:
+# two parts in a million for x = 10, two in a hundred thousand for x = 30.
+_SMALL_SCALE = 2.0**-12
 
 
 class CrossEncoder(nn.Module):
@@ -94,7 +94,7 @@ class CrossEncoder(nn.Module):
             encoder, classifier = Classifier.load(folder)
             return cls(encoder, pooling, classifier)
         model = cls(load_encoder(folder), pooling)
-        head = load_file(folder / HEAD)
+        head = load_file(folder / _HEAD_FILE)
         model.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
         return model
 
@@ -106,9 +106,9 @@ class CrossEncoder(nn.Module):
         """
         save_encoder(self.encoder, tokenizer, folder, partial(save_whole, head=self.head, pooling=self.pooling))
         if isinstance(self.head, nn.Linear):
-            (folder / HEAD).parent.mkdir()
+            (folder / _HEAD_FILE).parent.mkdir()
             head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
-            save_file(head, folder / HEAD)
+            save_file(head, folder / _HEAD_FILE)
             if self.pooling != "segments":
                 describe_cross_encoder(folder, self.head.in_features, self.pooling)
         write_json(folder / "cross.json", {"pooling": self.pooling})
@@ -124,7 +124,9 @@ class CrossEncoder(nn.Module):
         scores: Tensor = self.head(vectors)[:, 0]
         return scores
 
-    def forward(self, queries: Texts, passages: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def forward(
+        self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Scores of pairs as one batch, padded or packed.
 
         Args:
@@ -143,7 +145,7 @@ class CrossEncoder(nn.Module):
         return inputs
 
     @torch.inference_mode()
-    def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
+    def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
         """Scores that do not depend on which pairs are scored together.
 
         Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
@@ -186,7 +188,7 @@ class Classifier(nn.Module):
         from transformers.activations import ACT2FN
 
         super().__init__()
-        config, layers = whole.config, FAMILIES[whole.config.model_type]
+        config, layers = whole.config, HEAD_LAYERS[whole.config.model_type]
         self.relevant = relevant_label(config.to_dict(), path)
         self.pooling: str = getattr(config, "classifier_pooling", "cls")
         self.dense, self.out = whole.get_submodule(layers.dense), whole.get_submodule(layers.out)
@@ -214,8 +216,8 @@ class Classifier(nn.Module):
         options: dict[str, Any] = {"num_labels": 1} if new else {}
         whole, report = from_folder(AutoModelForSequenceClassification, folder, **options)
         family = whole.config.model_type
-        if family not in FAMILIES:
-            raise UserError(f"{folder}: {family} has no head that is known here; allowed: {', '.join(FAMILIES)}")
+        if family not in HEAD_LAYERS:
+            raise UserError(f"{folder}: {family} has no head that is known here; allowed: {', '.join(HEAD_LAYERS)}")
         if report["missing_keys"] and not new:
             raise UserError(f"{folder}: holds no {min(report['missing_keys'])}: a re-ranker needs its whole head")
         if not new:
@@ -223,7 +225,7 @@ class Classifier(nn.Module):
         if activation := saved_activation(folder):  # where `AutoModel…` keeps it, whatever file it is from
             whole.config.sentence_transformers = {"activation_fn": activation}
         head, encoder = cls(whole, folder / "config.json"), whole.base_model
-        if FAMILIES[family].dense.startswith(f"{whole.base_model_prefix}.pooler"):
+        if HEAD_LAYERS[family].dense.startswith(f"{whole.base_model_prefix}.pooler"):
             encoder.pooler = None  # the head's own layer now
         return encoder, head
 
@@ -258,9 +260,9 @@ def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str) -> Non
 def head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor] | None:
     """A head's weights by their names in its family's `…ForSequenceClassification`; None where that cannot compute it.
 
-    A linear head on the first token is W h + b = (W / SCALE) tanh(SCALE h) + b, within rounding.
+    A linear head on the first token is W h + b = (W / c) tanh(c h) + b, c = `_SMALL_SCALE`, within rounding.
     """
-    layers = FAMILIES.get(family)
+    layers = HEAD_LAYERS.get(family)
     if layers is None:
         return None
     if isinstance(head, Classifier):
@@ -270,8 +272,8 @@ def head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor
     if not isinstance(head, nn.Linear) or pooling != "cls" or layers.activation != "tanh":
         return None
     size, weight, bias = head.in_features, head.weight.detach().cpu(), head.bias.detach().cpu()
-    first = {f"{layers.dense}.weight": SCALE * torch.eye(size), f"{layers.dense}.bias": torch.zeros(size)}
-    return first | {f"{layers.out}.weight": weight / SCALE, f"{layers.out}.bias": bias}
+    first = {f"{layers.dense}.weight": _SMALL_SCALE * torch.eye(size), f"{layers.dense}.bias": torch.zeros(size)}
+    return first | {f"{layers.out}.weight": weight / _SMALL_SCALE, f"{layers.out}.bias": bias}
 
 
 def run_reranker(job: Job[Params]) -> None:

@@ -20,30 +20,35 @@ from tandem.models.folders import (
     OPTIONS,
     SPARSE,
     encoder_files,
-    read_json,
+    read_model_json,
     read_optional,
     static_queries,
 )
 from tandem.stages.base import Json
 
 # Files of before sentence-transformers 5 have a switch for each pooling; some have another name than the pooling.
-SWITCH = "pooling_mode_"
-OLD = {f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")}
-TEMPERATURE = 0.05  # the inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss
-MASKED = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
-SKIPPED = "tokens that are left out besides passages' punctuation"
+_POOLING_SWITCH = "pooling_mode_"
+_OLD_POOLINGS = {f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")}
+_TEMPERATURE = 0.05  # the inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss
+_MASK_MODULES = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
+_SKIPPED_TOKENS = "tokens that are left out besides passages' punctuation"
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
-LIBRARIES = re.compile(r"^(sentence_transformers|pylate)\..*\.")  # whose modules are computed here; no other code is
+_LIBRARY_PREFIX = re.compile(
+    r"^(sentence_transformers|pylate)\..*\."
+)  # whose modules are computed here; no other code is
 # Of options of transformers those that change no vector.
-HARMLESS = {
+_HARMLESS = {
     *("add_pooling_layer", "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "model_max_length"),
     *("padding_side", "torch_dtype", "trust_remote_code", "unpad_inputs", "use_cache", "use_fast", "use_safetensors"),
     "use_memory_efficient_attention",
 }
 # How an encoder reads texts: the output of its forward pass that the modules behind it take.
-READ = [{"method": "forward", "method_output_name": output} for output in ("last_hidden_state", "logits")]
-MARKERS = {"query": ("query_prefix", "query_token_id"), "passage": ("document_prefix", "doc_token_id")}  # their keys
-HIDDEN = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
+_READ_OUTPUTS = [{"method": "forward", "method_output_name": output} for output in ("last_hidden_state", "logits")]
+_MARKER_KEYS = {
+    "query": ("query_prefix", "query_token_id"),
+    "passage": ("document_prefix", "doc_token_id"),
+}  # their keys
+_HIDDEN_SIZE_KEYS = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
 
 
 def described_towers(folder: Path) -> Json:
@@ -59,7 +64,9 @@ def described_towers(folder: Path) -> Json:
     if not listed.is_file():
         return _stanford(folder) if is_stanford(folder) else {}
     try:
-        modules = [(LIBRARIES.sub("", str(row["type"])), str(row["path"])) for row in read_json(listed, list)]
+        modules = [
+            (_LIBRARY_PREFIX.sub("", str(row["type"])), str(row["path"])) for row in read_model_json(listed, list)
+        ]
     except (KeyError, TypeError):
         raise UserError(f"{listed}: lists no modules with type and path; mend or remove it") from None
     names = [name for name, _ in modules]
@@ -87,7 +94,7 @@ def described_towers(folder: Path) -> Json:
     if unit and similarity == "dot" and config.get("truncate_dim"):
         raise _unknown(folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot")
     if unit or similarity == "cosine":
-        towers |= {"normalize": True, "temperature": TEMPERATURE}
+        towers |= {"normalize": True, "temperature": _TEMPERATURE}
     optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
     return towers | {key: value for key, value in optional.items() if value}
 
@@ -98,12 +105,12 @@ def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
     listed, names = folder / "modules.json", [name for name, _ in modules]
     dense = [path for name, path in modules if name == "Dense"]
     behind = names[1 + len(dense) :]
-    if names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)] or sorted(behind) not in MASKED:
+    if names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)] or sorted(behind) not in _MASK_MODULES:
         raise _unknown(listed, f"the order {', '.join(names)}")
     mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", _inputs_file(folder)
-    mask, config = read_json(mask_path), read_optional(folder / LIBRARY)
+    mask, config = read_model_json(mask_path), read_optional(folder / LIBRARY)
     if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
-        raise _unknown(mask_path, SKIPPED)
+        raise _unknown(mask_path, _SKIPPED_TOKENS)
     expansion = read_optional(read).get("query_expansion") or {}
     if expansion.get("strategy", "fixed") != "fixed" or expansion.get("token"):
         raise _unknown(read, "queries that are filled up otherwise than by [MASK]")
@@ -119,7 +126,7 @@ def _late_interaction(
 ) -> Json:
     """The same from options of `representation: multi`, whose `dim` is that of the last of the layers in `dense`."""
     check_dense(folder, dense)
-    dim = read_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
+    dim = read_model_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
     towers = {"representation": {"type": "multi", "dim": dim} | options, "pooling": "cls"}
     optional = {"prompts": prompts, "dense": dense}
     return towers | {"normalize": normalize, "temperature": 1.0} | {key: row for key, row in optional.items() if row}
@@ -128,9 +135,9 @@ def _late_interaction(
 def check_dense(folder: Path, dense: Iterable[str]) -> None:
     """Refuse linear layers of which one does not take the numbers that the encoder, or the layer before, makes."""
     config, before = read_optional(folder / "config.json"), "the encoder"
-    size = next((config[key] for key in HIDDEN if key in config), None)
+    size = next((config[key] for key in _HIDDEN_SIZE_KEYS if key in config), None)
     for name in dense:
-        layer = read_json(path := folder / name / "config.json")
+        layer = read_model_json(path := folder / name / "config.json")
         if missing := [key for key in ("in_features", "out_features") if not isinstance(layer.get(key), int)]:
             raise UserError(f"{path}: {missing[0]} is {layer.get(missing[0])}; expected a whole number")
         if size not in (None, layer["in_features"]):
@@ -142,14 +149,14 @@ def check_dense(folder: Path, dense: Iterable[str]) -> None:
 def _skips(path: Path, words: list[str]) -> bool:
     """Whether passages' punctuation has no vectors, by the words that a file leaves out."""
     if sorted(words) not in ([], sorted(string.punctuation)):
-        raise _unknown(path, SKIPPED)
+        raise _unknown(path, _SKIPPED_TOKENS)
     return bool(words)
 
 
 def markers(folder: Path) -> dict[str, str]:
     """Tokens that stand behind the first special one in checkpoints of PyLate or Stanford's, by side; else empty."""
     config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
-    values = {side: next((config[key] for key in keys if key in config), None) for side, keys in MARKERS.items()}
+    values = {side: next((config[key] for key in keys if key in config), None) for side, keys in _MARKER_KEYS.items()}
     return {side: str(marker) for side, marker in values.items() if marker is not None}
 
 
@@ -199,7 +206,7 @@ def _require(path: Path, config: Json, *keys: str) -> None:
 
 def _described_sparse(folder: Path, path: Path, **known: str) -> Json:
     """The same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
-    config, library = read_json(path), read_optional(folder / LIBRARY)
+    config, library = read_model_json(path), read_optional(folder / LIBRARY)
     if (similarity := library.get("similarity_fn_name") or "dot") != "dot":
         raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
     _check_inputs(encoder_files(folder))
@@ -213,9 +220,11 @@ def _described_sparse(folder: Path, path: Path, **known: str) -> Json:
 
 def _pooling(path: Path) -> str:
     """The pooling of `1_Pooling/config.json`: `pooling_mode`, in older files one switch for each."""
-    config = read_json(path)
-    switched = [key.removeprefix(SWITCH) for key, on in config.items() if key.startswith(SWITCH) and on]
-    modes = config.get("pooling_mode", [OLD.get(name, name) for name in switched])
+    config = read_model_json(path)
+    switched = [
+        key.removeprefix(_POOLING_SWITCH) for key, on in config.items() if key.startswith(_POOLING_SWITCH) and on
+    ]
+    modes = config.get("pooling_mode", [_OLD_POOLINGS.get(name, name) for name in switched])
     modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or modes[0] not in get_args(Pooling):
         raise _unknown(path, f"the pooling {' + '.join(map(str, modes)) or 'none'}")
@@ -266,11 +275,11 @@ def foreign_inputs(folder: Path) -> tuple[Path, str] | None:
     modalities = config.get("modality_config") or {}
     if "message" in modalities:
         return path, "texts in a chat's template"
-    if (text := modalities.get("text", READ[0])) not in READ:
+    if (text := modalities.get("text", _READ_OUTPUTS[0])) not in _READ_OUTPUTS:
         return path, f"texts read by {json.dumps(text)}"
     for key in (*OPTIONS, "processing_kwargs"):
         options = config.get(key) or {}
-        if own := [name for name, value in options.items() if name not in HARMLESS and value is not None]:
+        if own := [name for name, value in options.items() if name not in _HARMLESS and value is not None]:
             return path, f"{own[0]} in {key}"
     return None
 

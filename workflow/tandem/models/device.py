@@ -30,15 +30,15 @@ def device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
-def place(tensor: torch.Tensor) -> torch.Tensor:
+def move_to_device(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the device that models run on; the copy to a GPU is not waited for."""
     where = device()
     return tensor if where.type == "cpu" else tensor.pin_memory().to(where, non_blocking=True)
 
 
 def place_all(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`place` of each."""
-    return {name: place(tensor) for name, tensor in tensors.items()}
+    """Return a dictionary of tensors, each moved to the device."""
+    return {name: move_to_device(tensor) for name, tensor in tensors.items()}
 
 
 def use_workers(count: int | None) -> None:

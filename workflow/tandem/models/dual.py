@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from tandem.config.representations import REPRESENTATIONS, Representation, is_single, representation
 from tandem.errors import UserError
 from tandem.models.described import check_dense
-from tandem.models.device import device, place
+from tandem.models.device import device, move_to_device
 from tandem.models.encoding import check_range, equal_batches, pooled
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.saving import INPUT, Dense, DualShape, StaticQueries, describe_encoder, describe_two_towers
-from tandem.models.tokens import Template, Texts
+from tandem.models.tokens import Template, TokenTexts
 from tandem.models.usage import InputLengths, dual_usage
 
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
 STEP = 8
-PAIRS = 64  # pairs that are scored at once
+_PAIRS_PER_BLOCK = 64  # pairs that are scored at once
 
 
 @representation("single")
@@ -175,7 +175,7 @@ class DualEncoder(nn.Module):
         """The same for the folder of two towers, of which each is described already."""
         describe_two_towers(folder, *SIDES, shape)
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts.
 
         Args:
@@ -200,7 +200,7 @@ class DualEncoder(nn.Module):
         return dot_scores(queries, passages, self.temperature)
 
     @torch.inference_mode()
-    def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
+    def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
         """s(q, p) of pairs by their texts' token ids, shape (pairs,), float32; a text of several is encoded once.
 
         Of fp16 numbers, in float64; no bit depends on which pairs are scored together: see `equal_batches`.
@@ -213,10 +213,12 @@ class DualEncoder(nn.Module):
             first = np.unique(places[-1], return_index=True)[1]
             sides.append(encode_all(self, side, texts.take(first), template, mode, budget, torch.float16, equal=True))
         scores = np.empty(len(places[0]), np.float32)
-        for start in range(0, len(scores), PAIRS):
-            query, passage = (side[at[start : start + PAIRS]] for side, at in zip(sides, places, strict=True))
-            pairs = self.scores(place(query).double(), place(passage).double()[:, None])
-            scores[start : start + PAIRS] = pairs[:, 0].float().cpu().numpy()
+        for start in range(0, len(scores), _PAIRS_PER_BLOCK):
+            query, passage = (
+                side[at[start : start + _PAIRS_PER_BLOCK]] for side, at in zip(sides, places, strict=True)
+            )
+            pairs = self.scores(move_to_device(query).double(), move_to_device(passage).double()[:, None])
+            scores[start : start + _PAIRS_PER_BLOCK] = pairs[:, 0].float().cpu().numpy()
         return scores
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
@@ -301,7 +303,7 @@ def encode_all(
     largest = torch.zeros((), device=device())
     for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch, equal):
         largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
-        result[place(torch.from_numpy(rows)), : vectors.shape[1]] = vectors.to(dtype)
+        result[move_to_device(torch.from_numpy(rows)), : vectors.shape[1]] = vectors.to(dtype)
     hint = "train with normalize: true, or look for a diverged model"
     tower: Any = model.towers[side]
     check_range(float(largest), dtype, tower.config.name_or_path, hint)

@@ -1,8 +1,8 @@
 """Run an encoder over texts: padded or packed into one row without padding, and pooled to one vector each.
 
-Encoders of `FAMILIES` take packed rows, float32 attention and a mask of every batch through transformers' attention
-interface: `set_attn_implementation(PACKED)`, `(FLOAT32)` or `(MASKED)` after `register`. Where the texts of a packed
-row lie reaches the attention through keyword arguments.
+Encoders of `PACKED_FAMILIES` take packed rows, float32 attention and a mask of every batch through transformers'
+attention interface: `set_attn_implementation(PACKED)`, `(FLOAT32)` or `(MASKED)` after `register`. Where the texts of
+a packed row lie reaches the attention through keyword arguments.
 """
 
 import importlib
@@ -18,18 +18,18 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from tandem.errors import UserError
-from tandem.models.device import device, place, precision
+from tandem.models.device import device, move_to_device, precision
 from tandem.models.folders import BEHIND_PADDING
 from tandem.models.ragged import Ids, ends, ranges
 from tandem.models.tokens import Inputs
 
 PACKED, FLOAT32, MASKED = "tandem_packed", "tandem_float32", "tandem_masked"
 # Encoders of transformers that hand keyword arguments down to an attention over whole texts.
-FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
-BLOCK = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
+PACKED_FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
+LENGTH_MULTIPLE = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
 # Batches of `equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
-ROWS = 8
-CPU_TOKENS = 1024  # of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
+_LEAST_ROWS = 8
+_CPU_TOKENS = 1024  # of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
 
 
 def row_length(tokens: int, budget: int) -> int:
@@ -41,7 +41,7 @@ def row_length(tokens: int, budget: int) -> int:
     return min((step for step in steps if step >= tokens), default=-(-tokens // 8) * 8)
 
 
-def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
+def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
     """Keyword arguments for an encoder: all texts in one row, filled up to `row_length` by texts of padding.
 
     The filler is cut into texts no longer than the longest one, so that each has positions.
@@ -65,7 +65,7 @@ def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
         rows["token_type_ids"] = np.pad(inputs.types, (0, empty))
     tensors: dict[str, Any] = {name: torch.from_numpy(row)[None] for name, row in rows.items()}
     bounds = torch.from_numpy(ends(lengths).astype(np.int32))
-    return tensors | {"cu_seq_lens_q": bounds, "max_length_q": -(-longest // BLOCK) * BLOCK}
+    return tensors | {"cu_seq_lens_q": bounds, "max_length_q": -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE}
 
 
 def register() -> None:
@@ -163,10 +163,10 @@ def by_padding(
     """
     tokens = torch.arange(len(query), device=query.device, dtype=bounds.dtype)
     text = torch.searchsorted(bounds[1:], tokens, right=True)
-    place = bounds[:-1, None] + torch.arange(longest, device=query.device)
-    stands = place < bounds[1:, None]
-    place = place.clamp(max=len(query) - 1)
-    q, k, v = (part[place].transpose(1, 2) for part in (query, key, value))
+    positions = bounds[:-1, None] + torch.arange(longest, device=query.device)
+    stands = positions < bounds[1:, None]
+    positions = positions.clamp(max=len(query) - 1)
+    q, k, v = (part[positions].transpose(1, 2) for part in (query, key, value))
     scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~stands[:, None, None], torch.finfo(query.dtype).min)
     weights = nn.functional.dropout(scores.softmax(-1), dropout)
     mixed: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
@@ -178,14 +178,14 @@ def equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
 
     Args:
         padded: a row's length with padding, shape (rows,).
-        budget: tokens of a batch, `CPU_TOKENS` at most on a CPU; there are `ROWS` rows at least.
+        budget: tokens of a batch, `_CPU_TOKENS` at most on a CPU; there are `_LEAST_ROWS` rows at least.
     Yields:
         The rows of a batch, and how many it is to be filled up to.
     """
-    budget = min(budget, CPU_TOKENS) if device().type == "cpu" else budget
+    budget = min(budget, _CPU_TOKENS) if device().type == "cpu" else budget
     for length in np.unique(padded):
         members = np.flatnonzero(padded == length)
-        rows = max(1, budget // max(1, int(length)) // ROWS) * ROWS
+        rows = max(1, budget // max(1, int(length)) // _LEAST_ROWS) * _LEAST_ROWS
         for start in range(0, len(members), rows):
             yield members[start : start + rows], rows
 
@@ -196,12 +196,12 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
     Args:
         packed: pack the texts into one row, filled up to this budget; None pads them.
         multiple: of padded inputs, whose length is a multiple of it.
-        pooling: as of `pool`; or `segments`, of pairs: the means over the first text's tokens and over the second's.
+        pooling: as of `pool_states`; or `segments`, of pairs: the means over each text's tokens.
     Returns:
         Shape (texts, dim), of segments (texts, 2, dim), float32.
     """
-    arguments = inputs.padded(multiple) if packed is None else pack(inputs, packed, encoder.config)
-    placed = {name: place(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+    arguments = inputs.padded(multiple) if packed is None else pack_texts(inputs, packed, encoder.config)
+    placed = {name: move_to_device(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
     if packed is not None:
         from torch import _dynamo
 
@@ -212,16 +212,16 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
     mask: Any = placed.get("attention_mask")
     bounds = placed["cu_seq_lens_q"][: len(inputs.lengths) + 1] if packed is not None else None
     if pooling != "segments" or inputs.first is None:
-        return pool(hidden, mask, pooling) if bounds is None else pool_packed(hidden[0], bounds, pooling)
-    first = place(torch.from_numpy(inputs.first))
+        return pool_states(hidden, mask, pooling) if bounds is None else pool_packed(hidden[0], bounds, pooling)
+    first = move_to_device(torch.from_numpy(inputs.first))
     if bounds is None:
         own = torch.arange(mask.shape[1], device=mask.device) < first[:, None]
-        return torch.stack([pool(hidden, mask * part, "mean") for part in (own, ~own)], 1)
+        return torch.stack([pool_states(hidden, mask * part, "mean") for part in (own, ~own)], 1)
     cuts = torch.stack([bounds[:-1], bounds[:-1] + first], 1).flatten()
     return pool_packed(hidden[0], torch.cat([cuts, bounds[-1:]]), "mean").view(len(first), 2, -1)
 
 
-def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
+def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
     """One vector per text from its token vectors.
 
     Args:
@@ -245,7 +245,7 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
 
 
 def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
-    """`pool` of texts laid end to end.
+    """`pool_states` of texts laid end to end.
 
     Args:
         hidden: token vectors, shape (tokens, dim).

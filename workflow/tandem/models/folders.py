@@ -15,12 +15,12 @@ LIBRARY = "config_sentence_transformers.json"
 METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
-FILES = (
+ENCODER_FILES = (
     *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
     *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
 )
 # One of these is what a fast tokenizer is made from.
-TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
 # Names of the file about a model's inputs: the first that says something is read. Now it has BERT's for all families.
 INPUTS = tuple(
     f"sentence_{family}_config.json"
@@ -29,15 +29,15 @@ INPUTS = tuple(
 # Its keys with options of transformers, by their names of now and of before.
 OPTIONS = tuple(f"{of}_{what}" for of in ("model", "config", "processor", "tokenizer") for what in ("kwargs", "args"))
 # Where the files say how long a text may be, the first that does so counting.
-LENGTHS = (
+_LENGTH_KEYS = (
     *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
     *((name, "max_seq_length") for name in INPUTS),
     ("tokenizer_config.json", "model_max_length"),
 )
 SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
-ROUTER = "router_config.json"
-KINDS = {dict: "object", list: "list", int: "whole number", str: "string"}  # of JSON, in words
-VALUES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
+_ROUTER_FILE = "router_config.json"
+_JSON_TYPE_NAMES = {dict: "object", list: "list", int: "whole number", str: "string"}  # of JSON, in words
+_VALUE_TYPES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
     **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
     **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
     **dict.fromkeys(("architectures", "skiplist_words"), list),
@@ -60,24 +60,26 @@ class StaticQueriesFiles(NamedTuple):
     pooling: Path
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
+def read_model_json(path: Path, kind: type = dict) -> Any:
     """The object, or list, of a JSON file of a published model; a `UserError` if it is of another kind, or broken."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
     if not isinstance(value, kind):
-        raise UserError(f"{path}: is no JSON {KINDS[kind]}; mend it")
+        raise UserError(f"{path}: is no JSON {_JSON_TYPE_NAMES[kind]}; mend it")
     values: Json = value if isinstance(value, dict) else {}
-    for key, needed in VALUES.items():
+    for key, needed in _VALUE_TYPES.items():
         if not isinstance(values.get(key), (needed, type(None))):
-            raise UserError(f"{path}: {key} is {json.dumps(values[key])[:80]}; a JSON {KINDS[needed]} is needed")
+            raise UserError(
+                f"{path}: {key} is {json.dumps(values[key])[:80]}; a JSON {_JSON_TYPE_NAMES[needed]} is needed"
+            )
     return value
 
 
 def read_optional(path: Path) -> Json:
     """The object of a JSON file that need not be there; empty without it."""
-    return read_json(path) if path.is_file() else {}
+    return read_model_json(path) if path.is_file() else {}
 
 
 def static_queries(folder: Path) -> StaticQueriesFiles | None:
@@ -85,7 +87,7 @@ def static_queries(folder: Path) -> StaticQueriesFiles | None:
 
     sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
     """
-    config = read_optional(folder / ROUTER)
+    config = read_optional(folder / _ROUTER_FILE)
     structure, types = config.get("structure"), config.get("types")
     if not isinstance(structure, dict) or not isinstance(types, dict):
         return None
@@ -112,8 +114,10 @@ def check_folder(folder: Path) -> None:
 def check_tokenizer(folder: Path) -> None:
     """Refuse an encoder's folder without a tokenizer's files, of which transformers makes one without words."""
     files = encoder_files(folder)
-    if not any(path.is_file() for pattern in TOKENIZER for path in files.glob(pattern)):
-        needed = f"{TOKENIZER[0]} is missing, and so are {', '.join(TOKENIZER[1:])} (found: {_names(files)})"
+    if not any(path.is_file() for pattern in _TOKENIZER_FILES for path in files.glob(pattern)):
+        needed = (
+            f"{_TOKENIZER_FILES[0]} is missing, and so are {', '.join(_TOKENIZER_FILES[1:])} (found: {_names(files)})"
+        )
         raise UserError(f"{files}: {needed}; copy the tokenizer's files that belong to the weights")
 
 
@@ -142,7 +146,7 @@ def weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         hint = "only safetensors are loaded: name a revision that has them, or a folder that transformers saved anew"
         raise UserError(f"{folder}: {WEIGHTS} is missing (found: {_names(folder)}); {_mend(folder, hint)}")
-    shards = read_json(index).get("weight_map")
+    shards = read_model_json(index).get("weight_map")
     names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
     if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
         raise UserError(f"{index}: names no shards (weight_map: tensor to file beside it); save the model anew")
@@ -171,7 +175,7 @@ def files_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
     Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
     """
     static, own = static_queries(folder), encoder_files(folder)
-    files = {path for pattern in FILES for path in own.glob(pattern)}.difference(weight_files(own))
+    files = {path for pattern in ENCODER_FILES for path in own.glob(pattern)}.difference(weight_files(own))
     if static:
         files |= {*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.pooling / "config.json"}
     lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
@@ -180,7 +184,7 @@ def files_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
 
 def longest_input(folder: Path) -> int | None:
     """The tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
-    for name, key in LENGTHS:
+    for name, key in _LENGTH_KEYS:
         value = read_optional(folder / name).get(key)
         if value and value < 1 << 30:  # tokenizers without a limit say 1e30
             return int(value)

@@ -10,11 +10,11 @@ from typing import Any
 
 from tandem.errors import UserError
 from tandem.models.described import foreign_inputs
-from tandem.models.folders import LIBRARY, check_tokenizer, read_json, read_optional
+from tandem.models.folders import LIBRARY, check_tokenizer, read_model_json, read_optional
 
-SUFFIX = "ForSequenceClassification"
-ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking
-RELEVANT = ("label_1", "relevant", "yes", "true", "positive", "1")  # names of the label of relevant passages
+_CLASSIFIER_SUFFIX = "ForSequenceClassification"
+_ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking
+_RELEVANT_LABELS = ("label_1", "relevant", "yes", "true", "positive", "1")  # names of the label of relevant passages
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Layers:
 
 
 POOLER, DENSE = ("pooler.dense", "classifier"), ("classifier.dense", "classifier.out_proj")
-FAMILIES = {
+HEAD_LAYERS = {
     "albert": Layers("albert.pooler", "classifier"),
     "bert": Layers("bert.pooler.dense", "classifier"),
     "camembert": Layers(*DENSE),
@@ -48,7 +48,7 @@ def saved_score(folder: Path) -> str | None:
     """The score in terms of `logits`, shape (pairs, labels), as Python; None without `…ForSequenceClassification`."""
     path = folder / "config.json"
     config = read_optional(path)
-    if not _architecture(config).endswith(SUFFIX):
+    if not _architecture(config).endswith(_CLASSIFIER_SUFFIX):
         return None
     relevant = relevant_label(config, path)
     return "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
@@ -68,16 +68,18 @@ def check_reranker(folder: Path) -> None:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
-    config = read_json(path)
-    if not (name := _architecture(config)).endswith(SUFFIX):
-        raise UserError(f"{path}: architectures is {name}; allowed: …{SUFFIX}, the form of published cross-encoders")
+    config = read_model_json(path)
+    if not (name := _architecture(config)).endswith(_CLASSIFIER_SUFFIX):
+        raise UserError(
+            f"{path}: architectures is {name}; allowed: …{_CLASSIFIER_SUFFIX}, the form of published cross-encoders"
+        )
     family = str(config.get("model_type"))
-    if family not in FAMILIES:
+    if family not in HEAD_LAYERS:
         own = "; it needs code of its own, which is never run" if "auto_map" in config else ""
-        raise UserError(f"{path}: model_type is {family}{own}; allowed: {', '.join(FAMILIES)}")
+        raise UserError(f"{path}: model_type is {family}{own}; allowed: {', '.join(HEAD_LAYERS)}")
     activation = saved_activation(folder)
-    if activation is not None and activation.rpartition(".")[2] not in ACTIVATIONS:
-        raise UserError(f"{folder}: the activation of scores is {activation}; allowed: {', '.join(ACTIVATIONS)}")
+    if activation is not None and activation.rpartition(".")[2] not in _ACTIVATIONS:
+        raise UserError(f"{folder}: the activation of scores is {activation}; allowed: {', '.join(_ACTIVATIONS)}")
     if problem := foreign_inputs(folder):
         raise UserError(f"{problem[0]}: describes {problem[1]}, which is not computed here")
     beside = folder / LIBRARY
@@ -100,9 +102,11 @@ def relevant_label(config: dict[str, Any], path: Path) -> int | None:
     names = {int(at): str(name) for at, name in (config.get("id2label") or default).items()}
     if len(names) == 1:
         return None
-    relevant = [at for at, name in names.items() if name.strip().lower() in RELEVANT]
+    relevant = [at for at, name in names.items() if name.strip().lower() in _RELEVANT_LABELS]
     if len(names) != 2:
         raise UserError(f"{path}: has {len(names)} labels; allowed: 1, or 2 of which one is relevance")
     if len(relevant) != 1:
-        raise UserError(f"{path}: id2label names {' and '.join(names.values())}; one must be: {', '.join(RELEVANT)}")
+        raise UserError(
+            f"{path}: id2label names {' and '.join(names.values())}; one must be: {', '.join(_RELEVANT_LABELS)}"
+        )
     return relevant[0]

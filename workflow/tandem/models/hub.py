@@ -12,20 +12,20 @@ from typing import Any
 
 from tandem.cluster import faults
 from tandem.errors import UserError
-from tandem.models.folders import FILES, METADATA, WEIGHTS, check_folder, read_optional
+from tandem.models.folders import ENCODER_FILES, METADATA, WEIGHTS, check_folder, read_optional
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # Heads that transformers puts on encoders for its tasks: vectors of texts need none of them.
-HEADS = {
+_HEADS = {
     *("classification_head", "classifier", "cls", "decoder", "discriminator_predictions", "generator_lm_head"),
     *("generator_predictions", "head", "lm_head", "lm_loss", "lm_predictions", "mask_predictions", "pooler"),
     *("pre_classifier", "pred_layer", "predictions", "qa_outputs", "score", "shared", "sop_classifier"),
     *("vocab_layer_norm", "vocab_projector", "vocab_transform"),
 }
 # Classes of tokenizers that heeded `add_eos_token` before transformers 5.
-ENDING = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
+_ENDING_TOKENIZERS = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 # Of a sparse encoder of passages alone: the weights of its parts.
-PARTS = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
+_TOWER_FILES = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
 
 
 @cache
@@ -39,7 +39,7 @@ def package_folder(package: str, folder: str) -> Path:
 
 def download(name: str, revision: str) -> tuple[Path, str]:
     """The folder and the commit of a hub model's files at a revision, from the local cache or the network."""
-    folder = _snapshot(name, revision, [*FILES, *PARTS])
+    folder = _snapshot(name, revision, [*ENCODER_FILES, *_TOWER_FILES])
     return folder, folder.name
 
 
@@ -91,8 +91,8 @@ def loading(folder: Path) -> Iterator[None]:
 def load_tokenizer(folder: Path) -> Any:
     """The folder's fast tokenizer; behind a text stands the last token that `tokenizer_config.json` promises.
 
-    transformers 5 reads `add_eos_token` only where there is no `tokenizer.json`. Before, tokenizers of `ENDING` and
-    those with code of their own put the token there, and models were trained with it.
+    transformers 5 reads `add_eos_token` only where there is no `tokenizer.json`. Before, tokenizers of
+    `_ENDING_TOKENIZERS` and those with code of their own put the token there, and models were trained with it.
     """
     from transformers import AutoTokenizer
 
@@ -100,7 +100,7 @@ def load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
     config = read_optional(folder / "tokenizer_config.json")
     name = str(config.get("tokenizer_class")).removesuffix("Fast")
-    if config.get("add_eos_token") and tokenizer.eos_token and (name in ENDING or "auto_map" in config):
+    if config.get("add_eos_token") and tokenizer.eos_token and (name in _ENDING_TOKENIZERS or "auto_map" in config):
         around = tokenizer("a")["input_ids"]
         if around[-1] != tokenizer.eos_token_id:
             tokenizer.add_bos_token = around[0] == tokenizer.bos_token_id
@@ -189,7 +189,7 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     except TypeError:  # families without a pooling layer do not take the option
         model, report = from_folder(auto, folder, **options)
     check_weights(folder, report, sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")))
-    known = {*HEADS, *dict(model.named_children())}  # within the encoder's own parts stand buffers of older versions
+    known = {*_HEADS, *dict(model.named_children())}  # within the encoder's own parts stand buffers of older versions
     names = {name: name.removeprefix(f"{model.base_model_prefix}.").split(".")[0] for name in report["unexpected_keys"]}
     return model, sorted(name for name, part in names.items() if part not in known)
 
@@ -223,9 +223,9 @@ def save_encoder(encoder: Any, tokenizer: Any, folder: Path, save: Callable[[Any
 
     `save` writes the merged encoder into the folder; None has transformers do it.
     """
-    from tandem.models.lora import merged, save_adapter
+    from tandem.models.lora import merge_lora, save_adapter
 
-    plain = merged(encoder)
+    plain = merge_lora(encoder)
     if save is None:
         plain.save_pretrained(folder)
     else:

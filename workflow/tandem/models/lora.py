@@ -43,7 +43,12 @@ def add_lora(models: nn.Module, params: Lora) -> None:
         inject_adapter_in_model(config, encoder)
 
 
-AFTER = ("pooler", "final_norm", "final_layer_norm", "norm")  # what encoders name that follows their last layer
+_MODULES_AFTER_LAYERS = (
+    "pooler",
+    "final_norm",
+    "final_layer_norm",
+    "norm",
+)  # what encoders name that follows their last layer
 
 
 def freeze_layers(models: nn.Module, count: int) -> None:
@@ -62,13 +67,13 @@ def freeze_layers(models: nn.Module, count: int) -> None:
             raise UserError(f"train.freeze_layers is {count}, but the encoder has {size} layers; allowed: below {size}")
         holder = encoder.get_submodule(stack.rpartition(".")[0])
         encoder.requires_grad_(False)
-        above = [getattr(module, name, None) for module in {encoder, holder} for name in AFTER]
+        above = [getattr(module, name, None) for module in {encoder, holder} for name in _MODULES_AFTER_LAYERS]
         for module in [*layers[count:], *above]:
             if module is not None:
                 module.requires_grad_(True)
 
 
-def merged(encoder: Any) -> Any:
+def merge_lora(encoder: Any) -> Any:
     """A copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
     adapted = [name for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
     plain = copy.deepcopy(encoder) if adapted else encoder

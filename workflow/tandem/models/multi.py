@@ -19,13 +19,13 @@ from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import add_markers, load_tokenizer
 from tandem.models.ragged import DIGIT, Ids, Ragged, token_ids
-from tandem.models.saving import CONFIG, MODEL, TOKENS, TRANSFORMER, Dense, DualShape, modules
+from tandem.models.saving import LIBRARY_CONFIG, MODEL, TOKENS, TRANSFORMER, Dense, DualShape, modules
 from tandem.models.token_weights import OwnTokens
-from tandem.models.tokens import Template, Texts
+from tandem.models.tokens import Template, TokenTexts
 from tandem.models.usage import InputLengths, tandem_usage
 from tandem.store.files import write_json
 
-PRODUCTS = 1 << 24  # products of tokens that are in memory at once
+PRODUCTS_PER_BLOCK = 1 << 24  # products of tokens that are in memory at once
 
 
 @representation("multi")
@@ -112,7 +112,7 @@ class TokenVectors(DualEncoder):
         least: Ids = np.minimum(counts, self.options.first(side) or counts)
         return least
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
         rows, expanded = Ragged.of(texts), self.options.query_tokens if side == "query" else None
         if expanded:
@@ -143,8 +143,8 @@ class TokenVectors(DualEncoder):
         return (vectors * stands[..., None])[:, :width]
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """`max_sim` over this model's temperature."""
-        return max_sim(queries, passages) / self.temperature
+        """`max_sim_matrix` over this model's temperature."""
+        return max_sim_matrix(queries, passages) / self.temperature
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
         """See `DualEncoder.check_lengths`; a query may be filled up beyond its own length."""
@@ -173,7 +173,7 @@ class TokenVectors(DualEncoder):
             write_json(folder / f"{2 + len(shape.dense)}_Normalize/config.json", {"module_input_name": TOKENS})
         prompts = {"query": shape.before.get("query", ""), "document": shape.before.get("passage", "")}
         kind = {"model_type": "MultiVectorEncoder", "similarity_fn_name": "maxsim", "prompts": prompts}
-        write_json(folder / CONFIG, MODEL | kind | self._pylate(load_tokenizer(folder), prompts, words))
+        write_json(folder / LIBRARY_CONFIG, MODEL | kind | self._pylate(load_tokenizer(folder), prompts, words))
 
     def _pylate(self, tokenizer: Any, prompts: dict[str, str], skipped: list[str]) -> dict[str, object]:
         """What those read who know PyLate's keys: without them they take markers of their own.
@@ -197,7 +197,7 @@ class TokenVectors(DualEncoder):
             return tandem_usage(shape, lengths)
         query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
         tokens = lengths.passage + lengths.single
-        theirs = THEIRS.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
+        theirs = _LIBRARY_EXAMPLE.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
         return f"{tandem_usage(shape, lengths)}\n\n{theirs}"
 
 
@@ -221,7 +221,7 @@ def leading_token(tokenizer: Any, prompt: str) -> str:
     return max((token for token in special if prompt.startswith(token)), key=len, default="")
 
 
-THEIRS = """\
+_LIBRARY_EXAMPLE = """\
 ```python
 from sentence_transformers import MultiVectorEncoder
 
@@ -269,7 +269,7 @@ class Coil(OwnTokens):
         counts: Ids = np.maximum(own + self.options.pieces, 1)
         return counts
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
 
         Without E a text that has no tokens of its own has a row for the first special one: none is nothing at all.
@@ -291,11 +291,11 @@ class Coil(OwnTokens):
         return torch.cat([_with_ids(vectors, numbers.expand(len(ids), -1)), rows], 1)
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """`max_sim` of the same tokens alone, over this model's temperature."""
-        return max_sim(queries, passages, same_token=True) / self.temperature
+        """`max_sim_matrix` of the same tokens alone, over this model's temperature."""
+        return max_sim_matrix(queries, passages, same_token=True) / self.temperature
 
 
-def max_sim(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
+def max_sim_matrix(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
     """Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages, so that memory stays flat.
 
     Of vectors of at most length 1 that fp16 holds, in float64, every sum is exact, so in any order the same: products
@@ -311,7 +311,7 @@ def max_sim(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tens
     """
     axis = passages.dim() - 3
     of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
-    blocks = passages.split(max(1, PRODUCTS // max(1, of_one)), axis)
+    blocks = passages.split(max(1, PRODUCTS_PER_BLOCK // max(1, of_one)), axis)
     if torch.is_grad_enabled() and len(blocks) > 1:  # products are computed again instead of kept
         parts = [checkpoint(_max_sim, queries, block, same_token, use_reentrant=False) for block in blocks]
         return torch.cat(parts, 1)

@@ -17,9 +17,9 @@ from tandem.cluster.progress import warn
 from tandem.config.base import Pooling
 from tandem.errors import UserError
 from tandem.models.described import described_towers, is_stanford, markers
-from tandem.models.encoding import pool
+from tandem.models.encoding import pool_states
 from tandem.models.folders import (
-    FILES,
+    ENCODER_FILES,
     INDEX,
     WEIGHTS,
     StaticQueriesFiles,
@@ -45,10 +45,10 @@ from tandem.models.tokens import Template
 from tandem.stages.training import EncoderParams
 from tandem.store.job import Job, writing
 
-LAYER = "linear.weight"  # among the weights of Stanford's checkpoints
+_PROJECTION_WEIGHT = "linear.weight"  # among the weights of Stanford's checkpoints
 QUERIES, POOLING = "query", "1_SpladePooling"
-PARTS = (3, 4, 5, 6)  # the texts' last words stand at a third, a quarter, … of the vocabulary
-CLOSE = 1e-5  # vectors as near as this are one
+_VOCABULARY_PARTS = (3, 4, 5, 6)  # the texts' last words stand at a third, a quarter, … of the vocabulary
+_CLOSE = 1e-5  # vectors as near as this are one
 PADDING, BATCHED = 8, 1e-3  # tokens behind a text by which no state of its own tokens changes more
 
 
@@ -78,7 +78,7 @@ def run(job: Job[EncoderParams]) -> None:
         entry = f"{{source: hub, name: {params.name}, revision: {params.revision}, {keys}}}"
         raise UserError(f"encoder: {params.name} describes {keys}; name it under encoders: {entry}")
     with writing(job) as draft:
-        for pattern in FILES:
+        for pattern in ENCODER_FILES:
             for path in sorted(files.glob(pattern)):
                 shutil.copyfile(path, draft.path(f"hf/{path.relative_to(files)}"))
         if markers(source):
@@ -128,14 +128,16 @@ def _projection(source: Path) -> Dense:
     dim = described_towers(source)["representation"]["dim"]
     for path in weight_files(source):
         with safe_open(path, framework="pt") as file:
-            if LAYER in file.keys():  # noqa: SIM118 - no mapping
-                weight = file.get_tensor(LAYER).float()
+            if _PROJECTION_WEIGHT in file.keys():  # noqa: SIM118 - no mapping
+                weight = file.get_tensor(_PROJECTION_WEIGHT).float()
                 if len(weight) != dim:
-                    raise UserError(f"{path}: {LAYER} has {len(weight)} rows, but the metadata say dim {dim}")
+                    raise UserError(
+                        f"{path}: {_PROJECTION_WEIGHT} has {len(weight)} rows, but the metadata say dim {dim}"
+                    )
                 linear = nn.Linear(weight.shape[1], dim, bias=False)
                 linear.weight = nn.Parameter(weight)
                 return Dense(linear, nn.Identity(), TOKENS)
-    raise UserError(f"{source}: {LAYER} is missing, the layer of a ColBERT checkpoint")
+    raise UserError(f"{source}: {_PROJECTION_WEIGHT} is missing, the layer of a ColBERT checkpoint")
 
 
 def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
@@ -222,7 +224,7 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
 
     Args:
         model: the encoder of `folder`, which messages call `name`, on any device.
-        pooling: as of `pool`; others, which read pairs, are not looked at.
+        pooling: as of `pool_states`; others, which read pairs, are not looked at.
     """
     if pooling not in get_args(Pooling):
         return
@@ -234,12 +236,12 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
     special = set(tokenizer.all_special_ids)
     words = [at for at in range(len(tokenizer)) if at not in special]
     middle = words[len(words) // 2]
-    texts = Ragged.of([np.array([middle, words[len(words) // part]], np.int64) for part in PARTS])
+    texts = Ragged.of([np.array([middle, words[len(words) // part]], np.int64) for part in _VOCABULARY_PARTS])
     inputs = {key: value.to(model.device) for key, value in template.single_inputs(texts).padded().items()}
     inputs.pop("token_type_ids", None)
     with torch.inference_mode():
-        vectors = pool(model.eval()(**inputs).last_hidden_state, inputs["attention_mask"], pooling)
+        vectors = pool_states(model.eval()(**inputs).last_hidden_state, inputs["attention_mask"], pooling)
     _check_finite(vectors, model, name or folder)
-    if torch.allclose(vectors, vectors[:1].expand_as(vectors), rtol=CLOSE, atol=CLOSE):
+    if torch.allclose(vectors, vectors[:1].expand_as(vectors), rtol=_CLOSE, atol=_CLOSE):
         token = "the first token" if pooling == "cls" else "what it pools"
         raise UserError(f"{where}, but {token} of {model.config.model_type} sees nothing of the text; {hint}")

@@ -34,7 +34,7 @@ def ranges(starts: Ids, lengths: Ids) -> Ids:
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
-TITLES = "<i4"  # how many tokens titles have, in files
+_TITLE_DTYPE = "<i4"  # how many tokens titles have, in files
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Ragged:
         """Map the files of `write_ragged`; an empty one is an empty array."""
         offsets = np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False)
         titled = folder / f"{name}.titles"
-        titles = _mapped(titled, TITLES) if titled.exists() else None
+        titles = _mapped(titled, _TITLE_DTYPE) if titled.exists() else None
         return cls(_mapped(folder / f"{name}.ids", dtype), offsets, titles=titles)
 
     @classmethod
@@ -120,7 +120,7 @@ def write_ragged(
     """Write rows of ids as they come, and return the numbers of rows and of tokens.
 
     `<name>.ids` has the ids (raw), `<name>.offsets.npy` where rows begin and end (int64), and `<name>.titles`, of rows
-    with titles, how many tokens those have (raw, `TITLES`).
+    with titles, how many tokens those have (raw, `_TITLE_DTYPE`).
     """
     rows = tokens = 0
     with ExitStack() as files:
@@ -136,7 +136,7 @@ def write_ragged(
             tokens += int(part.offsets[-1])
             ids.write(part.ids.astype(dtype, copy=False).tobytes())
             if titles is not None and part.titles is not None:
-                titles.write(part.titles.astype(TITLES).tobytes())
+                titles.write(part.titles.astype(_TITLE_DTYPE).tobytes())
         offsets.seek(0)
         _write_header(offsets, rows + 1)
     return rows, tokens

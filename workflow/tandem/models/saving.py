@@ -19,7 +19,7 @@ from tandem.store.files import write_json
 
 INPUT, TOKENS = "sentence_embedding", "token_embeddings"  # what a linear layer reads: a text's vector, or its tokens'
 # Modules of sentence-transformers.
-MODULES = {
+_MODULE_TYPES = {
     "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
     "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
     "Normalize": "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
@@ -30,7 +30,7 @@ MODULES = {
     "SparseStaticEmbedding": "sentence_transformers.sparse_encoder.modules.sparse_static_embedding"
     ".SparseStaticEmbedding",
 }
-CONFIG = "config_sentence_transformers.json"
+LIBRARY_CONFIG = "config_sentence_transformers.json"
 TRANSFORMER = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -39,7 +39,7 @@ TRANSFORMER = {
 # Scores are dot products; a temperature divides them, which changes no ranking.
 MODEL: dict[str, object] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
 MODEL["similarity_fn_name"] = "dot"
-CROSS = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
+_CROSS_CONFIG = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape
     """Make two folders, described already, one SentenceTransformer: `encode_query` and `encode_document` take one."""
     places = _places(["Transformer", "Pooling", *_behind(shape)])
     describe_router(folder, *({str(Path(tower) / place): name for place, name in places} for tower in (query, passage)))
-    write_json(folder / CONFIG, model_config(shape.before))
+    write_json(folder / LIBRARY_CONFIG, model_config(shape.before))
 
 
 def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str, str]) -> None:
     """Have a model's sides go through different modules: folder → module of each, in the order they are called."""
-    types = {place: MODULES[name] for place, name in {**query, **passage}.items()}
+    types = {place: _MODULE_TYPES[name] for place, name in {**query, **passage}.items()}
     parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
     structure = {"query": list(query), "document": list(passage)}
     write_json(folder / "modules.json", modules(["Router"]))
@@ -110,7 +110,7 @@ def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str
 
 def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
     """Make an encoder's folder with a head in 2_Dense/ a CrossEncoder; scores are the output's sigmoid."""
-    _describe_pooled(folder, dimension, pooling, ["Dense"], CROSS)
+    _describe_pooled(folder, dimension, pooling, ["Dense"], _CROSS_CONFIG)
     size = {"in_features": dimension, "out_features": 1, "bias": True}
     names = {"module_input_name": INPUT, "module_output_name": "scores"}
     activation = {"activation_function": "torch.nn.modules.linear.Identity"}
@@ -122,7 +122,7 @@ def _describe_pooled(folder: Path, dimension: int, pooling: str, behind: list[st
     write_json(folder / "sentence_bert_config.json", TRANSFORMER)
     vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
     write_json(folder / "1_Pooling/config.json", vector)
-    write_json(folder / CONFIG, config)
+    write_json(folder / LIBRARY_CONFIG, config)
 
 
 def _behind(shape: DualShape) -> list[str]:
@@ -139,7 +139,7 @@ def model_config(prompts: Mapping[str, str]) -> dict[str, object]:
 def modules(names: list[str]) -> list[dict[str, object]]:
     """`modules.json`: the modules in the order they are called."""
     places = enumerate(_places(names))
-    return [{"idx": i, "name": str(i), "path": place, "type": MODULES[name]} for i, (place, name) in places]
+    return [{"idx": i, "name": str(i), "path": place, "type": _MODULE_TYPES[name]} for i, (place, name) in places]
 
 
 def _places(names: list[str]) -> list[tuple[str, str]]:

@@ -17,8 +17,16 @@ from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.encoding import check_range
 from tandem.models.hub import check_weights, from_folder
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.saving import CONFIG, TRANSFORMER, DualShape, StaticQueries, describe_router, model_config, modules
-from tandem.models.tokens import Template, Texts
+from tandem.models.saving import (
+    LIBRARY_CONFIG,
+    TRANSFORMER,
+    DualShape,
+    StaticQueries,
+    describe_router,
+    model_config,
+    modules,
+)
+from tandem.models.tokens import Template, TokenTexts
 from tandem.models.usage import library_usage
 from tandem.store.files import write_json
 
@@ -30,8 +38,8 @@ TERMS = 512
 LINEAR_HEADS = (
     *("albert", "bert", "camembert", "distilbert", "electra", "ernie", "modernbert", "mpnet", "roberta", "xlm-roberta"),
 )
-SPLADE = "1_SpladePooling"
-FILL_MASK: dict[str, object] = {
+_SPLADE_FOLDER = "1_SpladePooling"
+_FILL_MASK: dict[str, object] = {
     **TRANSFORMER,
     "transformer_task": "fill-mask",
     "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
@@ -94,21 +102,21 @@ class SparseEncoder(DualEncoder):
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Make a tower's folder a SparseEncoder."""
         pooling = {"pooling_strategy": self.options.pooling, "activation_function": self.options.activation}
-        write_json(folder / "sentence_bert_config.json", FILL_MASK)
-        write_json(folder / SPLADE / "config.json", pooling | {"embedding_dimension": self.dimension})
+        write_json(folder / "sentence_bert_config.json", _FILL_MASK)
+        write_json(folder / _SPLADE_FOLDER / "config.json", pooling | {"embedding_dimension": self.dimension})
         write_json(folder / "modules.json", modules(["Transformer", "SpladePooling"]))
         self._configure(folder)
 
     def describe_both(self, folder: Path, shape: DualShape) -> None:
         """The same for the folder of two towers; static weights of queries are a folder of their own."""
-        query, passage = ({side: "Transformer", f"{side}/{SPLADE}": "SpladePooling"} for side in SIDES)
+        query, passage = ({side: "Transformer", f"{side}/{_SPLADE_FOLDER}": "SpladePooling"} for side in SIDES)
         static = self.options.queries == "tokens"
         describe_router(folder, {"query": "SparseStaticEmbedding"} if static else query, passage)
         self._configure(folder)
 
     def _configure(self, folder: Path) -> None:
         top = {"max_active_dims": self.options.top} if self.options.top else {}
-        write_json(folder / CONFIG, model_config(self.prompts) | {"model_type": "SparseEncoder"} | top)
+        write_json(folder / LIBRARY_CONFIG, model_config(self.prompts) | {"model_type": "SparseEncoder"} | top)
 
     def split_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
         """Take the last layer of each tower's head out of it, in parts of `TERMS` terms: `encode` pools one by one.
@@ -128,7 +136,7 @@ class SparseEncoder(DualEncoder):
                 taken[tower] = nn.ModuleList(prepare(part) for part in split_layer(take_last_layer(tower), TERMS))
             self.last_layers[side] = taken[tower]
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, as many texts at a time as keep the logits in memory; see `DualEncoder.encode`.
 
         Returns:

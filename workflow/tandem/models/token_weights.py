@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from tandem.config.representations import PolyCodes, SpadeTerms, WinnersTakeAll, representation
 from tandem.errors import UserError
-from tandem.models.device import place, place_all, precision
+from tandem.models.device import move_to_device, place_all, precision
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import save_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKENS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import in_rows, load_masked_lm, refuse_single, winners
-from tandem.models.tokens import Template, Texts, titles_of
+from tandem.models.tokens import Template, TokenTexts, titles_of
 from tandem.models.usage import tandem_usage
 
 EXPANSION = "expansion"
@@ -73,10 +73,10 @@ class OwnTokens(DualEncoder, ABC):
                 hidden = self.towers[side](**placed, output_hidden_states=True).hidden_states
                 states = torch.cat([hidden[layer] for layer in layers], dim=-1)
         at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
-        lengths = place(torch.from_numpy(np.diff(texts.offsets)))
+        lengths = move_to_device(torch.from_numpy(np.diff(texts.offsets)))
         own = (at >= 0) & (at < lengths[:, None])
         if separators := template.separators(side):
-            titles = place(torch.from_numpy(titles_of(texts).astype(np.int64)))[:, None]
+            titles = move_to_device(torch.from_numpy(titles_of(texts).astype(np.int64)))[:, None]
             own &= (at < titles) | (at >= titles + len(separators))
         return states.to(torch.promote_types(states.dtype, torch.float32)), placed["input_ids"], own
 
@@ -99,7 +99,7 @@ class UniCoil(OwnTokens):
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
         tower, rows = self.towers[side], Ragged.of(texts)
         if isinstance(tower, StaticQueries):
@@ -149,7 +149,7 @@ class Spade(UniCoil):
         model.part = part
         return model
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
         texts = Ragged.of(texts)
         if side == "query" or self.part == "weights":
@@ -197,7 +197,7 @@ class UltraHighDimensional(OwnTokens):
         """How many dimensions there are."""
         return self.options.width * self.options.buckets
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, buckets · width), float32, not negative; see `DualEncoder.encode`."""
         states, _, own = self.states(side, Ragged.of(texts), template, mode, multiple, self.options.layers)
         layers = self.layers(side)
@@ -239,13 +239,13 @@ class PolyEncoder(OwnTokens):
         """A passage is one vector, a query one for each code."""
         return (self.options.codes, self.dimension) if side == "query" else (self.dimension,)
 
-    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts, shape (texts, dimension) of passages and (texts, codes, dimension) of queries, float32."""
         texts = Ragged.of(texts)
         states, _, _ = self.states(side, texts, template, mode, multiple)
         if side == "passage":
             return states[:, 0]
-        lengths = place(torch.from_numpy(np.diff(texts.offsets))) + template.extra[0]
+        lengths = move_to_device(torch.from_numpy(np.diff(texts.offsets))) + template.extra[0]
         padding = torch.arange(states.shape[1], device=states.device) >= lengths.clamp(min=1)[:, None]
         (codes,) = self.layers(side)
         attention: Tensor = codes(states).masked_fill(padding[..., None], float("-inf")).softmax(1)

@@ -26,9 +26,9 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
-ROWS = 8192  # texts that are tokenised at once
-PASSAGES = "passages"
-MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
+_TEXTS_PER_BLOCK = 8192  # texts that are tokenised at once
+_PASSAGES = "passages"
+_WORTH_A_WARNING = 0.01  # a larger share of a side's texts that are cut is worth a warning
 
 
 class Side:
@@ -108,12 +108,12 @@ class Tokeniser:
         """Write the ids of some passages, in files as the artifact has them of all."""
         side = Side("passage", self.job.params, self.plain)
         folder.mkdir()
-        write_ragged(folder, PASSAGES, self.passage_ids(span, side, progress), self.dtype, self.template.titled)
+        write_ragged(folder, _PASSAGES, self.passage_ids(span, side, progress), self.dtype, self.template.titled)
         return {"cut": side.cut}
 
     def passage_ids(self, span: range, side: Side, progress: Progress) -> Iterator[Ragged]:
         """Ids of some passages, a batch at a time."""
-        for batch in self.collection.batches(ROWS, ("title", "text"), span):
+        for batch in self.collection.batches(_TEXTS_PER_BLOCK, ("title", "text"), span):
             titles, texts = (column.to_pylist() for column in batch.columns)
             if self.template.titled:
                 ids = side.tokenise_titled(titles, texts, self.template)
@@ -137,15 +137,15 @@ def run(job: Job[TokensParams]) -> None:
     parts = tokeniser.write_parts()
     passage.texts, passage.cut = tokeniser.collection.passages, sum(facts["cut"] for facts in parts.values())
     with writing(job) as draft:
-        ids = (Ragged.open(tokeniser.parts.path(number), PASSAGES, dtype) for number in parts)
-        _, n_tokens = write_ragged(draft.folder, PASSAGES, ids, dtype, template.titled)
+        ids = (Ragged.open(tokeniser.parts.path(number), _PASSAGES, dtype) for number in parts)
+        _, n_tokens = write_ragged(draft.folder, _PASSAGES, ids, dtype, template.titled)
         write_ragged(draft.folder, "queries", query_ids(data, query), dtype)
         digest = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
         draft.facts |= {"passages": passage.texts, "queries": query.texts, "passage_tokens": n_tokens}
         draft.facts["truncated"] = {"passages": passage.cut, "queries": query.cut}
         for side in (passage, query):
-            if side.cut > MANY * side.texts:
+            if side.cut > _WORTH_A_WARNING * side.texts:
                 warn(job, draft, f"{side.truncation()}: {side.cut / side.texts:.1%}")
             elif side.cut:
                 say(f"tokens {job.key} · {side.truncation()}")
@@ -164,5 +164,5 @@ def run(job: Job[TokensParams]) -> None:
 def query_ids(dataset: Artifact, side: Side) -> Iterator[list[list[int]]]:
     """Ids of all queries, a batch at a time."""
     texts = pq.read_table(dataset.path("queries.parquet"), columns=["text"])["text"]
-    for start in range(0, len(texts), ROWS):
-        yield side.tokenise(texts.slice(start, ROWS).to_pylist())
+    for start in range(0, len(texts), _TEXTS_PER_BLOCK):
+        yield side.tokenise(texts.slice(start, _TEXTS_PER_BLOCK).to_pylist())

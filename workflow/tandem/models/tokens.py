@@ -18,7 +18,7 @@ from tandem.store.artifact import Artifact
 if TYPE_CHECKING:
     from torch import Tensor
 
-Texts = Ragged | Sequence[Ids]
+TokenTexts = Ragged | Sequence[Ids]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Template:
         """The special tokens within a text: between the title and the text of titled passages."""
         return self.pair[1] if self.titled and side == "passage" else ()
 
-    def single_inputs(self, texts: Texts, side: str = "query") -> Inputs:
+    def single_inputs(self, texts: TokenTexts, side: str = "query") -> Inputs:
         """Single texts with their special tokens; in titled passages the text after the title is the second segment."""
         texts = Ragged.of(texts)
         before, after = (_repeated(part, len(texts)) for part in self.single)

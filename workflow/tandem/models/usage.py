@@ -8,8 +8,8 @@ import yaml
 
 from tandem.models.saving import DualShape
 
-TASKS = {"dual": "sentence-similarity", "cross": "text-ranking"}
-POOL = {
+_TASKS = {"dual": "sentence-similarity", "cross": "text-ranking"}
+POOLING_CODE = {
     "cls": "hidden[:, 0]",
     "mean": '(hidden * inputs["attention_mask"][..., None]).sum(1) / inputs["attention_mask"].sum(1, keepdim=True)',
     "max": 'hidden.masked_fill(inputs["attention_mask"][..., None] == 0, float("-inf")).amax(1)',
@@ -17,13 +17,13 @@ POOL = {
     " / w.sum(1, keepdim=True)",
     "lasttoken": 'hidden[range(len(hidden)), inputs["attention_mask"].cumsum(1).argmax(1)]',
 }
-ONE = "logits[:, 0]"  # the score of a model with one label
-TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
-REFUSED = (
+_SINGLE_LOGIT = "logits[:, 0]"  # the score of a model with one label
+_EXAMPLE_TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
+_REFUSED_BY_TRANSFORMERS = (
     "`AutoModelForSequenceClassification` refuses this folder: the classification head of its family cannot compute "
     "these scores."
 )
-OURS = """\
+_TANDEM_EXAMPLE = """\
 ```python
 {imports}from pathlib import Path
 from tandem.models.dual import {names}
@@ -37,8 +37,8 @@ template, plain = {template}, PlainTextTokenizer(tokenizer)
 vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", {passage}))]
 scores = {scores}
 ```"""
-PLAIN = {"imports": "", "template": "Template.of(tokenizer)", "parts": "text", "passage": "[text]"}
-SCORE_SEGMENTS = """\
+_PLAIN_EXAMPLE = {"imports": "", "template": "Template.of(tokenizer)", "parts": "text", "passage": "[text]"}
+_SEGMENTS_EXAMPLE = """\
 ```python
 import torch
 from safetensors.torch import load_file
@@ -77,7 +77,7 @@ class InputLengths:
 
 def front_matter(part: str, base: str | None, licence: str | None) -> str:
     """The YAML block that the hub reads: `part` is `dual` or `cross`; what is unknown is left out."""
-    fields: dict[str, object] = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[part]}
+    fields: dict[str, object] = {"library_name": "sentence-transformers", "pipeline_tag": _TASKS[part]}
     fields |= {"base_model": base} if base else {}
     fields |= {"license": licence.lower()} if licence else {}
     fields["tags"] = ["sentence-transformers", "tandem", "passage-retrieval", f"{part}-encoder"]
@@ -88,17 +88,19 @@ def dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
     query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
-    texts = [json.dumps(shape.before.get(side, "") + text, ensure_ascii=False) for side, text in TEXTS]
+    texts = [json.dumps(shape.before.get(side, "") + text, ensure_ascii=False) for side, text in _EXAMPLE_TEXTS]
     names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
-    words = ", ".join(prompted(shape, *text) for text in TEXTS)
-    ours = OURS.format(**PLAIN, texts=words, scores="dot_scores(*vectors, model.temperature)", **names)
+    words = ", ".join(prompted(shape, *text) for text in _EXAMPLE_TEXTS)
+    ours = _TANDEM_EXAMPLE.format(
+        **_PLAIN_EXAMPLE, texts=words, scores="dot_scores(*vectors, model.temperature)", **names
+    )
     theirs = library_usage(shape, lengths, "SentenceTransformer")
     if shape.dense and lengths.titled:
         return tandem_usage(shape, lengths)
     if shape.dense:  # transformers does not know them
         return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
-    pool = f"({POOL[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOL[shape.pooling]
+    pool = f"({POOLING_CODE[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOLING_CODE[shape.pooling]
     sides, star = [f"[{text}]" for text in texts], ""
     if lengths.titled:
         title = json.dumps(shape.before.get("passage", "") + "a title", ensure_ascii=False)
@@ -143,16 +145,16 @@ scores = model.similarity(queries, passages) / {shape.temperature}
 
 def tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
     """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`."""
-    how, words = PLAIN, [*TEXTS]
+    how, words = _PLAIN_EXAMPLE, [*_EXAMPLE_TEXTS]
     if lengths.titled:
         joined = f"template.with_titles([title], [text], {lengths.passage})"
         how = {"imports": "from dataclasses import replace\n", "parts": "title, text", "passage": joined}
         how["template"] = "replace(Template.of(tokenizer), titled=True)"
-        words = [TEXTS[0], ("passage", "a title"), ("text", "a passage")]
+        words = [_EXAMPLE_TEXTS[0], ("passage", "a title"), ("text", "a passage")]
     texts = ", ".join(prompted(shape, *text) for text in words)
     folder = "dual/shared" if shape.shared else "dual/passage"
     names = {"names": "load_dual", "load": "load_dual", "folder": folder}
-    return OURS.format(**how, texts=texts, scores="model.scores(*vectors)", **names)
+    return _TANDEM_EXAMPLE.format(**how, texts=texts, scores="model.scores(*vectors)", **names)
 
 
 def prompted(shape: DualShape, side: str, text: str) -> str:
@@ -179,7 +181,7 @@ model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path(
 (query, text), _ = PlainTextTokenizer(tokenizer).tokenise(["a query", "a passage"])
 scores = model([query], [text], Template.of(tokenizer), "fp32")
 ```"""
-    predicted = "" if logit in (None, ONE) else f"\nscores = {logit}"
+    predicted = "" if logit in (None, _SINGLE_LOGIT) else f"\nscores = {logit}"
     theirs = f"""\
 ```python
 import torch
@@ -190,7 +192,7 @@ model = CrossEncoder("cross", max_length={lengths.whole_pair})
 {predicted or "  # else their sigmoid"}
 ```"""
     if pooling == "segments":
-        return "\n\n".join([ours, SCORE_SEGMENTS, REFUSED])
+        return "\n\n".join([ours, _SEGMENTS_EXAMPLE, _REFUSED_BY_TRANSFORMERS])
     if logit:
         plain = f"""\
 ```python
@@ -209,10 +211,10 @@ from transformers import AutoModel, AutoTokenizer
 tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
 inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
 hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model.safetensors")
-vectors = {POOL[pooling]}
+vectors = {POOLING_CODE[pooling]}
 scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
 ```"""
-    return "\n\n".join([ours, theirs, plain, REFUSED])
+    return "\n\n".join([ours, theirs, plain, _REFUSED_BY_TRANSFORMERS])
 
 
 def folders(part: Path) -> list[Path]:

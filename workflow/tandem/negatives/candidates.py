@@ -21,16 +21,16 @@ from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.lists import (
-    Pool,
-    TrainingList,
+    DrawnList,
+    QueryPool,
     denoised,
     find_near_copies,
     judge_labelled,
     keep_below,
     undenoised,
 )
-from tandem.negatives.report import NEAR_COPY, Report, judge_warnings
-from tandem.negatives.sources import Entry, Pools
+from tandem.negatives.report import NEAR_COPY, NegativesReport, judge_warnings
+from tandem.negatives.sources import Pools, SourceRanking
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.files import write_json
@@ -39,19 +39,19 @@ from tandem.store.job import Job, writing
 if TYPE_CHECKING:
     from tandem.negatives.judging import Judge
 
-GROUP = 1024  # queries whose lists are a row group
-LISTS = "lists.parquet"  # of a part
+QUERIES_PER_ROW_GROUP = 1024  # queries whose lists are a row group
+_LISTS_FILE = "lists.parquet"  # of a part
 
 # candidates.parquet: a line per passage of a list; `add_ids` has the ids behind the rows.
-SCHEMA = pa.schema(
+CANDIDATES_SCHEMA = pa.schema(
     {"query_row": pa.uint32(), "passage_row": pa.uint32(), "label": pa.int8(), "rank": pa.int32()}
     | {"score": pa.float32(), "judge": pa.float32(), "source": pa.string(), "list": pa.string()}
 )
-NUMBERS = ("passage_row", "rank", "score", "judge")
+_NUMBERS = ("passage_row", "rank", "score", "judge")
 
 
-def table(lists: list[TrainingList]) -> pa.Table:
-    """Lists as rows of `SCHEMA`, list after list, positives first."""
+def tabulate_lists(lists: list[DrawnList]) -> pa.Table:
+    """Lists as rows of `CANDIDATES_SCHEMA`, list after list, positives first."""
     lines = [(entry.rows, entry.labels, entry.ranks, entry.scores, entry.judged) for entry in lists]
     columns = [
         np.repeat([entry.query for entry in lists], [len(entry.rows) for entry in lists]),
@@ -59,16 +59,18 @@ def table(lists: list[TrainingList]) -> pa.Table:
         [source for entry in lists for source in entry.sources],
         [entry.kind for entry in lists for _ in entry.sources],
     ]
-    return pa.table([pa.array(*column) for column in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+    return pa.table(
+        [pa.array(*column) for column in zip(columns, CANDIDATES_SCHEMA.types, strict=True)], schema=CANDIDATES_SCHEMA
+    )
 
 
-def negatives_of(pool: Pool, params: CandidatesParams) -> int | None:
+def negatives_of(pool: QueryPool, params: CandidatesParams) -> int | None:
     """How many negatives a list of one query is to have; None for all that there are."""
     each = max(1, len(pool.positives)) if params.negatives_per == "positive" else 1
     return None if params.negatives is None else params.negatives * each
 
 
-def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
+def draw_lists(pool: QueryPool, params: CandidatesParams) -> Iterator[DrawnList]:
     """The lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
     denoise, negatives, first = params.denoise, negatives_of(pool, params), params.take == "first"
     rng = np.random.default_rng([params.seed, 1, pool.query])
@@ -83,7 +85,12 @@ def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
 
 
 def write_part(
-    folder: Path, pools: list[Pool], judge: "Judge | None", params: CandidatesParams, report: Report, texts: Ragged
+    folder: Path,
+    pools: list[QueryPool],
+    judge: "Judge | None",
+    params: CandidatesParams,
+    report: NegativesReport,
+    texts: Ragged,
 ) -> Json:
     """Write the lists of some pools and the scores of `report`; return its counts and each pool's lines.
 
@@ -104,7 +111,7 @@ def write_part(
         useful.append([entry for entry in lists if report.add_list(entry, negatives_of(pool, params))])
     folder.mkdir()
     entries = [entry for lists in useful for entry in lists]
-    pq.write_table(table(entries) if entries else SCHEMA.empty_table(), folder / LISTS)
+    pq.write_table(tabulate_lists(entries) if entries else CANDIDATES_SCHEMA.empty_table(), folder / _LISTS_FILE)
     for name, scores in report.all_scores().items():
         np.save(folder / f"{name}.npy", scores)
     lines = [sum(len(entry.rows) for entry in lists) for lists in useful]
@@ -125,8 +132,8 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
 
         return Judge(job, pools.docs, pools.queries)
 
-    def write(entries: list[Entry], folder: Path) -> Json:
-        report = Report(job.params.denoise)
+    def write(entries: list[SourceRanking], folder: Path) -> Json:
+        report = NegativesReport(job.params.denoise)
         drawn = list(pools.pooled(entries, report))
         return write_part(folder, drawn, judge(), job.params, report, pools.passages)
 
@@ -152,7 +159,7 @@ def run_shard(job: Job[CandidatesParams]) -> Json:
 
 def run(job: Job[CandidatesParams]) -> None:
     """Draw what no shard has drawn; write candidates.parquet and report.json."""
-    parts, report = Parts(job), Report(job.params.denoise)
+    parts, report = Parts(job), NegativesReport(job.params.denoise)
     facts, report.without_run = write_parts(job, parts)
     for number, part in facts.items():
         folder = parts.path(number)
@@ -162,10 +169,10 @@ def run(job: Job[CandidatesParams]) -> None:
         parts.remove()
         raise UserError(f"candidates {job.key}: {nothing_drawn(job.params, report)}")
     with writing(job) as draft:
-        with column_writer(draft.path("candidates.parquet"), SCHEMA, NUMBERS) as writer:
+        with column_writer(draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS) as writer:
             lines = np.array([lines for part in facts.values() for lines in part["lines"]])
-            tables = (pq.read_table(parts.path(number) / LISTS) for number in facts)
-            for group in regrouped(tables, np.add.reduceat(lines, range(0, len(lines), GROUP))):
+            tables = (pq.read_table(parts.path(number) / _LISTS_FILE) for number in facts)
+            for group in regrouped(tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))):
                 writer.write_table(group)
         result = report.finish()
         write_json(draft.path("report.json"), result)
@@ -175,7 +182,7 @@ def run(job: Job[CandidatesParams]) -> None:
     parts.remove()
 
 
-def nothing_drawn(params: CandidatesParams, report: Report) -> str:
+def nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:
     """The message that there is no list, with what to change."""
     if report.without_run and not report.queries and not report.without_positive:
         problem = f"the source of negatives lists nothing for any of {report.without_run:,} queries"
@@ -192,7 +199,7 @@ def nothing_drawn(params: CandidatesParams, report: Report) -> str:
 
 def regrouped(tables: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
     """The rows of tables in tables of other sizes, without empty ones."""
-    rest, source = SCHEMA.empty_table(), iter(tables)
+    rest, source = CANDIDATES_SCHEMA.empty_table(), iter(tables)
     for size in sizes:
         while len(rest) < size:
             rest = pa.concat_tables([rest, next(source)])

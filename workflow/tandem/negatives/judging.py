@@ -10,16 +10,16 @@ from scipy.optimize import minimize
 from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.negatives.lists import Pool
-from tandem.negatives.report import Report
+from tandem.negatives.lists import QueryPool
+from tandem.negatives.report import NegativesReport
 from tandem.negatives.sources import Pools
 from tandem.retrieval.exact import Array
-from tandem.retrieval.pair_scores import PairScores, mean_logit, mean_probability, open_judges, probability
+from tandem.retrieval.pair_scores import PairScores, mean_logit, mean_probability, open_judges, to_probability
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
 
-GROUP = 1024  # queries whose passages are judged together for a calibration
+_QUERIES_PER_GROUP = 1024  # queries whose passages are judged together for a calibration
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,23 @@ class Judge:
             inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
             inputs["run"] = job.inputs["calibration"]
             pools = Pools(replace(job, params=params, inputs=inputs), docs, queries)
-            self.calibration = calibrated(pools.pooled(pools.source(), Report()), self.judges, job.key)
+            self.calibration = calibrated(pools.pooled(pools.source(), NegativesReport()), self.judges, job.key)
             self.facts["calibration"] = asdict(self.calibration)
 
-    def __call__(self, group: list[Pool]) -> None:
+    def __call__(self, group: list[QueryPool]) -> None:
         """Give each pool the probabilities of its window's passages and of its positives."""
         if (fit := self.calibration) is None:
             probabilities = mean_probability(self.judges, *pairs(group))
         else:
             logits = mean_logit(self.judges, *pairs(group))
-            probabilities = probability(fit.slope * logits + fit.intercept).astype(np.float32)
+            probabilities = to_probability(fit.slope * logits + fit.intercept).astype(np.float32)
         give(group, probabilities)
 
 
-def calibrated(source: Iterator[Pool], judges: list[PairScores], label: str) -> Calibration:
+def calibrated(source: Iterator[QueryPool], judges: list[PairScores], label: str) -> Calibration:
     """Fit to the mean logits of the known positives and of the other passages of pools; see `fitted`."""
     positives, others = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
-    while group := list(islice(source, GROUP)):
+    while group := list(islice(source, _QUERIES_PER_GROUP)):
         give(group, mean_logit(judges, *pairs(group)))
         positives += [pool.judged_positives for pool in group]
         others += [pool.judged for pool in group]
@@ -90,20 +90,20 @@ def fitted(positives: Array, others: Array) -> tuple[float, float]:
 
     def loss(line: Array) -> tuple[float, Array]:
         z = line[0] * unit + line[1]
-        error = weights * (probability(z) - target)
+        error = weights * (to_probability(z) - target)
         return float((weights * (np.logaddexp(0, z) - target * z)).sum()), np.array([(error * unit).sum(), error.sum()])
 
     slope, intercept = minimize(loss, np.array([1.0, 0.0]), jac=True, tol=1e-10).x
     return float(slope / scale), float(intercept - slope * middle / scale)
 
 
-def pairs(group: list[Pool]) -> tuple[Array, Array]:
+def pairs(group: list[QueryPool]) -> tuple[Array, Array]:
     """Query row and passage row of the pairs that are judged: each pool's window, then its positives."""
     queries = np.repeat([pool.query for pool in group], [len(pool.rows) + len(pool.positives) for pool in group])
     return queries, np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
 
 
-def give(group: list[Pool], values: Array) -> None:
+def give(group: list[QueryPool], values: Array) -> None:
     """Give each pool its values, in the order of `pairs`."""
     ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
     for pool, own in zip(group, np.split(values, ends[:-1]), strict=True):

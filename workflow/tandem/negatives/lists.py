@@ -12,11 +12,11 @@ from tandem.data.text import similarity, token_trigrams
 from tandem.models.ragged import Ragged
 from tandem.retrieval.exact import Array
 
-NONE = np.empty(0, np.int64)
+_NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass
-class Pool:
+class QueryPool:
     """What one training query's lists are drawn from.
 
     Attributes:
@@ -68,7 +68,7 @@ def make_pool(
     barred: Array | None = None,
     near_duplicates: float | None = None,
     scored: int | None = None,
-) -> Pool:
+) -> QueryPool:
     """Take the ranks of a window from a run, without positives and without passages of the same text as one.
 
     Args:
@@ -95,7 +95,7 @@ def make_pool(
     positive_scores = unknown(len(positives))
     at, places = np.nonzero(positives[:, None] == rows[:scored])
     positive_scores[at] = scores[places]
-    return Pool(
+    return QueryPool(
         query=query,
         positives=positives,
         rows=rows[keep & inside],
@@ -107,7 +107,7 @@ def make_pool(
     )
 
 
-def keep_below(pool: Pool, below: Below, judged: bool) -> None:
+def keep_below(pool: QueryPool, below: Below, judged: bool) -> None:
     """Bar passages that score too near a positive from being negatives: NV-Retriever (arXiv 2407.15831) §3.
 
     A negative scores at most s - (1 - share) |s|, which is share · s for s > 0 (TopK-PercPos), or s - margin
@@ -156,7 +156,7 @@ def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: fl
 
 
 @dataclass(frozen=True)
-class TrainingList:
+class DrawnList:
     """One list as rows of candidates.parquet, positives first.
 
     Attributes:
@@ -180,22 +180,22 @@ class TrainingList:
     sources: list[str]
 
 
-def choose(count: int, size: int | None, rng: np.random.Generator, first: bool = False) -> Array:
+def choose_negatives(count: int, size: int | None, rng: np.random.Generator, first: bool = False) -> Array:
     """Indices of `size` of `count` things in their order, drawn without replacement, or the first; all for None."""
     if size is None or size >= count:
         return np.arange(count)
     return np.arange(size) if first else np.sort(rng.permutation(count)[:size])
 
 
-def undenoised(pool: Pool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> TrainingList:
+def undenoised(pool: QueryPool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> DrawnList:
     """The known positives and passages of the window: random ones, or the first."""
     far = np.flatnonzero(pool.far)
-    return _assemble("undenoised", pool, far[choose(len(far), negatives, rng, first)])
+    return _assemble("undenoised", pool, far[choose_negatives(len(far), negatives, rng, first)])
 
 
 def denoised(
-    pool: Pool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
-) -> TrainingList:
+    pool: QueryPool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
+) -> DrawnList:
     """The known positives, those the judge is sure of, and negatives the judge is sure of: random ones, or the first.
 
     A passage of the window is a negative if its probability is below `negative_below` and, where `positive_above` is
@@ -204,23 +204,23 @@ def denoised(
     """
     below = pool.judged < denoise.negative_below
     certain = np.flatnonzero(below & pool.far)
-    accepted = NONE if denoise.positive_above is None else np.flatnonzero(pool.judged > denoise.positive_above)
+    accepted = _NO_ROWS if denoise.positive_above is None else np.flatnonzero(pool.judged > denoise.positive_above)
     # Each passage has one reason: it is accepted, else barred, else unsure.
     far = int(pool.far[accepted].sum())
     pool.dropped["accepted as positive"] = len(accepted)
     if pool.barred_as in pool.dropped:
         pool.dropped[pool.barred_as] -= len(accepted) - far
     pool.dropped["not surely negative"] = int((pool.far & ~below).sum()) - far
-    chosen, backfill = certain[choose(len(certain), negatives, rng, first)], NONE
+    chosen, backfill = certain[choose_negatives(len(certain), negatives, rng, first)], _NO_ROWS
     if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):
-        backfill = choose(len(pool.beyond[0]), negatives - len(chosen), rng)
+        backfill = choose_negatives(len(pool.beyond[0]), negatives - len(chosen), rng)
         pool.dropped["backfilled (negative)"] = -len(backfill)
     return _assemble("denoised", pool, chosen, accepted, backfill)
 
 
 def judge_labelled(
-    pool: Pool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
-) -> TrainingList | None:
+    pool: QueryPool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
+) -> DrawnList | None:
     """Positive and negatives by the judge alone, for a query without labels (RocketQA's fourth step).
 
     The passage with the highest probability, of equals the first, is the positive if its probability is above
@@ -234,17 +234,19 @@ def judge_labelled(
     certain = certain[certain != best]
     pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - 1
     pool.dropped["accepted as positive"] = 1
-    return _assemble("denoised", pool, certain[choose(len(certain), negatives, rng, first)], best)
+    return _assemble("denoised", pool, certain[choose_negatives(len(certain), negatives, rng, first)], best)
 
 
-def _assemble(kind: str, pool: Pool, chosen: Array, accepted: Array = NONE, backfill: Array = NONE) -> TrainingList:
+def _assemble(
+    kind: str, pool: QueryPool, chosen: Array, accepted: Array = _NO_ROWS, backfill: Array = _NO_ROWS
+) -> DrawnList:
     """Put a list together: the qrels' positives, the judge's, the chosen negatives, and the backfill's."""
     taken, known = np.concatenate([accepted, chosen]), len(pool.positives)
     window = zip((pool.rows, pool.ranks, pool.scores), pool.beyond, strict=True)
     rows, ranks, scores = (np.concatenate([inside[taken], beyond[backfill]]) for inside, beyond in window)
     positives, negatives = known + len(accepted), len(chosen) + len(backfill)
     judged = [pool.judged_positives, pool.judged[taken], unknown(len(backfill))]
-    return TrainingList(
+    return DrawnList(
         kind=kind,
         query=pool.query,
         rows=np.concatenate([pool.positives, rows]),

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tandem.config.models import Denoising
-from tandem.negatives.lists import Pool, TrainingList
+from tandem.negatives.lists import DrawnList, QueryPool
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import stage_name
 
-PERCENTILES = (5, 25, 50, 75, 95)
-BINS = 20
-LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
-MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
+_PERCENTILES = (5, 25, 50, 75, 95)
+_BINS = 20
+_LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
+_MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
 NEAR_COPY = 0.5  # Jaccard similarity of token trigrams from which a passage counts as a copy of a positive
-ADDED = (
+_ADDED = (
     "queries",
     "too_few",
     "without_positive",
@@ -30,7 +30,7 @@ ADDED = (
 )
 
 
-class Report:
+class NegativesReport:
     """report.json: passages that each rule dropped, percentiles and histograms of scores, gathered list by list.
 
     Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
@@ -52,12 +52,12 @@ class Report:
 
     def counts(self) -> Json:
         """All but the scores."""
-        numbers = {name: getattr(self, name) for name in ADDED}
+        numbers = {name: getattr(self, name) for name in _ADDED}
         return {**numbers, "lists": dict(self.lists), "dropped": dict(self.dropped)}
 
     def add(self, counts: Json, scores: Mapping[str, Array]) -> None:
         """Add `counts` and the scores of another report."""
-        for name in ADDED:
+        for name in _ADDED:
             setattr(self, name, getattr(self, name) + counts[name])
         self.lists.update(counts["lists"])
         self.dropped.update(counts["dropped"])
@@ -68,7 +68,7 @@ class Report:
         """The scores of all pools, by kind."""
         return {name: np.concatenate([np.empty(0, np.float32), *own]) for name, own in self.scores.items()}
 
-    def add_pool(self, pool: Pool) -> None:
+    def add_pool(self, pool: QueryPool) -> None:
         """Count a query and the passages that its pool lost."""
         self.queries += 1
         self.dropped.update(pool.dropped)
@@ -79,7 +79,7 @@ class Report:
         self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
-    def add_denoised(self, pool: Pool, copies: Array) -> None:
+    def add_denoised(self, pool: QueryPool, copies: Array) -> None:
         """Count what the judge takes out of a pool, and how much of it is nearly a copy of a positive.
 
         `copies` says for each passage of the pool whether it is one (see `find_near_copies`).
@@ -92,7 +92,7 @@ class Report:
         self.near_copies += int(copies.sum())
         self.removed_near_copies += int((removed & copies).sum())
 
-    def add_list(self, entry: TrainingList, expected: int | None) -> bool:
+    def add_list(self, entry: DrawnList, expected: int | None) -> bool:
         """Count a list, and whether it has fewer negatives than `expected`; return False if it has none."""
         negatives = int((entry.labels == 0).sum())
         self.too_few += negatives < (expected or 1)
@@ -123,7 +123,7 @@ class Report:
         """The report as plain values."""
         joined = self.all_scores()
         every = np.concatenate(list(joined.values()))
-        edges = np.histogram_bin_edges(every, BINS) if len(every) else np.linspace(0, 1, BINS + 1)
+        edges = np.histogram_bin_edges(every, _BINS) if len(every) else np.linspace(0, 1, _BINS + 1)
         shares = {f"{value:g}": round(share, 6) for value, share in self.below().items()}
         return {
             "queries": self.queries,
@@ -149,20 +149,20 @@ def _share(part: int, whole: int) -> float | None:
 def _percentiles(values: Array) -> dict[str, float] | None:
     if not len(values):
         return None
-    return {f"p{p}": round(float(v), 6) for p, v in zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)}
+    return {f"p{p}": round(float(v), 6) for p, v in zip(_PERCENTILES, np.percentile(values, _PERCENTILES), strict=True)}
 
 
-def judge_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
+def judge_warnings(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
     """A line for each judge that has learned nothing, else one if the judges tell nothing apart or miss positives."""
     guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
     lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
-    if not lines and report.won < LEAST_WON * report.compared:
+    if not lines and report.won < _LEAST_WON * report.compared:
         share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
         lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
     return lines or threshold_warnings(judges, report)
 
 
-def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
+def threshold_warnings(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
     """A line if the thresholds say little about the judges' scores.
 
     Either a judge has only learned to order lists, so that its probabilities have no zero, or too many of the known
@@ -175,7 +175,7 @@ def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
     if shares and relative:
         cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
         return [f"{cause}: {text}; set the thresholds by these shares, calibrate: dev, or judge by loss: pointwise"]
-    if shares and report.denoise and shares[report.denoise.negative_below] > MOST_LOST:
+    if shares and report.denoise and shares[report.denoise.negative_below] > _MOST_LOST:
         return [f"{text}: so many relevant passages count as sure negatives; lower negative_below"]
     return []
 

@@ -12,16 +12,16 @@ from tandem.data.runs import iter_rows, scored_depth
 from tandem.errors import UserError, shortened
 from tandem.evaluation.matching import read_matches
 from tandem.models.tokens import Tokens
-from tandem.negatives.lists import Pool, make_pool
-from tandem.negatives.report import Report
+from tandem.negatives.lists import QueryPool, make_pool
+from tandem.negatives.report import NegativesReport
 from tandem.retrieval.exact import Array
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
 
-RANDOM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
+_RANDOM_STREAM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
 
 
-class Labels:
+class PositiveLabels:
     """The labels of a split's queries.
 
     `labels` decides where positives come from: `qrels`; `answers`, the first passage of the window that holds an answer
@@ -73,8 +73,8 @@ def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     return documents
 
 
-Entry = tuple[str, list[str], Array, Array]  # query, ids, rows and scores of its documents, best first
-Ranked = Iterator[Entry]
+SourceRanking = tuple[str, list[str], Array, Array]  # query, ids, rows and scores of its documents, best first
+SourceRankings = Iterator[SourceRanking]
 
 
 def source_name(job: Job[CandidatesParams]) -> str:
@@ -83,7 +83,7 @@ def source_name(job: Job[CandidatesParams]) -> str:
 
 
 @negatives("run")
-def from_run(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
+def from_run(job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows) -> SourceRankings:
     """The documents of the input `run`."""
     names, needs_ids = queries.all.to_pylist(), labels.labels == "answers"
     for query, rows, scores in iter_rows(job.inputs["run"], job.inputs["dataset"]):
@@ -91,7 +91,7 @@ def from_run(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: 
 
 
 @negatives("random")
-def from_corpus(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
+def from_corpus(job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows) -> SourceRankings:
     """`depth` passages drawn from the corpus for every query that has labels; they have no score."""
     at = queries.rows(labels.queries)
     for query, row in zip(labels.queries, at, strict=True):
@@ -101,7 +101,7 @@ def from_corpus(job: Job[CandidatesParams], labels: Labels, docs: IdRows, querie
 
 def at_random(passages: int, count: int, seed: int, query: int) -> Array:
     """`count` distinct rows of a corpus; they follow from (seed, query) alone."""
-    rng = np.random.default_rng([seed, RANDOM, query])
+    rng = np.random.default_rng([seed, _RANDOM_STREAM, query])
     return rng.choice(passages, min(count, passages), replace=False)
 
 
@@ -110,20 +110,20 @@ class Pools:
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
         self.job, self.docs, self.queries = job, docs, queries
-        self.labels = Labels(job, self.docs)
+        self.labels = PositiveLabels(job, self.docs)
         self.known = set(self.labels.queries)
-        self.selected = subset(self.labels.queries, job.params.queries, job.params.seed)
+        self.selected = draw_queries(self.labels.queries, job.params.queries, job.params.seed)
         self.passages = Tokens.open(job.inputs["tokens"]).passages
         below = job.params.below_positive and "run" in job.inputs
         self.scored = scored_depth(job.inputs["run"]) if below else None
 
-    def source(self) -> Iterator[Entry]:
+    def source(self) -> Iterator[SourceRanking]:
         """The entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""
         name = source_name(self.job)
         entries = negatives[name](self.job, self.labels, self.docs, self.queries)
         return checked(entries, name, len(self.docs)) if negatives.plugin(name) else entries
 
-    def pooled(self, entries: Iterable[Entry], report: Report) -> Iterator[Pool]:
+    def pooled(self, entries: Iterable[SourceRanking], report: NegativesReport) -> Iterator[QueryPool]:
         """The pools of queries with a known positive in the corpus, or of all queries if the judge decides."""
         params, labels, window = self.job.params, self.labels, (self.job.params.first_rank, self.job.params.depth)
         backfill = params.denoise.backfill if params.denoise else None
@@ -142,7 +142,7 @@ class Pools:
             yield pool
 
 
-def checked(entries: Iterable[Entry], name: str, passages: int) -> Iterator[Entry]:
+def checked(entries: Iterable[SourceRanking], name: str, passages: int) -> Iterator[SourceRanking]:
     """Entries with rows and scores as arrays; a `UserError` where they are not a score and a row of a corpus each."""
     for entry in entries:
         try:
@@ -159,6 +159,6 @@ def checked(entries: Iterable[Entry], name: str, passages: int) -> Iterator[Entr
         yield query, ids, rows, scores
 
 
-def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
+def draw_queries(queries: list[str], most: int | None, seed: int) -> set[str]:
     """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
     return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])

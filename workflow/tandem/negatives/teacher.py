@@ -25,10 +25,10 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 from tandem.training.lists import Lists, read_lists
 
-GROUP = 1 << 20  # pairs scored together
-QUERIES = 1024  # queries of a run looked up together
+PAIRS_PER_GROUP = 1 << 20  # pairs scored together
+QUERIES_PER_LOOKUP = 1024  # queries of a run looked up together
 
-Part = tuple[Array | slice, Array]  # rows of candidates.parquet, and their scores
+_ScoredRows = tuple[Array | slice, Array]  # rows of candidates.parquet, and their scores
 
 
 def run(job: Job[TeacherParams]) -> None:
@@ -43,7 +43,7 @@ def run(job: Job[TeacherParams]) -> None:
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     rows = len(lists.passages)
     with writing(job) as draft, Progress(f"teacher {job.key}", rows * len([*judges, *runs]), "pairs") as progress:
-        parts: Iterator[Part]
+        parts: Iterator[_ScoredRows]
         if job.params.weights or job.params.normalize != "none":
             parts = iter([(slice(None), weighted_scores(job, lists, progress))])
         elif judges:
@@ -55,30 +55,30 @@ def run(job: Job[TeacherParams]) -> None:
         for at, values in parts:
             scores[at] = values
         scores.flush()
-        draft.facts |= count(scores, lists)
+        draft.facts |= count_scored(scores, lists)
         if not draft.facts["scored"]:
             names = " and ".join(str(job.inputs[role].folder) for role in runs)
             problem = f"teacher {job.key}: {names} has a score for none of the {rows:,} pairs"
             raise UserError(f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries")
 
 
-def scores_of_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[Part]:
+def scores_of_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
     """The cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
-    for part in spans(len(lists.passages), GROUP):
+    for part in spans(len(lists.passages), PAIRS_PER_GROUP):
         yield slice(part.start, part.stop), mean_logit(judges, *lists.pair_rows(part.start, part.stop), progress)
 
 
-def requests(job: Job[TeacherParams]) -> Requests:
+def request_scores(job: Job[TeacherParams]) -> Requests:
     """The pairs that the cross-encoders score."""
     lists, teachers = read_lists(job.inputs["candidates"].path("candidates.parquet")), open_judges(job)
-    for part in spans(len(lists.passages), GROUP):
+    for part in spans(len(lists.passages), PAIRS_PER_GROUP):
         for teacher in teachers:
             yield teacher, *lists.pair_rows(part.start, part.stop)
 
 
 def run_shard(job: Job[TeacherParams]) -> dict[str, object]:
     """Score a share of the pairs."""
-    return score_shard(job, requests)
+    return score_shard(job, request_scores)
 
 
 def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Array:
@@ -110,12 +110,14 @@ def normalized(scores: Array, offsets: Array, how: str) -> Array:
     return result
 
 
-def scores_of_run(job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress) -> Iterator[Part]:
+def scores_of_run(job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
     """The scores of a run for the pairs it holds, by query."""
     order = np.argsort(lists.queries, kind="stable")
     by_query = lists.queries[order]
     source, depth = iter_rows(run, job.inputs["dataset"]), scored_depth(run)
-    while group := list(islice(((query, docs[:depth], own[:depth]) for query, docs, own in source), QUERIES)):
+    while group := list(
+        islice(((query, docs[:depth], own[:depth]) for query, docs, own in source), QUERIES_PER_LOOKUP)
+    ):
         query_row = np.array([query for query, _, _ in group])
         of_run = np.repeat(query_row, [len(docs) for _, docs, _ in group])
         keys = pair_keys(of_run, np.concatenate([docs for _, docs, _ in group]))
@@ -135,7 +137,7 @@ def lookup(targets: Array, keys: Array, scores: Array) -> Array:
     return np.where(keys[at] == targets, scores[at], np.float32("nan"))
 
 
-def count(scores: Array, lists: Lists) -> dict[str, int | float]:
+def count_scored(scores: Array, lists: Lists) -> dict[str, int | float]:
     """How many pairs have a score, how many do not, of which positives; and the scores' range."""
     known = np.isfinite(scores)
     positives = ranges(lists.offsets[:-1], lists.positives)

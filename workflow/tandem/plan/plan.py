@@ -16,7 +16,7 @@ from tandem.plan.planner import Planner, Planners
 from tandem.plan.searches import index_params
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
-from tandem.retrieval.index_types import check as check_index
+from tandem.retrieval.index_types import check_index as check_index_type
 from tandem.stages import KINDS
 
 OTHER_TABLES = ("audits", "index_tradeoffs", "dureader_retrieval/table10")  # of targets that are no layouts
@@ -211,7 +211,7 @@ def check_all(settings: Settings) -> None:
         *(partial(_check_pipeline, planner, name) for name in settings.pipelines),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
         *(
-            partial(check_index, index_params(entry, settings.seed), f"indexes.{name}")
+            partial(check_index_type, index_params(entry, settings.seed), f"indexes.{name}")
             for name, entry in settings.indexes.items()
             if isinstance(entry, Index)
         ),

@@ -14,7 +14,7 @@ from tandem.plan.encoders import dual_encoder, tokens_of_dual
 from tandem.plan.graph import Stage
 from tandem.plan.reported import searched
 from tandem.plan.sizes import dimension
-from tandem.retrieval.index_types import SEARCHED, check
+from tandem.retrieval.index_types import SEARCH_KEYS, check_index
 from tandem.stages.retrieval import AnnParams, IndexParams, MaxSimParams
 
 LUCENE = "lucene"
@@ -157,7 +157,7 @@ def index_entry(ctx: Context, name: str, where: str) -> Index:
 
 def index_params(entry: Index, seed: int) -> IndexParams:
     """The parameters of an index, of an entry that also says how it is searched; `seed` is the configuration's."""
-    own = {key: value for key, value in json_of(entry).items() if key not in SEARCHED}
+    own = {key: value for key, value in json_of(entry).items() if key not in SEARCH_KEYS}
     return IndexParams.model_validate(own | ({"seed": seed} if own.get("seed", 0) is None else {}))
 
 
@@ -168,6 +168,6 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
         rows = (ctx.dataset_entry(data).counts or {}).get("passages")
         is_sized = params.m or params.factory is not None
         size = dimension(ctx, passages.upstream["model"].values, passages.upstream["tokens"]) if is_sized else None
-        check(params, f"indexes.{name}", rows, size)
+        check_index(params, f"indexes.{name}", rows, size)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))

@@ -14,8 +14,8 @@ from tandem.config.encoders import PublishedEncoder, Reranker, Shape
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.models.described import HIDDEN
-from tandem.models.folders import encoder_files, positions_in, read_json
+from tandem.models.described import _HIDDEN_SIZE_KEYS
+from tandem.models.folders import encoder_files, positions_in, read_model_json
 from tandem.models.hub import description, package_folder
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
@@ -24,7 +24,7 @@ from tandem.stages.base import Json
 # transformers' families call the same numbers by different names.
 NAMES = {
     "layers": ("num_hidden_layers", "n_layers", "num_layers"),
-    "hidden": HIDDEN,
+    "hidden": _HIDDEN_SIZE_KEYS,
     "feed_forward": ("intermediate_size", "hidden_dim", "d_ff"),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings",),
@@ -105,7 +105,7 @@ def shape_of(stage: Stage, settings: Settings) -> EncoderShape:
     if all(params.get(key) is not None for key in NAMES):  # its vocabulary is learned here
         return EncoderShape(*(int(params[key]) for key in NAMES))
     if folder := _files(encoder):
-        shape = EncoderShape.of(read_json(folder / CONFIG))
+        shape = EncoderShape.of(read_model_json(folder / CONFIG))
     elif entry := _entry_shape(params, settings):
         shape = EncoderShape(**entry.model_dump(exclude_none=True))
     else:
@@ -165,7 +165,7 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
     encoder, lengths = encoder_of(stage), ctx.settings.lengths
     limit = encoder.values.get("positions")
     if limit is None and (folder := _files(encoder)):
-        limit = positions_in(read_json(folder / CONFIG))
+        limit = positions_in(read_model_json(folder / CONFIG))
     elif limit is None and (shape := _entry_shape(encoder.values, ctx.settings)):
         limit = shape.positions
     if limit is None:  # nothing here says it

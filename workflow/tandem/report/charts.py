@@ -16,18 +16,18 @@ import numpy as np
 import vl_convert
 from markupsafe import Markup
 
-from tandem.report.page import Grid, fragment
+from tandem.report.page import PageTable, fragment
 
 Datum = dict[str, Any]  # a row of a plot's data
 Specification = dict[str, object]  # a plot as Vega-Lite reads it
 WIDTH, HEIGHT = 400, 190
-SIZE = {"width": WIDTH, "height": HEIGHT}  # in pixels; the page scales it
-COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
+CHART_SIZE = {"width": WIDTH, "height": HEIGHT}  # in pixels; the page scales it
+_COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
 MOST_ROWS = 12  # of the numbers below a plot
 MOST_COLUMNS, LETTER, SYMBOL = 4, 6.8, 30  # of a legend; the widths of a letter and of a symbol, in pixels
-FIT = altair.AutoSizeParams(type="fit-x", contains="padding")  # names beside the axis count as part of the width
+_FIT = altair.AutoSizeParams(type="fit-x", contains="padding")  # names beside the axis count as part of the width
 MOST_POINTS = 300
-DOTS = 24  # a line of no more points has them marked
+_DOTS = 24  # a line of no more points has them marked
 
 _AXIS = {
     **dict.fromkeys(("labelColor", "titleColor", "domainColor"), "var(--quiet)"),
@@ -35,7 +35,7 @@ _AXIS = {
     **{"titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11.5, "labelLimit": 220},
 }
 _LEGEND = {"orient": "bottom", "title": None, "labelColor": "var(--ink)", "labelFontSize": 12, "labelLimit": 340}
-CONFIG = {
+_VEGA_CONFIG = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
     "aria": False,  # the figure is described as a whole; Vega would have every mark read out
@@ -86,13 +86,13 @@ def line_chart(
         tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")],
         opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15)),
     )
-    chart = base.mark_line(point=most <= DOTS, strokeWidth=2).add_params(chosen)
+    chart = base.mark_line(point=most <= _DOTS, strokeWidth=2).add_params(chosen)
     if smooth and (around := most // 20):
         means = chart.transform_window(y="mean(y)", frame=[-around, around], groupby=["series"])
         chart = base.mark_line(strokeWidth=1).encode(opacity=altair.value(0.25)) + means
         title += f" (thick: means of {2 * around + 1} neighbours)"
     summary = "; ".join(_course(line, x_label) for line in lines)
-    return figure(title, chart.properties(**SIZE), summary, *_columns(lines, x_label))
+    return figure(title, chart.properties(**CHART_SIZE), summary, *_columns(lines, x_label))
 
 
 def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
@@ -107,7 +107,7 @@ def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) ->
     )
     summary = f"{len(data)} points of {len(series)} series"
     numbers = [[point["series"], f"{point['x']:g}", f"{point['y']:.4g}"] for point in data]
-    return figure(title, chart.properties(**SIZE), summary, ["series", x_label, y_label], numbers)
+    return figure(title, chart.properties(**CHART_SIZE), summary, ["series", x_label, y_label], numbers)
 
 
 def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x_label: str) -> Markup:
@@ -133,7 +133,7 @@ def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[
         [f"{left:g} to {right:g}", *(f"{ns[at]:,}" for ns in counts.values())]
         for at, (left, right) in enumerate(pairwise(edges))
     ]
-    return figure(title, chart.properties(**SIZE), summary, [x_label, *counts], numbers)
+    return figure(title, chart.properties(**CHART_SIZE), summary, [x_label, *counts], numbers)
 
 
 def bars(title: str, values: Mapping[str, Mapping[str, float]], x_label: str, form: str = ".2f") -> Markup:
@@ -155,7 +155,7 @@ def bars(title: str, values: Mapping[str, Mapping[str, float]], x_label: str, fo
     numbers = [[name, *(f"{own[group]:{form}}" for group in groups)] for name, own in values.items()]
     words = [", ".join(map(" ".join, zip(row[1:], groups, strict=True))) for row in numbers]
     summary = "; ".join(f"{name}: {text}" for name, text in zip(values, words, strict=True))
-    chart = chart.properties(width=WIDTH, height=max(60, (10 + 10 * len(groups)) * len(values)), autosize=FIT)
+    chart = chart.properties(width=WIDTH, height=max(60, (10 + 10 * len(groups)) * len(values)), autosize=_FIT)
     return figure(title, chart, summary, ["name", *groups], numbers)
 
 
@@ -180,7 +180,7 @@ def _columns(lines: Sequence[Series], x_label: str) -> tuple[list[str], list[lis
 def colours(field: str, names: Sequence[str], width: float = WIDTH, legend: bool = True) -> Any:
     """Colour by a field, in the order of `names`; the legend is no wider than the plot where its words allow it."""
     names = list(dict.fromkeys(names))
-    scale = altair.Scale(domain=names, range=[COLOURS[at % len(COLOURS)] for at in range(len(names))])
+    scale = altair.Scale(domain=names, range=[_COLOURS[at % len(_COLOURS)] for at in range(len(names))])
     entry = LETTER * max(map(len, names), default=0) + SYMBOL
     shown = altair.Legend(columns=max(1, min(MOST_COLUMNS, int(width / entry)))) if legend else None
     return altair.Color(f"{field}:N", scale=scale, legend=shown)
@@ -193,7 +193,7 @@ def inline(points: Sequence[Mapping[str, object]]) -> Any:
 
 def specification(chart: Any) -> Specification:
     """The plot as Vega-Lite reads it, in the page's colours."""
-    description: Specification = chart.configure(**CONFIG).to_dict()
+    description: Specification = chart.configure(**_VEGA_CONFIG).to_dict()
     return description
 
 
@@ -203,7 +203,7 @@ def draw_svg(spec: Specification) -> Markup:
 
 
 @cache
-def bundle() -> Markup:
+def read_vega() -> Markup:
     """Vega, Vega-Lite and vega-embed as one script, from the installed package: nothing is loaded."""
     licence = "/* Vega, Vega-Lite and vega-embed, under their BSD 3-clause licences */\n"
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -214,7 +214,7 @@ def figure(title: str, chart: Any, summary: str, head: Sequence[str], numbers: S
     """An Altair chart with its caption, a summary for those who cannot see it, and MOST_ROWS of its numbers."""
     spec, selected = specification(chart), evenly(numbers)
     some = f", {len(selected)} of {len(numbers):,} rows" if len(selected) < len(numbers) else ""
-    grid = Grid(f"{title}{some}", head, selected)
+    grid = PageTable(f"{title}{some}", head, selected)
     return fragment("_grid.html", "drawn", title, summary, draw_svg(spec), spec, grid)
 
 

@@ -19,20 +19,20 @@ from tandem.config.base import Model
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import PlannedRow, System, TablePlan, system_name
 from tandem.report import formats
-from tandem.report.charts import bundle
-from tandem.report.compare import compare, explore
-from tandem.report.filling import fill
+from tandem.report.charts import read_vega
+from tandem.report.compare import compare_systems, explore
+from tandem.report.filling import fill_table
 from tandem.report.graph import draw_graph, group_by_box, stage_costs
-from tandem.report.page import aligned, latex, markdown, render
+from tandem.report.page import align_text, latex, markdown, render_template
 from tandem.report.results import Table, is_sweep, read_table, table_names, view_path
-from tandem.report.scored import Scored, collect_lines, open_scores, read_scored, warn_of_few_seeds
+from tandem.report.scored import ScoredRow, collect_lines, open_score_artifact, read_scored, warn_of_few_seeds
 from tandem.report.sections import Addition, describe_dataset, trained_models, training_list
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
 from tandem.store.lineage import input_of, tree, walk
 
-M = TypeVar("M", bound=Model)
+_Plan = TypeVar("_Plan", bound=Model)
 
 
 def _require_csv(_: Any, out: Path) -> None:
@@ -53,11 +53,11 @@ def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
 
 
 CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # the other formats go beside it
-Files = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
+CsvFiles = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
 JSON = Parameter(converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative="")  # by pydantic
 
 
-def read_plan(flag: str, path: Path, kind: type[M], expected: str) -> M:
+def read_plan(flag: str, path: Path, kind: type[_Plan], expected: str) -> _Plan:
     """A file that planning wrote; a `UserError` where it cannot be read or is not `expected`."""
     try:
         return kind.model_validate_json(path.read_bytes())
@@ -86,7 +86,7 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     _check_rows(planned, scored)
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
-    table = fill(planned, scored)
+    table = fill_table(planned, scored)
     if table.has_tests:
         warnings += warn_of_few_seeds(len(table.seeds), stages)
     table = replace(table, notes=notes, warnings=warnings)
@@ -95,12 +95,12 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     def address(run: str) -> str:
         return os.path.relpath(Path(run) / MANIFEST, out.parent)
 
-    page = render("table.html", title=table.heading, table=table, address=address)
+    page = render_template("table.html", title=table.heading, table=table, address=address)
     texts = {".md": "\n".join(map(markdown, grids)), ".tex": "\n".join(map(latex, grids)), ".html": page}
     write_views(out, texts | {".csv": formats.table_csv(table), ".json": table.to_json()})
 
 
-def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:
+def _check_rows(plan: TablePlan, scored: Sequence[ScoredRow]) -> None:
     """Refuse scores unless they are of exactly the layout's rows that are not quoted."""
     needed = [row.id for row in plan.layout.rows if not row.quoted]
     present, absent = [score.system for score in scored], [row.id for row in plan.rows if row.absent]
@@ -128,9 +128,9 @@ def show(table: Path, /) -> None:
     if named and not path.is_file() and (finished := table_names()):
         raise UserError(f"{table}: is not a table{nearest(str(table), finished)}")
     filled = read_table(path)
-    print(aligned(formats.table_grid(filled, terminal=True)))
+    print(align_text(formats.table_grid(filled, terminal=True)))
     if orders := formats.orders_grid(filled):
-        print(f"\n{aligned(orders)}")
+        print(f"\n{align_text(orders)}")
 
 
 def write_report(
@@ -152,9 +152,9 @@ def write_report(
     statistics = {} if is_group else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
     numbers = {stages[scores.key].upstream.get("run", scores.key): system_name(s) for s, scores in systems.items()}
     numbers |= {row.stage: system_name(row.id) for row in rows if row.stage}
-    grid, chart = (None, None) if is_group else compare(systems)
+    grid, chart = (None, None) if is_group else compare_systems(systems)
     commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
-    page = render(
+    page = render_template(
         "report.html",
         tables=tables,
         dataset=first.folder.parts[-3],
@@ -173,7 +173,7 @@ def write_report(
         wins=grid,
         differences=chart,
         explorer=None if is_group else explore(systems),
-        vega=bundle,
+        vega=read_vega,
         total=duration(sum(stage.seconds for stage in stages.values())),
         commits=sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits),
     )
@@ -188,5 +188,5 @@ def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
     for row in rows:
         if row.id in systems:
             raise UserError(f"--rows: {system_name(row.id)} is there twice; each system and first stage once")
-        systems[row.id] = open_scores(row.scores)
+        systems[row.id] = open_score_artifact(row.scores)
     return systems

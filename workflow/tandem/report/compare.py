@@ -12,21 +12,21 @@ from tandem.data.runs import iter_ranking
 from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.measures import Qrels, parse_measures, without_excluded
 from tandem.evaluation.scores import read_aligned, relevance, shared_measures
-from tandem.report.charts import SIZE, Specification, figure, inline, specification
-from tandem.report.page import Grid, clipped
+from tandem.report.charts import CHART_SIZE, Specification, figure, inline, specification
+from tandem.report.page import PageTable, clipped
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of, open_upstream
 
-Json = dict[str, object]  # a part of the page's data
-DIGITS = 4  # of a query's value
+PageData = dict[str, object]  # a part of the page's data
+_DIGITS = 4  # of a query's value
 QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
 BUDGET = 9_000_000  # bytes of texts with passages: the page stays under 20 MB
-MEASURES = 6
+MOST_MEASURES = 6
 NUMBERS, WORDS = 600_000, 160  # values and characters of a query's line in the list of all
 
 
-def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
+def compare_systems(systems: dict[System, Artifact]) -> tuple[PageTable, Markup | None]:
     """Compare score artifacts of one dataset and split on all queries, by the first measure that all have.
 
     Returns:
@@ -36,21 +36,23 @@ def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
     artifacts, names = list(systems.values()), [system_name(system) for system in systems]
     measure = shared_measures(artifacts)[0]
     _, values = read_aligned(artifacts, [measure])
-    rounded = values[:, :, 0].round(DIGITS)  # as the page's list of queries has them: the last bits are no win
+    rounded = values[:, :, 0].round(_DIGITS)  # as the page's list of queries has them: the last bits are no win
     wins = (rounded[:, None] > rounded[None]).sum(axis=2).tolist()
     rows = [
         [name, *("–" if at == other else f"{count:,}" for other, count in enumerate(counts))]
         for at, (name, counts) in enumerate(zip(names, wins, strict=True))
     ]
     title = f"On how many of {rounded.shape[1]:,} queries the row's system has a higher {measure} than the column's"
-    grid = Grid(title, ["better", *(f"than {name}" for name in names)], rows)
-    return grid, differences(names[-1], names[0], measure, (rounded[-1] - rounded[0]).tolist()) if names[1:] else None
+    grid = PageTable(title, ["better", *(f"than {name}" for name in names)], rows)
+    return grid, draw_differences(names[-1], names[0], measure, (rounded[-1] - rounded[0]).tolist()) if names[
+        1:
+    ] else None
 
 
-def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
+def draw_differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
     """A plot of the differences A − B of all queries, falling; `compare.js` shows other pairs in it."""
     summary = f"{a} is better on {sum(v > 0 for v in values)} queries, {b} on {sum(v < 0 for v in values)}"
-    chart = altair.Chart(inline([{"difference": round(value, DIGITS)} for value in values]))
+    chart = altair.Chart(inline([{"difference": round(value, _DIGITS)} for value in values]))
     chart = chart.transform_window(rank="row_number()", sort=[altair.SortField("difference", order="descending")])
     chart = chart.transform_calculate(before="datum.rank - 1").transform_filter("datum.difference !== 0")
     won, lost = altair.value("var(--good)"), altair.value("var(--bad)")
@@ -64,7 +66,7 @@ def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
     )
     numbers = [[str(at), f"{value:+.4f}"] for at, value in enumerate(sorted(values, reverse=True), start=1)]
     title = f"{a} (A) against {b} (B): A is better above 0, B below"
-    return figure(title, chart.properties(**SIZE), summary, ["query", "A − B"], numbers)
+    return figure(title, chart.properties(**CHART_SIZE), summary, ["query", "A − B"], numbers)
 
 
 def movement(depth: int) -> Specification:
@@ -85,7 +87,7 @@ def movement(depth: int) -> Specification:
         detail="text:N",
         tooltip=altair.Tooltip("text:N", title="rank"),
     )
-    return specification(chart.properties(**SIZE))
+    return specification(chart.properties(**CHART_SIZE))
 
 
 def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
@@ -94,7 +96,7 @@ def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
     return [query for query in queries if query in lowest]
 
 
-def explore(systems: dict[System, Artifact]) -> Json:
+def explore(systems: dict[System, Artifact]) -> PageData:
     """The data of the comparison of score artifacts of one dataset and split, as JSON.
 
     Systems (names), measures, total (number of queries scored), queries, passages (id, title, shortened text), and the
@@ -103,9 +105,9 @@ def explore(systems: dict[System, Artifact]) -> Json:
     per system the ranks of these, null without one, and how many passages are relevant.
     """
     artifacts = list(systems.values())
-    measures = shared_measures(artifacts)[:MEASURES]
+    measures = shared_measures(artifacts)[:MOST_MEASURES]
     scored, values = read_aligned(artifacts, measures)
-    lines = dict(zip(scored, values.transpose(1, 0, 2).round(DIGITS).tolist(), strict=True))
+    lines = dict(zip(scored, values.transpose(1, 0, 2).round(_DIGITS).tolist(), strict=True))
     chosen = select_queries(scored)
     collection, params = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams)
     texts, qrels = collection.queries(params.split), judged_by(artifacts)
@@ -120,7 +122,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
     passage_texts = collection.texts(set().union(*docs.values()))
     passages: list[tuple[str, ...]] = []
     at: dict[str, int] = {}
-    queries: list[Json] = []
+    queries: list[PageData] = []
     spent = 0
     for query in chosen:
         fresh = [(doc, *passage_texts.get(doc, ("", ""))) for doc in docs[query] if doc not in at]
@@ -147,9 +149,9 @@ def explore(systems: dict[System, Artifact]) -> Json:
     with_passages = set(chosen[:shown])
     others = select_queries([query for query in scored if query not in with_passages], most)
     queries += [{"id": query, "text": clipped(texts[query], WORDS), "values": lines[query]} for query in others]
-    named: Json = {"systems": [system_name(system) for system in systems], "measures": measures}
+    named: PageData = {"systems": [system_name(system) for system in systems], "measures": measures}
     deepest = max((rank for run in runs for ranks in run.values() for rank in ranks.values()), default=DEPTH)
-    counts: Json = {"total": len(scored), "shown": shown, "none": 2 * deepest}
+    counts: PageData = {"total": len(scored), "shown": shown, "none": 2 * deepest}
     return {**named, **counts, "queries": queries, "passages": passages, "movement": movement(deepest)}
 
 

@@ -10,23 +10,23 @@ from tandem.config.tables import Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, system_name
 from tandem.evaluation.significance import holm
-from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
+from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Lineage, Table, percent
 from tandem.report.scored import (
-    Block,
     Position,
-    Scored,
+    ScoreBlock,
+    ScoredRow,
     averaged,
-    costs_of,
+    describe_origin,
     fill_orders,
-    origin,
     read_block,
+    read_costs,
     run_folder,
 )
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 
-CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "queries", "measure")  # that select a band
-MOST_DIFFERENCES = 12  # of a row from its neighbour
+_CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "queries", "measure")  # that select a band
+_MOST_DIFFERENCES = 12  # of a row from its neighbour
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Place:
     queries: int = 0
 
 
-def fill(plan: TablePlan, scored: Sequence[Scored]) -> Table:
+def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
     """Compute the numbers of a planned table from the scores of every row that has some, the hidden ones included.
 
     Each visible row is tested against its baseline (`seeded_test`), and a column's p-values are Holm-corrected over the
@@ -56,8 +56,8 @@ def fill(plan: TablePlan, scored: Sequence[Scored]) -> Table:
     columns = _columns(layout, blocks)
     positions = [_positions(layout, column, blocks) for column in columns]
     corrected = [_corrected(own) for own in positions]
-    rows: list[Row] = []
-    previous: Scored | None = None
+    rows: list[FilledRow] = []
+    previous: ScoredRow | None = None
     for row in layout.rows:
         if row.hidden:
             continue
@@ -85,7 +85,7 @@ def fill(plan: TablePlan, scored: Sequence[Scored]) -> Table:
     )
 
 
-def _columns(layout: Layout, blocks: Sequence[Block]) -> list[Column]:
+def _columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
     """The layout's columns that are measured or printed (answers give no recall); all measures without columns."""
     measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:
@@ -97,7 +97,7 @@ def _columns(layout: Layout, blocks: Sequence[Block]) -> list[Column]:
     return columns
 
 
-def _positions(layout: Layout, column: Column, blocks: Sequence[Block]) -> dict[System, Position]:
+def _positions(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> dict[System, Position]:
     positions: dict[System, Position] = {}
     for block in blocks:
         if block.place[0] == column.dataset and column.measure in block.measures:
@@ -149,7 +149,7 @@ def _other(position: Position, system: System | None) -> Position | None:
     return position._replace(system=systems.index(system)) if system in systems else None
 
 
-def _describe(layout: Layout, column: Column, blocks: Sequence[Block]) -> FilledColumn:
+def _describe(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> FilledColumn:
     """A column with the paper's dataset and split, and ours."""
     places = [
         f"{block.place[1]} {block.place[2]}, {block.queries:,} {averaged(block.scored[0][0].artifact)}"
@@ -162,13 +162,15 @@ def _describe(layout: Layout, column: Column, blocks: Sequence[Block]) -> Filled
     return FilledColumn(column.measure, column.name, column.label, *printed, places)
 
 
-def _best(layout: Layout, column: Column, positions: dict[System, Position], rows: Sequence[Row]) -> Best | None:
+def _best(
+    layout: Layout, column: Column, positions: dict[System, Position], rows: Sequence[FilledRow]
+) -> BestSystem | None:
     """The best row of a column; its reference is the first row that is not itself tested against another."""
     cells = {row.id: row.cells[0] for row in rows if row.cells[0].value is not None}
     if not cells:
         return None
     system = max(cells, key=lambda row: cells[row].value or 0.0)
-    best = Best(system_name(system), column.label, cells[system].value or 0.0)
+    best = BestSystem(system_name(system), column.label, cells[system].value or 0.0)
     baselines = {row.id: row.baseline for row in layout.rows if row.id in positions}
     reference = next((row for row, baseline in baselines.items() if baseline is None), system)
     position = positions[system]
@@ -192,7 +194,7 @@ def _judge(cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Pl
         for measured in (False, True)
     )
     band = band if cell.value is not None else None
-    judgement = verdict(cell.value, None if cell.stands_in else cell.printed, band, row.wrong.get(column.id, ""))
+    judgement = judge_value(cell.value, None if cell.stands_in else cell.printed, band, row.wrong.get(column.id, ""))
     before = compare_before(cell.value, earlier)
     band, earlier = band if judgement else None, earlier if before else None
     return replace(cell, verdict=judgement, band=band, before=before, earlier=earlier)
@@ -200,7 +202,7 @@ def _judge(cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Pl
 
 def criteria(band: Band) -> dict[str, object]:
     """The keys by which an entry is selected, and their values."""
-    return {key: value for key in CRITERIA if (value := getattr(band, key)) is not None}
+    return {key: value for key in _CRITERIA if (value := getattr(band, key)) is not None}
 
 
 def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True) -> Band | None:
@@ -223,7 +225,7 @@ def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: boo
     return max(reversed(fitting), key=lambda band: len(criteria(band)), default=None)
 
 
-def verdict(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
+def judge_value(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
     """`match`, `near`, `off`, `printed number is wrong (why)`, or nothing where there is nothing to compare with.
 
     Our `value` in percent is compared with the band's value, else with the printed one; `wrong` is why that is wrong.
@@ -249,31 +251,31 @@ def compare_before(value: float | None, band: Band | None) -> str:
 
 
 def _row(
-    layout: Layout, row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored | None, absent: str
-) -> Row:
+    layout: Layout, row: LayoutRow, cells: list[Cell], own: list[ScoredRow], previous: ScoredRow | None, absent: str
+) -> FilledRow:
     if not own:
-        return Row(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent, family=row.family)
+        return FilledRow(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent, family=row.family)
     folder = run_folder(own[0].artifact)
     tested, searched = any(cell.change is not None for cell in cells), {"column", "dataset", "split", "seed"}
-    return Row(
+    return FilledRow(
         row.system,
         row.first_stage,
         system_name(row.baseline) if row.baseline and tested else "",
         Path(folder).name,
         folder,
         cells,
-        lineage=[Lineage(**asdict(origin(s.artifact)), **s.row.model_dump(include=searched)) for s in own],
-        differs=differences(own[0].artifact, previous.artifact) if previous else [],
+        lineage=[Lineage(**asdict(describe_origin(s.artifact)), **s.row.model_dump(include=searched)) for s in own],
+        differs=explain_differences(own[0].artifact, previous.artifact) if previous else [],
         neighbour=system_name(previous.system) if previous else "",
         instead="; ".join(dict.fromkeys(score.row.instead for score in own if score.row.instead)),
         absent=absent,
         family=row.family,
-        costs=costs_of(own[0].artifact) if layout.costs else None,
+        costs=read_costs(own[0].artifact) if layout.costs else None,
         same_as=_same_as(own),
     )
 
 
-def _same_as(own: Sequence[Scored]) -> str:
+def _same_as(own: Sequence[ScoredRow]) -> str:
     """The earlier row whose run a row's is; with the columns' datasets where that is so in some of them only."""
     columns: dict[str, dict[str, None]] = {}
     for score in own:
@@ -283,7 +285,7 @@ def _same_as(own: Sequence[Scored]) -> str:
     return ", ".join(name if everywhere else f"{name} ({', '.join(where)})" for name, where in columns.items())
 
 
-def differences(scores: Artifact, other: Artifact) -> list[str]:
+def explain_differences(scores: Artifact, other: Artifact) -> list[str]:
     """The differences between the runs of two scores, a line for each cause."""
     runs = [open_upstream(artifact).get("run") for artifact in (scores, other)]
     if runs[0] is None or runs[1] is None:
@@ -292,5 +294,5 @@ def differences(scores: Artifact, other: Artifact) -> list[str]:
         f"{cause.stage.kind} {stage_name(cause.stage.key)}: {cause.what} is {cause.now}, there {cause.before}"
         for cause in causes(runs[0], runs[1])
     ]
-    rest = len(lines) - MOST_DIFFERENCES
-    return lines[:MOST_DIFFERENCES] + ([f"and {rest} more: tandem why {scores.key} {other.key}"] if rest > 0 else [])
+    rest = len(lines) - _MOST_DIFFERENCES
+    return lines[:_MOST_DIFFERENCES] + ([f"and {rest} more: tandem why {scores.key} {other.key}"] if rest > 0 else [])

@@ -5,36 +5,36 @@ from dataclasses import asdict
 
 from tandem.config.tables import DEVIATIONS, Band
 from tandem.evaluation.layouts import system_name
-from tandem.report.page import LEVEL, Grid, environment, four_decimals, mark, number, p_text, probability, signed
-from tandem.report.results import Cell, Row, Table
+from tandem.report.page import LEVEL, PageTable, environment, format_p, four_decimals, mark, number, p_text, signed
+from tandem.report.results import Cell, FilledRow, Table
 from tandem.report.scored import COST_HEAD, COST_NOTE, cost_cells
 from tandem.store.files import csv_text
 
 environment().globals["formats"] = sys.modules[__name__]  # templates of tables call these functions
-LEGEND = (
+TABLE_LEGEND = (
     "Values in percent, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
     "Holm-corrected over the table's comparisons per measure; without a mark no difference is shown."
 )
-BRACKETS = "In brackets the 95 % bootstrap interval over queries."
+_BRACKETS = "In brackets the 95 % bootstrap interval over queries."
 MARGIN = (
     "± behind `no difference shown`: half of the difference's 95 % interval, at least the difference itself; one of "
     "that size may have been missed."
 )
-TEST = "The test is by randomisation."
-SEEDS = (
+_TEST = "The test is by randomisation."
+_SEEDS = (
     "Mean ± standard deviation over the seeds {seeds}; the intervals are of the per-query means over them. p is the "
     "larger of a randomisation test on these means and a test with queries and seeds as random factors."
 )
-VERDICTS = (
+_VERDICTS = (
     "Verdict on the printed number: match within the band's tolerance, near, or off; none where another dataset stands "
     "in."
 )
-WRONG = "printed number is wrong"  # how a verdict on such a number begins
+_WRONG_VERDICT = "printed number is wrong"  # how a verdict on such a number begins
 ORDERS = (
     "p: two-sided, Holm-corrected over the orders of a measure, whatever the rows' baselines are; "
     "in brackets half of the difference's 95 % interval, at least the difference itself."
 )
-CSV_HEAD = [
+_CSV_HEAD = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
     *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split", "conclusion", "margin", "before"),
 ]
@@ -66,33 +66,33 @@ def conclusion(cell: Cell) -> str:
 
 def short_verdict(cell: Cell) -> str:
     """The verdict in few words; why a printed number is wrong stands below the table."""
-    return WRONG if cell.verdict.startswith(WRONG) else cell.verdict or "–"
+    return _WRONG_VERDICT if cell.verdict.startswith(_WRONG_VERDICT) else cell.verdict or "–"
 
 
-def against(row: Row) -> str:
+def against(row: FilledRow) -> str:
     """The baseline that a row is tested against; else why there is no test: `quoted`, `not made`, `same run as …`."""
     if row.quoted:
         return "quoted" if is_printed(row) else "not made"
     return row.against or (f"same run as {row.same_as}" if row.same_as else "–")
 
 
-def is_printed(row: Row) -> bool:
+def is_printed(row: FilledRow) -> bool:
     """Whether a paper prints a number of a row."""
     return any(cell.printed is not None for cell in row.cells)
 
 
-def is_best(table: Table, row: Row, at: int) -> bool:
+def is_best(table: Table, row: FilledRow, at: int) -> bool:
     """Whether a row has the highest value of a column that has others."""
     values = {cell.value for cell in table.column(at) if cell.value is not None}
     return len(values) > 1 and row.cells[at].value == max(values)
 
 
-def ranked(table: Table) -> list[Row]:
+def ranked(table: Table) -> list[FilledRow]:
     """The rows in falling order of the first measure; rows without a value come last."""
     return sorted(table.rows, key=lambda row: -1.0 if row.cells[0].value is None else row.cells[0].value, reverse=True)
 
 
-def anchor(table: Table, row: Row) -> str:
+def anchor(table: Table, row: FilledRow) -> str:
     """The id of what is behind a row; two rows may show one run."""
     return f"row-{table.rows.index(row) + 1}"
 
@@ -105,7 +105,7 @@ def bar(cell: Cell, column: list[Cell]) -> str:
     return "; ".join(f"--{name}: {100 * (end - low) / width:.1f}%" for name, end in ends if end is not None)
 
 
-def answer(table: Table) -> list[str]:
+def answer_question(table: Table) -> list[str]:
     """What a table says, in sentences: the highest value, then the systems that are worse than their baselines."""
     if (best := table.best) is None:
         return []
@@ -123,12 +123,12 @@ def answer(table: Table) -> list[str]:
     return sentences
 
 
-def hurt(table: Table) -> list[Row]:
+def hurt(table: Table) -> list[FilledRow]:
     """The rows that are significantly worse than their baselines by the first measure."""
     return [row for row in table.rows if mark(row.cells[0].change, row.cells[0].p) == "▼"]
 
 
-def losses(rows: list[Row]) -> str:
+def losses(rows: list[FilledRow]) -> str:
     """`CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`."""
     texts = [
         f"{system_name(row.id)} ({signed(row.cells[0].change, 1)} against {row.against}, {p_text(row.cells[0].p)})"
@@ -141,7 +141,7 @@ def table_notes(table: Table) -> list[str]:
     """The notes below a table: how it was made, why printed numbers are wrong, and what the stages warn of."""
     notes = [table.note.strip()] if table.note.strip() else []
     notes += [COST_NOTE] if table.has_costs else []
-    notes.append(SEEDS.format(seeds=", ".join(map(str, table.seeds))) if len(table.seeds) > 1 else TEST)
+    notes.append(_SEEDS.format(seeds=", ".join(map(str, table.seeds))) if len(table.seeds) > 1 else _TEST)
     for row in table.rows:
         if row.absent:
             notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")
@@ -150,10 +150,10 @@ def table_notes(table: Table) -> list[str]:
             notes.append(f"{name} is the same run as {row.same_as}: the configuration does not tell them apart.")
     entries = table.entries
     if any(cell.verdict for _, _, cell in entries):
-        notes.append(VERDICTS)
+        notes.append(_VERDICTS)
     earlier = [(row, cell, cell.earlier) for row, _, cell in entries if cell.before.startswith("not")]
     notes += [_earlier_note(row, cell, band) for row, cell, band in earlier if band]
-    wrong = [(row, label, cell) for row, label, cell in entries if cell.verdict.startswith(WRONG)]
+    wrong = [(row, label, cell) for row, label, cell in entries if cell.verdict.startswith(_WRONG_VERDICT)]
     notes += [f"{row.system}, {label}: {cell.verdict}." for row, label, cell in wrong]
     return [*notes, *(f"{line}." for line in table.notes), *(f"Warning: {line}." for line in table.warnings)]
 
@@ -162,14 +162,14 @@ def band_notes(table: Table) -> list[str]:
     """A line for each band behind a verdict, and for each value that was measured here before."""
     lines = []
     for row, _, cell in table.entries:
-        if cell.band is not None and not cell.verdict.startswith(WRONG):
+        if cell.band is not None and not cell.verdict.startswith(_WRONG_VERDICT):
             lines.append(_band_note(row, cell, cell.band))
         if cell.earlier is not None and not cell.before.startswith("not"):
             lines.append(_earlier_note(row, cell, cell.earlier))
     return list(dict.fromkeys(lines))
 
 
-def _band_note(row: Row, cell: Cell, band: Band) -> str:
+def _band_note(row: FilledRow, cell: Cell, band: Band) -> str:
     """A band's tolerance, source and deviations from the paper."""
     head, expected = "Band", "what is printed"
     if band.value is not None:
@@ -178,7 +178,7 @@ def _band_note(row: Row, cell: Cell, band: Band) -> str:
     return f"{line}; differs from the paper: {'; '.join(band.deviations)}." if band.deviations else f"{line}."
 
 
-def _earlier_note(row: Row, cell: Cell, band: Band) -> str:
+def _earlier_note(row: FilledRow, cell: Cell, band: Band) -> str:
     """`As measured before: DE, RR@10 44.21, before 44.30; up to 1.68 apart is the same (3 sd of 3 measurements, …).`"""
     deviations = f"{DEVIATIONS:g} sd of {band.seeds} measurements, " if band.seeds else ""
     numbers = (
@@ -208,10 +208,10 @@ def table_csv(table: Table) -> str:
         if row.costs is not None:
             costs = asdict(row.costs).items()
             lines += [[row.system, row.first_stage, "", "", name, "", value, *[""] * 15] for name, value in costs]
-    return csv_text(CSV_HEAD, lines)
+    return csv_text(_CSV_HEAD, lines)
 
 
-def table_grid(table: Table, terminal: bool = False) -> Grid:
+def table_grid(table: Table, terminal: bool = False) -> PageTable:
     """Per measure: ours with mark and interval, the printed value and the difference, the verdict, what the test shows.
 
     On a terminal, intervals and differences are left out, tests are their p, and rows are named by their number.
@@ -232,10 +232,10 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
     align = "r" * terminal + "l" * (words - terminal) + "r" * (len(columns) - words) + "l"
     columns.append(("p against", [numbers.get(row.against) or against(row) for row in table.rows]))
     rows = [list(row) for row in zip(*(cells for _, cells in columns), strict=True)]
-    notes = [LEGEND, *([] if terminal else [BRACKETS, MARGIN])]
+    notes = [TABLE_LEGEND, *([] if terminal else [_BRACKETS, MARGIN])]
     notes += [*table_notes(table), *band_notes(table), *source_note(table)]
     head, caption = [title for title, _ in columns], table.caption
-    return Grid(table.heading, head, rows, align=align, caption=caption, notes=notes, best=frozenset(best))
+    return PageTable(table.heading, head, rows, align=align, caption=caption, notes=notes, best=frozenset(best))
 
 
 def _measured(table: Table, at: int, terminal: bool) -> list[tuple[str, list[str]]]:
@@ -249,7 +249,7 @@ def _measured(table: Table, at: int, terminal: bool) -> list[tuple[str, list[str
     return [
         (table.names[at], [_value(cell, terminal) for cell in cells]),
         *((title, texts) for title, texts in between.items() if {*texts} - {"–"}),
-        ("p", [probability(cell.p) for cell in cells]) if terminal else ("difference", list(map(comparison, cells))),
+        ("p", [format_p(cell.p) for cell in cells]) if terminal else ("difference", list(map(comparison, cells))),
     ]
 
 
@@ -269,7 +269,7 @@ def comparison(cell: Cell, above: str = "above", below: str = "below") -> str:
     return f"{words}: {signed(cell.change)}, {p_text(cell.p)}" if shown else "–"
 
 
-def orders_grid(table: Table) -> Grid | None:
+def orders_grid(table: Table) -> PageTable | None:
     """A line for each order: whether it holds, by measure; None for a table without any."""
     if not table.orders:
         return None
@@ -279,4 +279,4 @@ def orders_grid(table: Table) -> Grid | None:
         for order in table.orders
     ]
     head = ["order", "higher", "lower", *table.names]
-    return Grid(f"{table.heading}: orders", head, rows, align="l" * len(head), notes=[ORDERS])
+    return PageTable(f"{table.heading}: orders", head, rows, align="l" * len(head), notes=[ORDERS])

@@ -11,22 +11,22 @@ from markupsafe import Markup
 
 from tandem.cluster.progress import duration
 from tandem.report.charts import colours, draw_svg, inline, specification
-from tandem.report.page import Grid
+from tandem.report.page import PageTable
 from tandem.stages import KINDS
 from tandem.stages.base import BOXES
 from tandem.store.lineage import BuiltStage
 
-PURPOSES = {
+_PURPOSES = {
     ("Retrieval", "Training lists"): "negatives of the next model",
     ("Training", "Training lists"): "denoising",
     ("Training", "Training"): "starts from another",
 }
 STAGE_WIDTH, STAGE_HEIGHT = 200, 70  # of the graph of all stages, in pixels
-LETTERS = 25  # of a stage's name in the graph
+_LETTERS = 25  # of a stage's name in the graph
 
 
 @dataclass(frozen=True)
-class Box:
+class StageBox:
     """A kind of work: its stages, how many of them there are, their time and bytes, and what it takes from others."""
 
     name: str
@@ -46,19 +46,19 @@ def box_of(stage: BuiltStage) -> str:
     return KINDS[stage.kind].box if stage.kind in KINDS else "Scores"  # of a plugin that is not loaded
 
 
-def group_by_box(stages: dict[str, BuiltStage]) -> list[Box]:
+def group_by_box(stages: dict[str, BuiltStage]) -> list[StageBox]:
     """The kinds of work that a run has, in the order in which it passes them."""
     boxes = []
     for name in BOXES:
         own = [stage for stage in stages.values() if box_of(stage) == name]
         sources = {box_of(stages[key]) for stage in own for key in stage.upstream.values()}
-        purposes = {source: PURPOSES.get((source, name), "") for source in sorted(sources, key=BOXES.index)}
+        purposes = {source: _PURPOSES.get((source, name), "") for source in sorted(sources, key=BOXES.index)}
         inputs = [f"{source} ({why})" if why else source for source, why in purposes.items() if why or source != name]
-        boxes += [Box(name, own, inputs)] if own else []
+        boxes += [StageBox(name, own, inputs)] if own else []
     return boxes
 
 
-def stage_costs(stages: Iterable[BuiltStage]) -> Grid:
+def stage_costs(stages: Iterable[BuiltStage]) -> PageTable:
     """Time, memory and bytes of each stage."""
     stages = list(stages)
     total = sum(stage.seconds for stage in stages) or 1.0
@@ -70,7 +70,7 @@ def stage_costs(stages: Iterable[BuiltStage]) -> Grid:
         time = [f"{stage.seconds:,.1f}", f"{100 * stage.seconds / total:.1f}"]
         rows.append([stage.key, box_of(stage), *time, memory, f"{manifest.bytes / 1000:,.1f}"])
     links = {(row, 0): f"#stage-{stage.key}" for row, stage in enumerate(stages)}
-    return Grid("Cost of each stage", head, rows, links=links)
+    return PageTable("Cost of each stage", head, rows, links=links)
 
 
 def direct_inputs(stages: dict[str, BuiltStage]) -> dict[str, list[str]]:
@@ -110,7 +110,7 @@ def draw_graph(stages: dict[str, BuiltStage]) -> Markup:
     ]
     boxes = [
         {"x": x, "left": x - 0.46, "right": x + 0.46, "low": y - 0.3, "high": y + 0.3, "y": y, "href": f"#stage-{key}"}
-        | {"box": box_of(stage), "name": stage.name[:LETTERS], "kind": f"{stage.kind} · {duration(stage.seconds)}"}
+        | {"box": box_of(stage), "name": stage.name[:_LETTERS], "kind": f"{stage.kind} · {duration(stage.seconds)}"}
         for key, stage in stages.items()
         for x, y in [at[key]]
     ]

@@ -1,4 +1,4 @@
-"""Templates, one environment for every page and table; how numbers are written; `Grid`, a table of texts, rendered.
+"""Render templates, in one environment for all pages, numbers and `PageTable`, a table of texts.
 
 Pages escape whatever they show and load nothing.
 """
@@ -18,21 +18,21 @@ from markupsafe import Markup, escape
 from tandem.cluster.progress import duration
 
 FOLDERS = [Path(__file__).parent / "assets"]  # of templates; extras append theirs
-NUMBER = re.compile(r"<?([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)([KM]?)")
+_NUMBER = re.compile(r"<?([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)([KM]?)")
 # What may follow a number in its cell: a deviation, a mark, an interval, a share, a unit.
-AFTER = re.compile(r"( ± \d[\d.]*)?( [▲▼])?( \[[^\]]*\])?( · [\d.]+)?( %)?")
-UNITS = {"": 1.0, "K": 1e3, "M": 1e6}
-EMPTY = ("", "–")  # cells without a value
+_AFTER_NUMBER = re.compile(r"( ± \d[\d.]*)?( [▲▼])?( \[[^\]]*\])?( · [\d.]+)?( %)?")
+UNIT_FACTORS = {"": 1.0, "K": 1e3, "M": 1e6}
+_EMPTY_CELLS = ("", "–")  # cells without a value
 LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
-WIDEST_NOTES = 120
-MATH = {
+_WIDEST_NOTES = 120
+_LATEX_MATH = {
     "▲": r"\bigtriangleup", "▼": r"\bigtriangledown", "†": r"^{\dagger}", "‡": r"^{\ddagger}", "Δ": r"\Delta",
     "<": "<", ">": ">", "−": "-", "±": r"\pm", "×": r"\times", "≥": r"\geq", "≤": r"\leq", "→": r"\to", "·": r"\cdot",
     "‖": r"\Vert",
 }  # fmt: skip
-SPECIAL = {
+LATEX_ESCAPES = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    **{character: rf"\ensuremath{{{command}}}" for character, command in MATH.items()},
+    **{character: rf"\ensuremath{{{command}}}" for character, command in _LATEX_MATH.items()},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "—": "---",
     "…": r"\dots{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\n": " ",
     "[": "{[}", "]": "{]}",  # at the start of a row it would be an argument of the line break before
@@ -68,7 +68,7 @@ def prose(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-def render(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """A page; text is escaped, only our own assets and figures go in as markup."""
     return environment().get_template(template).render(**values)
 
@@ -110,14 +110,14 @@ def four_decimals(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def probability(p: float | None) -> str:
+def format_p(p: float | None) -> str:
     """`0.012`, `<0.001`; a dash where nothing was tested."""
     return "–" if p is None else f"<{LEAST}" if p < LEAST else f"{p:.3f}"
 
 
 def p_text(p: float | None) -> str:
     """`p = 0.012`, `p < 0.001`."""
-    return f"p < {LEAST}" if p is not None and p < LEAST else f"p = {probability(p)}"
+    return f"p < {LEAST}" if p is not None and p < LEAST else f"p = {format_p(p)}"
 
 
 def mark(change: float | None, p: float | None) -> str:
@@ -128,7 +128,7 @@ def mark(change: float | None, p: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PageTable:
     """A table of texts, which every rendering escapes."""
 
     title: str
@@ -145,7 +145,7 @@ class Grid:
     @property
     def numbers(self) -> list[bool]:
         """For each column, whether it holds numbers alone."""
-        values = [[row[at] for row in self.rows if row[at] not in EMPTY] for at in range(len(self.head))]
+        values = [[row[at] for row in self.rows if row[at] not in _EMPTY_CELLS] for at in range(len(self.head))]
         return [bool(cells) and all(map(_is_number, cells)) for cells in values]
 
     @property
@@ -156,13 +156,13 @@ class Grid:
     @staticmethod
     def worth(cell: str) -> float | None:
         """The number by which a cell is sorted: 41.27 of `41.27 ± 0.30 ▲`, 0.001 of `<0.001`; None if it has none."""
-        number = NUMBER.match(cell)
-        return None if number is None else float(number[1].replace(",", "").replace("−", "-")) * UNITS[number[2]]
+        number = _NUMBER.match(cell)
+        return None if number is None else float(number[1].replace(",", "").replace("−", "-")) * UNIT_FACTORS[number[2]]
 
 
 def _is_number(cell: str) -> bool:
-    number = NUMBER.match(cell)
-    return number is not None and AFTER.fullmatch(cell, number.end()) is not None
+    number = _NUMBER.match(cell)
+    return number is not None and _AFTER_NUMBER.fullmatch(cell, number.end()) is not None
 
 
 def escape_markdown(text: str) -> str:
@@ -172,21 +172,21 @@ def escape_markdown(text: str) -> str:
 
 def escape_latex(text: str) -> str:
     """Text as LaTeX sets it."""
-    return "".join(SPECIAL.get(character, character) for character in text)
+    return "".join(LATEX_ESCAPES.get(character, character) for character in text)
 
 
-def markdown(grid: Grid) -> str:
+def markdown(grid: PageTable) -> str:
     """A pipe table with its title above and its notes below."""
-    return render("grid.md", grid=grid, escape=escape_markdown)
+    return render_template("grid.md", grid=grid, escape=escape_markdown)
 
 
-def latex(grid: Grid) -> str:
+def latex(grid: PageTable) -> str:
     """A floating table over both columns, made narrower where it is too wide."""
     caption = ". ".join(note.rstrip(".") for note in (grid.title, grid.caption, *grid.notes) if note) + "."
-    return render("grid.tex", grid=grid, escape=escape_latex, caption=caption)
+    return render_template("grid.tex", grid=grid, escape=escape_latex, caption=caption)
 
 
-def aligned(grid: Grid) -> str:
+def align_text(grid: PageTable) -> str:
     """Plain text for a terminal: columns padded to their widest cell."""
     lines = [grid.head, *grid.rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -198,7 +198,7 @@ def aligned(grid: Grid) -> str:
         for line in lines
     ]
     rule = "─" * len(padded[0])
-    width = max(60, min(len(rule), WIDEST_NOTES))
+    width = max(60, min(len(rule), _WIDEST_NOTES))
     notes = [line for note in grid.notes for line in textwrap.wrap(note, width)]
     title = f"{grid.title} · {grid.caption}" if grid.caption else grid.title
     return "\n".join(line.rstrip() for line in [title, rule, padded[0], rule, *padded[1:], rule, *notes])

@@ -10,8 +10,8 @@ from tandem.config.tables import Band, Paper, PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import System
 
-T = TypeVar("T")
-RESULTS = Path("results")
+_Result = TypeVar("_Result")
+RESULTS_FOLDER = Path("results")
 SWEEPS = "sweeps"  # the folder of a configuration's sweeps, and the prefix of their names
 
 
@@ -83,7 +83,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Row:
+class FilledRow:
     """A system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
 
     A `quoted` row has printed values only and no run. `differs` tells how its run differs from that of `neighbour`, the
@@ -130,7 +130,7 @@ class FilledColumn:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestSystem:
     """The best system by the first measure, and by how much it is `over` another, the reference of the table.
 
     `gain` in percent points; `p` is that of the best system's own comparison where its baseline is the reference, else
@@ -146,7 +146,7 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Order:
+class FilledOrder:
     """Two rows in the order that papers report; the cells hold their difference, its corrected p and its margin."""
 
     claim: str
@@ -165,12 +165,12 @@ class Table:
     decimals: int
     note: str
     columns: list[FilledColumn]
-    rows: list[Row]
+    rows: list[FilledRow]
     seeds: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    best: Best | None = None
-    orders: list[Order] = field(default_factory=list)
+    best: BestSystem | None = None
+    orders: list[FilledOrder] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -214,7 +214,7 @@ class Table:
         return any(cell.p is not None for cell in [*orders, *(cell for _, _, cell in self.entries)])
 
     @property
-    def entries(self) -> list[tuple[Row, str, Cell]]:
+    def entries(self) -> list[tuple[FilledRow, str, Cell]]:
         """Every cell, with its row and the heading of its column."""
         return [(row, *pair) for row in self.rows for pair in zip(self.names, row.cells, strict=True)]
 
@@ -227,12 +227,12 @@ class Table:
         return to_json(Table, self)
 
 
-def to_json(kind: type[T], value: T) -> str:
+def to_json(kind: type[_Result], value: _Result) -> str:
     """A dataclass as indented JSON with a final newline."""
     return TypeAdapter(kind).dump_json(value, indent=1).decode() + "\n"
 
 
-def read_json(kind: type[T], path: Path, missing: str, broken: str) -> T:
+def read_result_json(kind: type[_Result], path: Path, missing: str, broken: str) -> _Result:
     """A dataclass from a JSON file; a `UserError` that ends in `missing` or `broken`."""
     try:
         return TypeAdapter(kind).validate_json(path.read_bytes())
@@ -243,8 +243,9 @@ def read_json(kind: type[T], path: Path, missing: str, broken: str) -> T:
 
 
 def read_table(path: Path) -> Table:
-    """The table that `tandem table` wrote beside its CSV."""
-    return read_json(Table, path, "`tandem run` writes it with the table", "not a table written by `tandem table`")
+    """Read the table that `tandem table` wrote beside its CSV."""
+    missing = "`tandem run` writes it with the table"
+    return read_result_json(Table, path, missing, "not a table written by `tandem table`")
 
 
 def view_path(name: str) -> Path:
@@ -253,7 +254,7 @@ def view_path(name: str) -> Path:
     Where there is none, it is that of the default configuration.
     """
     configuration, _, rest = name.partition("/")
-    paths = [_view(RESULTS, name), _view(RESULTS / configuration, rest)]
+    paths = [_view(RESULTS_FOLDER, name), _view(RESULTS_FOLDER / configuration, rest)]
     return paths[1] if rest and paths[1].is_file() and not paths[0].is_file() else paths[0]
 
 
@@ -268,7 +269,7 @@ def is_sweep(view: Path) -> bool:
 
 def table_names() -> list[str]:
     """The names of all tables below results/, as `view_path` takes them."""
-    folders = [RESULTS / "tables", *RESULTS.glob("*/tables")]
+    folders = [RESULTS_FOLDER / "tables", *RESULTS_FOLDER.glob("*/tables")]
     files = ((folder, file) for folder in folders for file in folder.rglob("*.json"))
     return [Path(*at.parts[1:-1], file.relative_to(at).with_suffix("")).as_posix() for at, file in files]
 

@@ -16,14 +16,20 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, system_name
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_interval, holm, margins, seeded_test
-from tandem.report.results import Cell, Costs, Order, Origin, percent
+from tandem.report.results import Cell, Costs, FilledOrder, Origin, percent
 from tandem.stages import KINDS, holding
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, open_upstream, walk
 
-SEARCH = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")  # boxes of the stages that answer a query
-ENOUGH_SEEDS = 3  # of two, the only difference may be small by chance
-FEW_SEEDS = {
+_ANSWERING_BOXES = (
+    "Sparse search",
+    "Encoding",
+    "Retrieval",
+    "Re-ranking",
+    "Fusion",
+)  # boxes of the stages that answer a query
+_ENOUGH_SEEDS = 3  # of two, the only difference may be small by chance
+_FEW_SEEDS = {
     1: "p is of one seed and counts the chance of the queries alone, not that of the training; name three `seeds`",
     2: "p is of two seeds, which hardly tell how far trainings lie apart, and errs towards no difference; name three "
     "`seeds`",
@@ -38,7 +44,7 @@ COST_NOTE = (
 )
 
 
-def open_scores(folder: str, run: str = "") -> Artifact:
+def open_score_artifact(folder: str, run: str = "") -> Artifact:
     """A score artifact, verified; a `UserError` unless it is of the current version and of the key `run`, if passed."""
     artifact = open_artifact(Path(folder), "score")
     manifest = artifact.manifest
@@ -64,7 +70,7 @@ def averaged(scores: Artifact) -> str:
     return "queries" if "run" in scores.upstream else "datasets"
 
 
-def origin(scores: Artifact) -> Origin:
+def describe_origin(scores: Artifact) -> Origin:
     """Where scores come from, by their manifest and that of their run."""
     run = open_upstream(scores).get("run", scores)
     manifest = run.manifest
@@ -73,7 +79,7 @@ def origin(scores: Artifact) -> Origin:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRow:
     """A score artifact and the row of the table plan that it belongs to."""
 
     row: PlannedRow
@@ -98,17 +104,17 @@ def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[
 
 def warn_of_few_seeds(seeds: int, stages: Iterable[BuiltStage]) -> list[str]:
     """Return a warning about p of fewer than three seeds, unless no stage behind the numbers is a training."""
-    if seeds >= ENOUGH_SEEDS or not any(stage.kind in holding("training") for stage in stages):
+    if seeds >= _ENOUGH_SEEDS or not any(stage.kind in holding("training") for stage in stages):
         return []
-    return [FEW_SEEDS[seeds]]
+    return [_FEW_SEEDS[seeds]]
 
 
-def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:
+def read_scored(rows: Sequence[PlannedRow]) -> list[ScoredRow]:
     """The score artifacts of rows, verified; a `UserError` for a row that is there twice or another split."""
-    scored: list[Scored] = []
+    scored: list[ScoredRow] = []
     seen = set()
     for row in rows:
-        artifact = open_scores(row.scores, row.run)
+        artifact = open_score_artifact(row.scores, row.run)
         split = str(artifact.params["split"])
         if row.split not in ("", split):
             raise UserError(f"{artifact.folder}: was scored on split {split}, but planned is {row.split}")
@@ -116,17 +122,17 @@ def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:
             raise UserError(f"rows: {system_name(row.id)} is there twice; each system and first stage once")
         seen.add((row.id, row.column, row.seed))
         changes = {"split": split, "collection": row.collection or row.dataset}
-        scored.append(Scored(row.model_copy(update=changes), artifact))
+        scored.append(ScoredRow(row.model_copy(update=changes), artifact))
     return scored
 
 
 @dataclass(frozen=True)
-class Block:
+class ScoreBlock:
     """The systems that are compared query by query, since they searched in one place; in the layout's order."""
 
     place: tuple[str, str, str]  # column, dataset and split
     systems: list[System]
-    scored: list[list[Scored]]  # of each system, its scores by seed
+    scored: list[list[ScoredRow]]  # of each system, its scores by seed
     measures: list[str]  # those that all of them have
     values: Floats64  # of each seed and query, shape (seeds, systems, queries, measures)
     low: Floats64  # bounds of the bootstrap interval, shape (systems, measures)
@@ -158,7 +164,7 @@ class Block:
 class Position(NamedTuple):
     """The position of a table's number: the block of scores that holds it, and its system and measure in that block."""
 
-    block: Block
+    block: ScoreBlock
     system: int
     measure: int
 
@@ -178,7 +184,7 @@ def subtract(values: Floats64, systems: Sequence[System], pairs: Collection[tupl
     return differences.reshape(*differences.shape[:2], len(own) * values.shape[3])
 
 
-def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
+def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
     """Read the scores of one place, of every seed.
 
     Raises:
@@ -208,7 +214,7 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
     low, high = bounds[:, : means.shape[1]].reshape(2, len(present), len(measures))
     by_test = (len(tested), len(measures))
     p, halves = seeded_test(differences), margins(differences, *bounds[:, means.shape[1] :])
-    return Block(
+    return ScoreBlock(
         scored[0].place,
         present,
         [[by_seed[system, seed] for seed in seeds] for system in present],
@@ -222,8 +228,8 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
 
 
 def fill_orders(
-    layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]], blocks: Sequence[Block]
-) -> list[Order]:
+    layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]], blocks: Sequence[ScoreBlock]
+) -> list[FilledOrder]:
     """The layout's orders with difference, p and margin by column, p corrected over those that can be tested.
 
     Left out are those of rows that were not searched in one place: they have no differences query by query.
@@ -247,13 +253,13 @@ def fill_orders(
         for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
             own[number] = replace(own[number], change=percent(change), p=round(p, 6), margin=percent(margin))
     orders = [
-        Order(order.claim, system_name(higher), system_name(lower), list(own))
+        FilledOrder(order.claim, system_name(higher), system_name(lower), list(own))
         for order, (higher, lower), own in zip(layout.orders, pairs, zip(*cells, strict=True), strict=True)
     ]
     return [order for order in orders if any(cell.p is not None for cell in order.cells)]
 
 
-def costs_of(scores: Artifact) -> Costs | None:
+def read_costs(scores: Artifact) -> Costs | None:
     """Costs of the run behind scores; None for a group of datasets, without a run, and where a stage was deleted."""
     stages = walk([scores])
     run = stages[scores.key].upstream.get("run")
@@ -277,7 +283,7 @@ def _answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
     stage = stages[key]
     by_codes = "index" in stage.upstream and stage.artifact.params.get("rescore") is False
     unread = {"tuned", "chosen", *(["passages"] if by_codes else [])}
-    if stage.kind in KINDS and KINDS[stage.kind].box in SEARCH:
+    if stage.kind in KINDS and KINDS[stage.kind].box in _ANSWERING_BOXES:
         yield key
         for role, above in () if _is_index(stage) else stage.upstream.items():
             if role not in unread:

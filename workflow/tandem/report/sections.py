@@ -16,24 +16,29 @@ from pydantic import BaseModel
 from tandem.data.collection import CORPUS, QUERIES, contents
 from tandem.data.tables import value_at
 from tandem.report.charts import Series, histogram, line_chart
-from tandem.report.page import Grid, clipped
+from tandem.report.page import PageTable, clipped
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import BuiltStage, input_of
 
-LOSSES = {
+_LOSS_NAMES = {
     "loss": "total", "kl": "distillation (KL)", "distil": "distillation", "in_batch": "distillation in batch",
     "sup": "supervision", "passage": "passage-centric", "regularise": "regulariser", "mlm": "masked words",
     "decoder": "decoder's words",
 }  # fmt: skip
-PARTS = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
-OF_SCORES = {"hinge", "mse", "margin_mse", "term_recall"}  # losses in the scores' own unit; all others are in nats
+_PART_NAMES = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
+_LOSSES_OF_SCORES = {
+    "hinge",
+    "mse",
+    "margin_mse",
+    "term_recall",
+}  # losses in the scores' own unit; all others are in nats
 FIRST, EXAMPLES = 5000, 3  # rows of the lists that are read, and queries shown of them
-FOLLOWED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
+_FOLLOWED_ROLES = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A section that an extra adds: its id, its title in the navigation, its content, and where it stands."""
 
     id: str
@@ -56,12 +61,12 @@ class Addition:
     """What an extra adds to a page: artifacts whose stages it lists, a section made of all stages, training charts."""
 
     artifacts: list[Artifact] = field(default_factory=list)
-    section: Callable[[dict[str, BuiltStage]], Section | None] | None = None
+    section: Callable[[dict[str, BuiltStage]], PageSection | None] | None = None
     training: list[TrainingCharts] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class TrainedModel:
+class ModelSection:
     """A training: its stage, its seconds (checkpoints included), charts, steps, and mean tokens per second."""
 
     stage: BuiltStage
@@ -72,7 +77,7 @@ class TrainedModel:
     additions: list[TrainingCharts]
 
 
-def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[TrainedModel]:
+def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[ModelSection]:
     """The trained models; a checkpoint belongs to the training that goes on from it."""
     logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
     above = {key: _checkpoints(stage, logged) for key, stage in logged.items()}
@@ -84,7 +89,7 @@ def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCha
         log = read_log(stage.artifact)
         speed = log.get("tokens_per_second")
         models.append(
-            TrainedModel(
+            ModelSection(
                 stage,
                 stage.seconds + sum(logged[other].seconds for other in above[key]),
                 _curves(stage.artifact, log),
@@ -101,7 +106,7 @@ def _checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[str]:
     keys, waiting = set[str](), [stage]
     while waiting:
         inputs = waiting.pop().upstream.items()
-        new = {key for role, key in inputs if role.split(".")[0] in FOLLOWED and key in stages} - keys
+        new = {key for role, key in inputs if role.split(".")[0] in _FOLLOWED_ROLES and key in stages} - keys
         keys |= new
         waiting += [stages[key] for key in new]
     return keys
@@ -109,14 +114,14 @@ def _checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[str]:
 
 def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
     """Loss parts, smoothed, and dev measures against the step, in a reader's words."""
-    losses = [replace(log[name], name=words) for name, words in LOSSES.items() if name in log]
+    losses = [replace(log[name], name=words) for name, words in _LOSS_NAMES.items() if name in log]
     dev = [
-        replace(line, name=f"{measure}, {PARTS.get(part, part)}")
+        replace(line, name=f"{measure}, {_PART_NAMES.get(part, part)}")
         for name, line in sorted(log.items())
         if name.startswith("dev ")
         for _, measure, part in [name.split(" ", 2)]
     ]
-    unit = "loss, in scores" if OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
+    unit = "loss, in scores" if _LOSSES_OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
     charts = [line_chart("Loss and its parts", losses, "step", unit, smooth=True)] if losses else []
     charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
     return charts
@@ -163,28 +168,28 @@ class ListReport(BaseModel):
 
 
 @dataclass(frozen=True)
-class TrainingList:
+class ListSection:
     """Training lists, whether a judge denoised them, a histogram of scores if there are any, and passages of some."""
 
     stage: BuiltStage
     report: ListReport
     judged: bool
     chart: Markup | None
-    examples: Grid | None
+    examples: PageTable | None
 
     @property
-    def grids(self) -> list[Grid]:
+    def grids(self) -> list[PageTable]:
         """Tables of what each rule dropped, and of percentiles of the scores."""
         dropped = [[rule, f"{count:,}"] for rule, count in self.report.dropped.items()]
         groups = self.report.percentiles or {}
         levels = dict.fromkeys(level for group in groups.values() for level in group or ())
         values = [[level, *(_number((group or {}).get(level)) for group in groups.values())] for level in levels]
         head = ["Judge's score" if self.judged else "Score in the run", *groups]
-        grids = [Grid(f"What was dropped from {self.stage.key}", ["Dropped by rule", "passages"], dropped)]
+        grids = [PageTable(f"What was dropped from {self.stage.key}", ["Dropped by rule", "passages"], dropped)]
         if counts := self.report.denoising:
             title = f"What the judge of {self.stage.key} took out, and near-copies of a positive"
-            grids.append(Grid(title, ["Passages of the windows", "Value"], list(describe_denoising(counts))))
-        return grids + [Grid(f"Percentiles of the scores of {self.stage.key}", head, values)] * bool(values)
+            grids.append(PageTable(title, ["Passages of the windows", "Value"], list(describe_denoising(counts))))
+        return grids + [PageTable(f"Percentiles of the scores of {self.stage.key}", head, values)] * bool(values)
 
 
 def describe_denoising(counts: DenoisingReport) -> Iterator[list[str]]:
@@ -201,7 +206,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def training_list(stage: BuiltStage) -> TrainingList:
+def training_list(stage: BuiltStage) -> ListSection:
     """The lists of a stage `candidates`, with the scores of positives and negatives."""
     candidates = stage.artifact
     report = ListReport.model_validate_json(candidates.path("report.json").read_bytes())
@@ -210,7 +215,7 @@ def training_list(stage: BuiltStage) -> TrainingList:
     if (bins := report.histogram) and bins.edges:
         pool = "negatives before denoising" if judged else "negatives of the pool"
         groups = {"positives": bins.positives or [], pool: bins.negatives or []}
-        selected = count_negatives(candidates, bins.edges, "judge" if judged else "score")
+        selected = count_by_bin(candidates, bins.edges, "judge" if judged else "score")
         if selected == list(groups[pool]):  # nothing was dropped: one line would hide the other
             groups["negatives, all of the pool in the lists"] = groups.pop(pool)
         else:
@@ -218,10 +223,10 @@ def training_list(stage: BuiltStage) -> TrainingList:
         unit = "the judge's probability" if judged else "score in the run"
         title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
         chart = histogram(title, bins.edges, {name: counts for name, counts in groups.items() if any(counts)}, unit)
-    return TrainingList(stage, report, judged, chart, example_lists(candidates))
+    return ListSection(stage, report, judged, chart, example_lists(candidates))
 
 
-def example_lists(candidates: Artifact) -> Grid | None:
+def example_lists(candidates: Artifact) -> PageTable | None:
     """The first positives and negatives of a few queries, with their texts; None where no list was kept."""
     if "candidates.parquet" not in candidates.manifest.files:
         return None
@@ -240,10 +245,10 @@ def example_lists(candidates: Artifact) -> Grid | None:
         for _, group in islice(groups, 2 * EXAMPLES)
         for query, label, row, score in islice(group, 2)
     ]
-    return Grid(f"Examples of {candidates.key}", ["Query", "Label", "Score in the run", "Passage"], shown)
+    return PageTable(f"Examples of {candidates.key}", ["Query", "Label", "Score in the run", "Passage"], shown)
 
 
-def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
+def count_by_bin(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
     """How many negatives of the lists lie between the edges, by a column; by the judge only denoised lists count."""
     if "candidates.parquet" not in candidates.manifest.files:
         return []
@@ -258,7 +263,7 @@ def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -
     return counts.tolist()
 
 
-def describe_dataset(statistics: dict[str, object]) -> list[Grid]:
+def describe_dataset(statistics: dict[str, object]) -> list[PageTable]:
     """The content of statistics.json in words: the corpus as a list, the splits side by side."""
     corpus = flatten({name: value for name, value in statistics.items() if name != "splits"})
     by_split = statistics.get("splits", {})
@@ -266,8 +271,10 @@ def describe_dataset(statistics: dict[str, object]) -> list[Grid]:
     names = dict.fromkeys(name for values in splits.values() for name in values)
     rows = [[_title(name), *(_text(values.get(name)) for values in splits.values())] for name in names]
     return [
-        Grid("The corpus", ["Statistic", "Value"], [[_title(name), _text(value)] for name, value in corpus.items()]),
-        Grid("The splits", ["Statistic", *splits], rows),
+        PageTable(
+            "The corpus", ["Statistic", "Value"], [[_title(name), _text(value)] for name, value in corpus.items()]
+        ),
+        PageTable("The splits", ["Statistic", *splits], rows),
     ]
 
 

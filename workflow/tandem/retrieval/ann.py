@@ -18,30 +18,39 @@ from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.retrieval.copies import FILE as COPIES
-from tandem.retrieval.copies import Copies
+from tandem.retrieval.copies import COPIES_FILE, Copies
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import CHUNK, Array, Best, measured, pack, pair_scores, recall, recall_by_score, spaced
-from tandem.retrieval.faiss_search import MOST, NONE, Threads, alone, exact_best, explained, lease_gpus, on_gpus
+from tandem.retrieval.exact import (
+    PAIRS_PER_CHUNK,
+    Array,
+    BestPassages,
+    compute_recall,
+    compute_recall_by_score,
+    measure_search,
+    pack_keys,
+    score_pairs,
+    space_evenly,
+)
+from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, alone, exact_best, explained, lease_gpus, on_gpus
 from tandem.retrieval.index import LISTS, chain, graph_in
-from tandem.retrieval.retrieve import ShortLists, embedded_rows, lists, open_embeddings
+from tandem.retrieval.retrieve import ShortLists, embedded_rows, iterate_ranked, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
 
-GROUP = 1024  # queries searched and rescored together
-BATCH = 32  # queries of one call; FAISS's last bits depend on it
-TOGETHER = 2048  # pairs that a thread scores at a time
-LEAST_RECALL = 0.9  # against exact search; less is worth a warning
+QUERIES_PER_SEARCH = 1024  # queries searched and rescored together
+_QUERIES_PER_CALL = 32  # queries of one call; FAISS's last bits depend on it
+_PAIRS_PER_TASK = 2048  # pairs that a thread scores at a time
+_LEAST_RECALL = 0.9  # against exact search; less is worth a warning
 # Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
 LISTED, MAPPED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY, faiss.IO_FLAG_MMAP_IFC
 
-Hits = tuple[Floats, Rows]  # scores and rows
-Line = dict[str, str | float | None]
+_ScoredRows = tuple[Floats, Rows]  # scores and rows
+_TradeoffLine = dict[str, str | float | None]
 
 
-class Index:
+class OpenedIndex:
     """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; not graphs and signs).
 
     A graph's search ends when it sees as many better candidates as it is wide. Where a list is short then, the query is
@@ -58,8 +67,8 @@ class Index:
             indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
         self.firsts: list[int] = [part["first"] for part in meta["indexes"]]  # the number of each part's first node
         self.pairs: Array | None = None  # copies, whose vectors stand in the index once
-        if COPIES in artifact.manifest.files:
-            self.pairs = np.load(artifact.path(COPIES), allow_pickle=False)
+        if COPIES_FILE in artifact.manifest.files:
+            self.pairs = np.load(artifact.path(COPIES_FILE), allow_pickle=False)
         self.copies = None if self.pairs is None else Copies(self.pairs)
         inner = chain(indexes[0])[1]
         self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0  # of a vector, where they are all
@@ -84,8 +93,10 @@ class Index:
 
         A `UserError` of more lists than a GPU searches.
         """
-        if self.lists and nprobe and nprobe > MOST and self.gpu != NONE:
-            raise UserError(f"{self.factory}: nprobe is {nprobe}, but a GPU searches at most {MOST} lists; lower it")
+        if self.lists and nprobe and nprobe > MOST_ON_GPU and self.gpu != NONE:
+            raise UserError(
+                f"{self.factory}: nprobe is {nprobe}, but a GPU searches at most {MOST_ON_GPU} lists; lower it"
+            )
         self.width = ef_search or self.width
         for part in self.parts:
             if self.lists and nprobe:
@@ -107,7 +118,7 @@ class Index:
         """What makes a search find more."""
         return "raise nprobe" if self.lists else "raise ef_search" if self.is_graph else "raise rescore_factor"
 
-    def search(self, queries: Floats, k: int) -> Hits:
+    def search(self, queries: Floats, k: int) -> _ScoredRows:
         """The `k` best passages of queries, shape (queries, dim), by the index's own scores.
 
         Returns scores and rows, both (queries, at most k), best first; row -1 where there is no further passage.
@@ -137,7 +148,7 @@ class Index:
                 vectors[own] = part.reconstruct_batch(np.ascontiguousarray(nodes[own] - first, np.int64))
         return vectors
 
-    def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> Hits:
+    def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> _ScoredRows:
         scores, rows = self._search_batches(part, queries, k)
         if self.widen and len(short := np.flatnonzero(rows[:, -1] < 0)):
             self._set(part, "efSearch", max(k, self.width))
@@ -147,8 +158,8 @@ class Index:
             scores = self.signs - 2 * scores
         return scores, np.where(rows < 0, -1, rows + first)
 
-    def _search_batches(self, part: Any, queries: Floats, k: int) -> Hits:
-        size = BATCH if self.gpu == NONE else len(queries)
+    def _search_batches(self, part: Any, queries: Floats, k: int) -> _ScoredRows:
+        size = _QUERIES_PER_CALL if self.gpu == NONE else len(queries)
         batches = [queries[start : start + size] for start in range(0, len(queries), size)]
         run = self.threads.map if len(batches) > 1 else map
         with explained(f"FAISS cannot search {self.factory}"):
@@ -163,30 +174,30 @@ class VectorSearcher:
     With `rescore` the index proposes `factor` times the depth and exact scores decide, else its own do.
     """
 
-    def __init__(self, index: Index, passages: Embeddings, ranks: Array, rescore: bool, factor: int) -> None:
+    def __init__(self, index: OpenedIndex, passages: Embeddings, ranks: Array, rescore: bool, factor: int) -> None:
         self.index, self.passages, self.ranks = index, passages, ranks
         self.rescore, self.factor = rescore, factor if rescore else 1
         index.break_ties(ranks)
 
-    def best(self, queries: Array, depth: int) -> Best:
+    def best(self, queries: Array, depth: int) -> BestPassages:
         """The best passages of queries, shape (queries, dim)."""
         depth = min(depth, self.index.rows)
         k = min(depth * self.factor, self.index.rows)
-        if self.index.gpu != NONE and k > MOST:
-            problem = f"{k} passages per query are requested of a GPU, which gives {MOST}"
+        if self.index.gpu != NONE and k > MOST_ON_GPU:
+            problem = f"{k} passages per query are requested of a GPU, which gives {MOST_ON_GPU}"
             raise UserError(f"ann: {problem}; lower rescore_factor")
         scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), k)
-        best = Best(len(queries), depth)
+        best = BestPassages(len(queries), depth)
         if self.rescore:
             keys = self._exact_keys(queries, rows)
         else:
             scaled = np.where(rows < 0, np.float32(0), scores) / np.float32(self.passages.temperature)
-            keys = np.where(rows < 0, np.uint64(0), pack(scaled, self.ranks[rows]))
+            keys = np.where(rows < 0, np.uint64(0), pack_keys(scaled, self.ranks[rows]))
         best.add(slice(0, len(queries)), keys)
         return best
 
     def _exact_keys(self, queries: Array, rows: Rows) -> Array:
-        """Exact scores as packed candidates of `Best`, 0 for row -1, of rows' shape, (queries, k).
+        """Exact scores as packed candidates of `BestPassages`, 0 for row -1, of rows' shape, (queries, k).
 
         Vectors are read in the order of their rows, and threads share the pairs.
         """
@@ -197,33 +208,39 @@ class VectorSearcher:
 
         def score(first: int) -> None:
             """Exact scores of the pairs that stand in `order` from here on."""
-            together = order[first : first + TOGETHER]
+            together = order[first : first + _PAIRS_PER_TASK]
             vectors = self.passages.at(flat[together])
-            for start in range(0, len(together), CHUNK):
-                pairs = together[start : start + CHUNK]
-                scores = pair_scores(exact[pairs // width], vectors[start : start + CHUNK], self.passages.temperature)
-                keys[pairs] = pack(scores, self.ranks[flat[pairs]])
+            for start in range(0, len(together), PAIRS_PER_CHUNK):
+                pairs = together[start : start + PAIRS_PER_CHUNK]
+                scores = score_pairs(
+                    exact[pairs // width], vectors[start : start + PAIRS_PER_CHUNK], self.passages.temperature
+                )
+                keys[pairs] = pack_keys(scores, self.ranks[flat[pairs]])
 
-        run = self.index.threads.map if len(order) > TOGETHER else map  # handing over costs more than a few pairs
-        list(run(score, range(0, len(order), TOGETHER)))
+        run = (
+            self.index.threads.map if len(order) > _PAIRS_PER_TASK else map
+        )  # handing over costs more than a few pairs
+        list(run(score, range(0, len(order), _PAIRS_PER_TASK)))
         return keys.reshape(rows.shape)
 
 
-def search(
+def search_index(
     job: Job[AnnParams], searcher: VectorSearcher, queries: Embeddings, order: PassageOrder
 ) -> Iterator[RankedRows]:
     """(the query's row, its passages' rows, their scores) of each query, a bounded group of queries at a time."""
     rows = embedded_rows(job, queries)
     with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
-        for first in range(0, queries.rows, GROUP):
-            group = queries.take(first, first + GROUP)
-            yield from lists(searcher.best(group, job.params.depth), rows[first : first + GROUP], order)
+        for first in range(0, queries.rows, QUERIES_PER_SEARCH):
+            group = queries.take(first, first + QUERIES_PER_SEARCH)
+            yield from iterate_ranked(
+                searcher.best(group, job.params.depth), rows[first : first + QUERIES_PER_SEARCH], order
+            )
             progress.add(len(group))
 
 
-def share_found(ours: Best, exact: Best, k: int, rescored: bool) -> float:
+def share_found(ours: BestPassages, exact: BestPassages, k: int, rescored: bool) -> float:
     """Recall at k against exact search; by passages where the index's own scores say nothing about exact ones."""
-    return recall_by_score(ours, exact, k) if rescored else recall(ours.ranks(), exact.ranks(), k)
+    return compute_recall_by_score(ours, exact, k) if rescored else compute_recall(ours.ranks(), exact.ranks(), k)
 
 
 def run(job: Job[AnnParams]) -> None:
@@ -233,28 +250,28 @@ def run(job: Job[AnnParams]) -> None:
     gpu = lease_gpus(job)
     order = PassageOrder(job.inputs["dataset"])
     with alone(job.execution.workers) as threads, writing(job) as draft:
-        index = Index(job.inputs["index"], threads, gpu)
+        index = OpenedIndex(job.inputs["index"], threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         searcher = VectorSearcher(index, passages, order.ranks, params.rescore, params.rescore_factor)
         short = ShortLists(min(depth, passages.rows))
-        lines = write_rows(job, draft, short.counted(search(job, searcher, queries, order)), order)
+        lines = write_rows(job, draft, short.counted(search_index(job, searcher, queries, order)), order)
         draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
         short.warn(job, draft, index.remedy)
         if params.recall_queries:
-            sample = queries.at(spaced(queries.rows, params.recall_queries))
+            sample = queries.at(space_evenly(queries.rows, params.recall_queries))
             ours, exact = searcher.best(sample, depth), exact_best(passages, sample, order.ranks, depth, threads)
             ks = sorted({min(10, depth), min(100, depth), depth})
             draft.facts["recall"] = {str(k): round(share_found(ours, exact, k, params.rescore), 4) for k in ks}
             draft.facts["recall_queries"] = len(sample)
             low = [
-                f"{share:.1%} of the first {k}" for k, share in draft.facts["recall"].items() if share < LEAST_RECALL
+                f"{share:.1%} of the first {k}" for k, share in draft.facts["recall"].items() if share < _LEAST_RECALL
             ]
             if low:
                 found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
                 warn(job, draft, f"{found}; {index.remedy}")
 
 
-def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
+def settings(index: OpenedIndex, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
     """(nprobe, ef_search, rescore) of an index: lists or candidates where it has any, without and with exact scores."""
     within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
     nprobe: list[int] | list[None] = within if index.lists else [None]
@@ -263,18 +280,18 @@ def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, i
 
 
 def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> dict[str, float]:
-    """What `measured` says of a searcher's `best(queries, depth)`, for some queries down to the largest k."""
+    """What `measure_search` says of a searcher's `best(queries, depth)`, for some queries down to the largest k."""
     depth = max(ks)
 
-    def single(at: int) -> Best:
-        best: Best = searcher.best(queries[at : at + 1], depth)
+    def single(at: int) -> BestPassages:
+        best: BestPassages = searcher.best(queries[at : at + 1], depth)
         return best
 
-    def together() -> Best:
-        best: Best = searcher.best(queries, depth)
+    def together() -> BestPassages:
+        best: BestPassages = searcher.best(queries, depth)
         return best
 
-    return measured(together().ranks(), exact, ks, single, together, repeats)
+    return measure_search(together().ranks(), exact, ks, single, together, repeats)
 
 
 class VectorSearches:
@@ -282,7 +299,7 @@ class VectorSearches:
 
     def __init__(self, job: Job[TradeoffsParams]) -> None:
         self.passages, embedded = open_embeddings(job, Embeddings)
-        self.queries = embedded.at(spaced(embedded.rows, job.params.queries))
+        self.queries = embedded.at(space_evenly(embedded.rows, job.params.queries))
         self.ranks = PassageOrder(job.inputs["dataset"]).ranks
         self.depth, self.factor = max(job.params.k), job.params.sweep.rescore_factor
 
@@ -290,15 +307,15 @@ class VectorSearches:
         """Each query's passages by exact search, best first."""
         return exact_best(self.passages, self.queries, self.ranks, self.depth, threads).ranks()
 
-    def through(self, index: Index, rescore: bool) -> VectorSearcher:
+    def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
         """A search through an index; with `rescore` exact scores decide."""
         return VectorSearcher(index, self.passages, self.ranks, rescore, self.factor)
 
 
 def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
     """Measure every setting of every index and write `tradeoffs.csv`."""
-    params, sweep, lines = job.params, job.params.sweep, list[Line]()
-    from tandem.retrieval import maxsim  # which imports `Index`
+    params, sweep, lines = job.params, job.params.sweep, list[_TradeoffLine]()
+    from tandem.retrieval import maxsim  # which imports `OpenedIndex`
 
     is_late = maxsim.OFFSETS in job.inputs["passages"].manifest.files
     searches = maxsim.TokenSearches(job) if is_late else VectorSearches(job)
@@ -309,10 +326,13 @@ def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
                 # A width is compared as it is.
-                index, size = Index(artifact, threads, gpu, widen=False), artifact.manifest.facts["bytes_per_vector"]
+                index, size = (
+                    OpenedIndex(artifact, threads, gpu, widen=False),
+                    artifact.manifest.facts["bytes_per_vector"],
+                )
                 for nprobe, ef_search, rescore in settings(index, sweep):
                     index.tune(nprobe, ef_search)
-                    line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
+                    line: _TradeoffLine = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
                     line |= measure(searches.through(index, rescore), searches.queries, exact, params.k, params.repeats)
                     lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
                 progress.add(1)

@@ -14,14 +14,16 @@ from tandem.data.rows import Rows
 from tandem.models.ragged import ends, ranges
 from tandem.retrieval.exact import Array
 
-FILE = "copies.npy"  # of an index that has copies: what `find_copies` finds
-DIGEST = 16  # bytes that stand for a vector; two different ones share them with odds of 1 to 10²⁴ among 8.8 million
+COPIES_FILE = "copies.npy"  # of an index that has copies: what `find_copies` finds
+_DIGEST_BYTES = (
+    16  # bytes that stand for a vector; two different ones share them with odds of 1 to 10²⁴ among 8.8 million
+)
 
 
 def digests(codes: Array) -> Array:
     """Return a digest of the bytes of each row, shape (rows, 2), uint64."""
     rows = np.ascontiguousarray(codes).view(np.uint8)
-    joined = b"".join(blake2b(row, digest_size=DIGEST).digest() for row in rows)
+    joined = b"".join(blake2b(row, digest_size=_DIGEST_BYTES).digest() for row in rows)
     return np.frombuffer(joined, np.uint64).reshape(-1, 2)
 
 

@@ -23,50 +23,50 @@ from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
 
-Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
-Rows = list[Array]  # rows as they are stored, memory-mapped
+FloatVectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
+StoredRows = list[Array]  # rows as they are stored, memory-mapped
 
 FP32, FP16, INT8 = "fp32", "fp16", "int8"
-STORED = {FP32: "<f4", FP16: "<f2"}
-FEW = 64  # rows of a block that are read one by one sooner than its file is mapped
-LARGEST = 127
-BITS = 16  # of a scale
-ROWS = 1024  # rows that are quantised at once: float64 is wide
-ALIGNED = 64  # lengths that engines like
+_STORED_TYPES = {FP32: "<f4", FP16: "<f2"}
+_ROWS_READ_SINGLY = 64  # rows of a block that are read one by one sooner than its file is mapped
+_LARGEST_INT8 = 127
+_SCALE_BITS = 16  # of a scale
+ROWS_PER_BLOCK = 1024  # rows that are quantised at once: float64 is wide
+_ALIGNMENT = 64  # lengths that engines like
 SAMPLE, PROBES, NEAREST = 1024, 64, 10  # of a block's rows, on which the loss by int8 is measured
 LEAST_KEPT = 0.9  # of the nearest neighbours; less is worth a warning
 
 
 def row_type(dimension: int, dtype: str = INT8) -> np.dtype[Any]:
     """The type of a vector in a file: its values; for int8 a float32 scale, directly followed by the values."""
-    if dtype in STORED:
-        return np.dtype((STORED[dtype], (dimension,)))
+    if dtype in _STORED_TYPES:
+        return np.dtype((_STORED_TYPES[dtype], (dimension,)))
     return np.dtype([("scale", "<f4"), ("values", "i1", (dimension,))])
 
 
-def quantise(vectors: Vectors) -> Array:
+def quantise(vectors: FloatVectors) -> Array:
     """Finite vectors, shape (rows, dim), as rows of `row_type`, shape (rows,)."""
     rows = np.zeros(len(vectors), row_type(vectors.shape[1]))
-    for at in (slice(start, start + ROWS) for start in range(0, len(vectors), ROWS)):
+    for at in (slice(start, start + ROWS_PER_BLOCK) for start in range(0, len(vectors), ROWS_PER_BLOCK)):
         wide = vectors[at].astype(np.float64)
-        fraction, exponent = np.frexp(np.abs(wide).max(axis=1, initial=0.0) / LARGEST)
-        scale = np.ldexp(np.ceil(np.ldexp(fraction, BITS)), exponent - BITS)[:, None]
+        fraction, exponent = np.frexp(np.abs(wide).max(axis=1, initial=0.0) / _LARGEST_INT8)
+        scale = np.ldexp(np.ceil(np.ldexp(fraction, _SCALE_BITS)), exponent - _SCALE_BITS)[:, None]
         np.divide(wide, scale, out=wide, where=scale > 0)
         rows["values"][at] = np.rint(wide)
         rows["scale"][at] = scale[:, 0]
     return rows
 
 
-def restore(stored: Array) -> Vectors:
+def restore(stored: Array) -> FloatVectors:
     """The vectors that rows of `row_type` stand for, shape (rows, dim): as they are, or float32 of int8."""
     if stored.dtype.names is None:
         return stored
-    vectors: Vectors = stored["values"].astype(np.float32)
+    vectors: FloatVectors = stored["values"].astype(np.float32)
     vectors *= stored["scale"][:, None]
     return vectors
 
 
-def kept_neighbours(vectors: Vectors, stored: Array) -> float | None:
+def kept_neighbours(vectors: FloatVectors, stored: Array) -> float | None:
     """The share of nearest neighbours that int8 keeps; None of too few vectors.
 
     Of the first `PROBES` vectors, the `NEAREST` others of the first `SAMPLE` by the dot product, before and after: one
@@ -126,7 +126,7 @@ class Blocks:
                 progress.add(1)
         return finished
 
-    def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> Json:
+    def write(self, number: int, vectors: FloatVectors, computed: dict[str, str]) -> Json:
         """Write a block of vectors, shape (rows, dim), with facts: `computed` (model, precision, device) and more."""
         stored = quantise(vectors) if self.dtype == INT8 else vectors
         facts: dict[str, object] = {"rows": len(vectors), "dtype": self.dtype, **computed}
@@ -186,11 +186,11 @@ class Embeddings:
         rows = self._rows(number)
         return np.frombuffer(data, self.kind, rows, len(data) - rows * self.kind.itemsize)
 
-    def block(self, number: int, rows: slice | Array = slice(None)) -> Vectors:
+    def block(self, number: int, rows: slice | Array = slice(None)) -> FloatVectors:
         """The vectors of a block, or of some of its rows."""
         return restore(self.stored(number)[rows])
 
-    def blocks(self) -> Iterator[tuple[int, Vectors]]:
+    def blocks(self) -> Iterator[tuple[int, FloatVectors]]:
         """(first row, vectors) of each block, in order."""
         for number in range(len(self)):
             yield number * self.size, self.block(number)
@@ -206,7 +206,7 @@ class Embeddings:
         ids: list[str] = pq.read_table(self.artifact.path("ids.parquet"))["query_id"].to_pylist()
         return ids
 
-    def at(self, rows: Array | Sequence[int]) -> Vectors:
+    def at(self, rows: Array | Sequence[int]) -> FloatVectors:
         """The vectors of a few rows in any order, in memory."""
         rows = np.asarray(rows, np.int64)
         if (np.diff(rows) < 0).any():
@@ -214,16 +214,16 @@ class Embeddings:
             return self.at(rows[order])[np.argsort(order)]
         edges = np.flatnonzero(np.diff(rows // self.size)) + 1
         parts = [self._few(int(at[0]) // self.size, at % self.size) for at in np.split(rows, edges) if len(at)]
-        vectors: Vectors = self._join(parts)
+        vectors: FloatVectors = self._join(parts)
         return vectors
 
     def _join(self, parts: list[Any]) -> Any:
         """Vectors one after the other, maybe none."""
         return np.concatenate([np.empty((0, self.dimension), np.float16), *parts])
 
-    def _few(self, number: int, rows: Array) -> Vectors:
+    def _few(self, number: int, rows: Array) -> FloatVectors:
         """The vectors of ascending rows of a block. So few that mapping the block takes longer are read one by one."""
-        if len(rows) > FEW:
+        if len(rows) > _ROWS_READ_SINGLY:
             return self.block(number, rows)
         width = self.kind.itemsize
         with open(self.paths[number], "rb", buffering=0) as file:
@@ -247,16 +247,16 @@ class Stretches:
         self.bounds = np.cumsum([0, *(min(size, embeddings.rows - number * size) for number in numbers)])
         self.rows = int(self.bounds[-1])
 
-    def read(self, rows: int) -> Iterator[tuple[Rows, Array]]:
+    def read(self, rows: int) -> Iterator[tuple[StoredRows, Array]]:
         """Stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
 
         Blocks are cut and joined as needed: an engine wastes less on few long stretches.
         """
         most = -(-self.rows // -(-self.rows // max(1, rows)))
-        most = max(1, min(rows, -(-most // ALIGNED) * ALIGNED))
+        most = max(1, min(rows, -(-most // _ALIGNMENT) * _ALIGNMENT))
         size = self.embeddings.size
         for first in range(0, self.rows, most):
-            stop, pieces, ranks = min(first + most, self.rows), Rows(), list[Array]()
+            stop, pieces, ranks = min(first + most, self.rows), StoredRows(), list[Array]()
             for at in range(np.searchsorted(self.bounds, first, "right") - 1, np.searchsorted(self.bounds, stop)):
                 number, span = self.numbers[at], slice(max(first - self.bounds[at], 0), stop - self.bounds[at])
                 pieces.append(self.embeddings.stored(number)[span])
@@ -264,7 +264,7 @@ class Stretches:
             yield pieces, np.concatenate(ranks)
             self.progress.add(stop - first)
 
-    def join(self, pieces: Rows) -> Vectors:
+    def join(self, pieces: StoredRows) -> FloatVectors:
         """The vectors of a stretch, float32, shape (rows, dim)."""
         vectors = np.empty((sum(map(len, pieces)), self.dimension), np.float32)
         start = 0

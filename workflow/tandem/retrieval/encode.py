@@ -29,7 +29,7 @@ from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged, ends
 from tandem.models.sparse import LOGITS, sparse_rows
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, Vectors
+from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, FloatVectors
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages.base import Json
@@ -37,11 +37,11 @@ from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
-TOWERS = {"passages": "passage", "queries": "query"}
-TEXTS = 1 << 16  # whose tokens are counted together
+_TOWERS = {"passages": "passage", "queries": "query"}
+_TEXTS_PER_COUNT = 1 << 16  # whose tokens are counted together
 
 
-class Encoder:
+class SideEncoder:
     """A dual encoder's tower with the token ids it reads; a `UserError` where they do not fit together."""
 
     load = staticmethod(DualEncoder.load)
@@ -54,7 +54,7 @@ class Encoder:
         folder = require_part(job.inputs["model"], "dual")
         self.job, self.tokens = job, job.inputs["tokens"]
         self.model = self.load(folder).to(device()).eval()
-        self.tower = TOWERS[job.params.side]
+        self.tower = _TOWERS[job.params.side]
         require_tokenizer(folder / ("shared" if self.model.shared else self.tower), self.tokens)
         require_prompts(self.model.prompts, self.model.options.side_markers, self.tokens)
         self.template = Tokens.open(self.tokens).template
@@ -95,51 +95,54 @@ def counting(progress: Progress) -> Callable[[Ids], None]:
 def token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
     """The bounds of each text's rows, shape (texts + 1,); a `UserError` if the model has one vector a text."""
     folder = require_part(job.inputs["model"], "dual")
-    tokens, side = Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
+    tokens, side = Tokens.open(job.inputs["tokens"]), _TOWERS[job.params.side]
     model: Any = load_dual(folder)
     if len(model.shape(side, 1)) != 2:
         raise UserError(f"{folder}: has one vector a text; expected representation: multi or coil")
     texts = tokens.queries if side == "query" else tokens.passages
-    parts = (texts.take(np.asarray(rows[first : first + TEXTS])) for first in range(0, len(rows), TEXTS))
+    parts = (
+        texts.take(np.asarray(rows[first : first + _TEXTS_PER_COUNT]))
+        for first in range(0, len(rows), _TEXTS_PER_COUNT)
+    )
     return ends(np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]))
 
 
 @dataclass(frozen=True)
-class Piece(Ragged):
+class _EncodedPiece(Ragged):
     """Texts, how many of their tokens have vectors, and which of these the rows of a block are."""
 
     tokens: int
     rows: slice
 
 
-class TokenEncoder(Encoder):
+class TokenEncoder(SideEncoder):
     """Late interaction's tower with the token ids it reads; its rows are tokens that have vectors."""
 
     load = staticmethod(load_dual)
     unit = "tokens"
     texts: tuple[Rows | range, Ids]  # rows of the texts to encode, and where each one's vectors begin and end
 
-    def read(self, rows: range) -> Piece:  # type: ignore[override]
+    def read(self, rows: range) -> _EncodedPiece:  # type: ignore[override]
         """The texts that rows of tokens belong to."""
         every, offsets = self.texts
         first = int(np.searchsorted(offsets, rows.start, "right")) - 1
         last = int(np.searchsorted(offsets, rows.stop, "left"))
         texts, (begin, end) = super().read(np.asarray(every[first:last])), offsets[[first, last]].tolist()
         places = slice(rows.start - begin, rows.stop - begin)
-        return Piece(texts.ids, texts.offsets, end - begin, places, titles=texts.titles)
+        return _EncodedPiece(texts.ids, texts.offsets, end - begin, places, titles=texts.titles)
 
-    def encode(self, texts: Ragged, progress: Progress) -> Vectors:
+    def encode(self, texts: Ragged, progress: Progress) -> FloatVectors:
         """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""
         vectors = super().encode(texts, progress)
-        flat: Vectors = vectors[vectors.any(axis=2)]
-        if isinstance(texts, Piece) and len(flat) != texts.tokens:
+        flat: FloatVectors = vectors[vectors.any(axis=2)]
+        if isinstance(texts, _EncodedPiece) and len(flat) != texts.tokens:
             raise UserError(f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged")
-        flat = flat[texts.rows] if isinstance(texts, Piece) else flat
+        flat = flat[texts.rows] if isinstance(texts, _EncodedPiece) else flat
         progress.add(len(flat) - len(vectors))  # which counts tokens, not texts
         return flat
 
 
-class TermEncoder(Encoder):
+class TermEncoder(SideEncoder):
     """A sparse encoder's tower with the token ids it reads."""
 
     load = staticmethod(load_dual)
@@ -153,7 +156,7 @@ class TermEncoder(Encoder):
 
 
 # By the kind of stage.
-ENCODERS = {"embeddings": Encoder, "token_vectors": TokenEncoder, "term_weights": TermEncoder}
+ENCODERS = {"embeddings": SideEncoder, "token_vectors": TokenEncoder, "term_weights": TermEncoder}
 
 
 class Encoding:

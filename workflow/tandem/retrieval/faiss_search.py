@@ -27,8 +27,17 @@ from tandem.cluster.work import ahead
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors
-from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, STRETCH, Array, Best, pack, query_scores
+from tandem.retrieval.embeddings import Embeddings, FloatVectors, Stretches
+from tandem.retrieval.exact import (
+    EXTRA_PROPOSALS,
+    ROUNDING,
+    SLACK_TERMS,
+    STRETCH_BYTES,
+    Array,
+    BestPassages,
+    pack_keys,
+    score_rows,
+)
 from tandem.stages.negatives import TopicsParams
 from tandem.store.job import Job, writing
 
@@ -36,15 +45,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 NONE, SHARD = "none", "shard"  # ways to use GPUs; also "replicate"
-MOST = 2048  # passages per query that FAISS retrieves on a GPU, and lists that it searches there
-PIECE = 4096  # vectors that are assigned together
+MOST_ON_GPU = 2048  # passages per query that FAISS retrieves on a GPU, and lists that it searches there
+VECTORS_PER_PIECE = 4096  # vectors that are assigned together
 ITERATIONS = 10  # FAISS's number for inverted lists
-EPSILON = 1 / 1024  # FAISS's: how far the halves of a split centroid are moved apart
+_SPLIT_DISTANCE = 1 / 1024  # FAISS's: how far the halves of a split centroid are moved apart
 # Numbers in the queries of a call from which FAISS multiplies matrices; below it takes pair by pair. With one thread
 # products are faster from here on (measured with 64 to 768 dimensions), by FAISS's own 128,000 up to 8 times slower.
-MATRIX = 2048
-TOGETHER = 64  # centroids whose points are added up by one thread at a time
-BATCH = 1024  # queries that a thread searches for at once, where memory allows
+_MATRIX = 2048
+_CENTROIDS_PER_TASK = 64  # centroids whose points are added up by one thread at a time
+QUERIES_PER_THREAD = 1024  # queries that a thread searches for at once, where memory allows
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ def alone(workers: int | None) -> Iterator[Threads]:
     count = max(1, min(workers or before, usable_cores()))
     matrix = faiss.cvar.distance_compute_blas_threshold
     faiss.omp_set_num_threads(1)
-    faiss.cvar.distance_compute_blas_threshold = min(MATRIX, matrix)  # before 1.15 it counts queries, and is 20
+    faiss.cvar.distance_compute_blas_threshold = min(_MATRIX, matrix)  # before 1.15 it counts queries, and is 20
     try:
         with ThreadPoolExecutor(count, "faiss", faiss.omp_set_num_threads, (1,)) as pool:
             yield Threads(pool, count)
@@ -124,13 +133,13 @@ def on_gpus(index: Any, mode: str) -> Any:
 class BlockSearch:
     """Search in one stretch of passages: stored vectors, (passages, dim), and alphabetical ranks of their ids."""
 
-    def __init__(self, vectors: Vectors, ranks: Array, temperature: float) -> None:
+    def __init__(self, vectors: FloatVectors, ranks: Array, temperature: float) -> None:
         self.vectors = np.ascontiguousarray(vectors, np.float32)
         self.ranks, self.temperature = ranks, temperature
         # A float32 sum of squares may be low by its rounding: less than a thousandth.
         self.longest = 1.001 * float(np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors).max()))
 
-    def add_to(self, best: Best, queries: Vectors, threads: Threads, batch: int) -> None:
+    def add_to(self, best: BestPassages, queries: FloatVectors, threads: Threads, batch: int) -> None:
         """Search for all queries of `best`; each thread for at most `batch` of them at a time."""
         batch = max(1, min(batch, -(-len(queries) // threads.workers)))
 
@@ -139,7 +148,7 @@ class BlockSearch:
 
         list(threads.map(add, (slice(first, first + batch) for first in range(0, len(queries), batch))))
 
-    def candidates(self, queries: Vectors, depth: int, floors: Array) -> Array:
+    def candidates(self, queries: FloatVectors, depth: int, floors: Array) -> Array:
         """Packed candidates, (queries, any), 0 for none: all of the stretch's best `depth` that reach the floor.
 
         Queries are stored values, (queries, dim).
@@ -148,11 +157,11 @@ class BlockSearch:
         keys = np.zeros(labels.shape, np.uint64)
         for query, count in enumerate(counts):
             rows = labels[query, :count]
-            scores = query_scores(queries[query], self.vectors, rows, self.longest, self.temperature)
-            keys[query, :count] = pack(scores, self.ranks[rows])
+            scores = score_rows(queries[query], self.vectors, rows, self.longest, self.temperature)
+            keys[query, :count] = pack_keys(scores, self.ranks[rows])
         return keys
 
-    def _propose(self, queries: Vectors, depth: int, floors: Array) -> tuple[Array, Array]:
+    def _propose(self, queries: FloatVectors, depth: int, floors: Array) -> tuple[Array, Array]:
         """Rows by FAISS, best first, shape (queries, any), and how many may be in the exact top `depth`, (queries,).
 
         A sum of d products is off by at most d unit round-offs of |q||p|, both for the passage and for the one at
@@ -161,8 +170,8 @@ class BlockSearch:
         wide = np.ascontiguousarray(queries, np.float32)
         count = len(self.vectors)
         lengths = np.linalg.norm(wide.astype(np.float64), axis=1) * self.longest
-        error = (wide.shape[1] + SLACK) * ROUNDING * lengths
-        k = min(count, depth + EXTRA)
+        error = (wide.shape[1] + SLACK_TERMS) * ROUNDING * lengths
+        k = min(count, depth + EXTRA_PROPOSALS)
         while True:
             scores, labels = faiss.knn(wide, self.vectors, k, faiss.METRIC_INNER_PRODUCT)
             cut = np.maximum(scores[:, min(depth, count) - 1], floors) - 2 * error
@@ -173,7 +182,7 @@ class BlockSearch:
             k = min(count, 2 * k)
 
 
-def search(queries: Vectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
+def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
     """The best `depth` passages of each query.
 
     Args:
@@ -183,24 +192,26 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     Returns:
         Packed, shape (queries, depth), in no order; 0 for none.
     """
-    best, read = Best(len(queries), depth), passages.read(memory * 2 // 3 // (8 * passages.dimension + 16))
+    best, read = BestPassages(len(queries), depth), passages.read(memory * 2 // 3 // (8 * passages.dimension + 16))
     stretches = (BlockSearch(passages.join(pieces), ranks, passages.temperature) for pieces, ranks in read)
     with alone(workers) as threads, ahead(stretches) as coming:
         # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
-        proposals = 80 * (depth + EXTRA) + 16 * queries.shape[1]
-        batch = min(BATCH, max(1, memory // 3 // threads.workers // proposals))
+        proposals = 80 * (depth + EXTRA_PROPOSALS) + 16 * queries.shape[1]
+        batch = min(QUERIES_PER_THREAD, max(1, memory // 3 // threads.workers // proposals))
         for stretch in coming:
             stretch.add_to(best, queries, threads, batch)
     return best.keys
 
 
-def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads) -> Best:
+def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads) -> BestPassages:
     """Each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
-    best = Best(len(queries), min(depth, passages.rows))
+    best = BestPassages(len(queries), min(depth, passages.rows))
     with Progress("exact search", passages.rows, "passages") as progress:
         stretches = Stretches(passages, range(len(passages)), ranks, progress)
-        for pieces, own in stretches.read(STRETCH // (4 * passages.dimension)):
-            BlockSearch(stretches.join(pieces), own, passages.temperature).add_to(best, queries, threads, BATCH)
+        for pieces, own in stretches.read(STRETCH_BYTES // (4 * passages.dimension)):
+            BlockSearch(stretches.join(pieces), own, passages.temperature).add_to(
+                best, queries, threads, QUERIES_PER_THREAD
+            )
     return best
 
 
@@ -221,16 +232,16 @@ def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str
 
     Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
     """
-    centres = unit(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
+    centres = _normalise(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
     for _ in range(ITERATIONS):
         index = faiss.IndexFlatIP(centres.shape[1])
         index.add(centres)
         labels = assign(Nearest(index, gpu), vectors, threads)
-        centres = unit(_sums(vectors, labels, count, threads))
+        centres = _normalise(_sums(vectors, labels, count, threads))
     return centres
 
 
-def unit(vectors: Floats) -> Floats:
+def _normalise(vectors: Floats) -> Floats:
     """The vectors at length 1; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
@@ -238,7 +249,7 @@ def unit(vectors: Floats) -> Floats:
 
 def assign(nearest: Nearest, vectors: Floats, threads: Threads) -> Rows:
     """The nearest vector of an index for each vector, shape (vectors,), a piece at a time."""
-    parts = (vectors[start : start + PIECE] for start in range(0, len(vectors), PIECE))
+    parts = (vectors[start : start + VECTORS_PER_PIECE] for start in range(0, len(vectors), VECTORS_PER_PIECE))
     return np.concatenate(list(threads.map(nearest, parts)))
 
 
@@ -250,20 +261,20 @@ def _sums(vectors: Floats, labels: Rows, count: int, threads: Threads) -> Floats
     sums = np.zeros((count, vectors.shape[1]), np.float32)
 
     def add(first: int) -> None:
-        own = np.arange(first, min(first + TOGETHER, count))
+        own = np.arange(first, min(first + _CENTROIDS_PER_TASK, count))
         own = own[sizes[own] > 0]
         if len(own):
             points = vectors[order[starts[own[0]] : ends[own[-1]]]]
             sums[own] = np.add.reduceat(points, starts[own] - starts[own[0]], axis=0)
 
-    list(threads.map(add, range(0, count, TOGETHER)))
+    list(threads.map(add, range(0, count, _CENTROIDS_PER_TASK)))
     _split(sums, sizes)
     return sums
 
 
 def _split(sums: Floats, sizes: Rows) -> None:
     """Give every empty centroid half of the largest one's points, in place."""
-    apart = np.where(np.arange(sums.shape[1]) % 2, -EPSILON, EPSILON).astype(np.float32)
+    apart = np.where(np.arange(sums.shape[1]) % 2, -_SPLIT_DISTANCE, _SPLIT_DISTANCE).astype(np.float32)
     for empty in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())
         sums[empty], sums[largest] = sums[largest] * (1 + apart), sums[largest] * (1 - apart)

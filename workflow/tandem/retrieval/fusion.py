@@ -31,12 +31,12 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
-CHUNK = 1000  # queries measured together
-Setting = dict[str, float | tuple[float, ...]]  # the parameters of a method that tuning chooses
+QUERIES_PER_CHUNK = 1000  # queries measured together
+_MethodSetting = dict[str, float | tuple[float, ...]]  # the parameters of a method that tuning chooses
 
 
 @dataclass(frozen=True)
-class Pool:
+class FusionPool:
     """The documents that any run lists for a query: a row per document, a column per run.
 
     Attributes:
@@ -50,7 +50,7 @@ class Pool:
     scores: Floats64
 
 
-def pool(lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | None] = ()) -> Pool:
+def pool_lists(lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | None] = ()) -> FusionPool:
     """Lay runs' lists side by side.
 
     `lists` are documents and scores of each run, in any order; `scored` tells down to which rank each run's scores mean
@@ -65,10 +65,10 @@ def pool(lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | N
         ranks[at, column] = np.arange(1, len(at) + 1)
         deepest = scored[column] if scored else None
         scores[at[:deepest], column] = [score for _, score in ranked[:deepest]]
-    return Pool(docs, ranks, scores)
+    return FusionPool(docs, ranks, scores)
 
 
-def total(terms: Floats64) -> Floats64:
+def sum_by_row(terms: Floats64) -> Floats64:
     """Sum over the runs, shape (documents,): smaller terms first, so that it does not depend on the runs' order.
 
     Documents with the same ranks or scores tie exactly, whichever run has which.
@@ -76,7 +76,7 @@ def total(terms: Floats64) -> Floats64:
     return np.asarray(np.sort(terms, axis=1).sum(axis=1))
 
 
-def best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], Floats]:
+def select_best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], Floats]:
     """The first `depth` of documents with ascending ids, by score as float32, ties by id: a run's order."""
     rounded = scores.astype(np.float32)
     order = np.argsort(-rounded, kind="stable")[:depth]
@@ -111,9 +111,9 @@ class RunFile:
         return self.absent.among(own, self.names.of(rows.astype(np.int64)), scores)
 
 
-def pools(
+def iterate_pools(
     runs: Sequence[Artifact], dataset: Artifact, queries: Sequence[str], folder: Path
-) -> Iterator[tuple[str, Pool]]:
+) -> Iterator[tuple[str, FusionPool]]:
     """Each query that a run lists documents for, in the split's order, and its pool; `folder` is for temporary files.
 
     A run's query that the split lacks is a `UserError` at the end.
@@ -123,7 +123,7 @@ def pools(
         files = [RunFile(run, names, stack.enter_context(TemporaryFile(dir=folder))) for run in runs]
         for query in queries:
             if any(query in file.places for file in files):
-                yield query, pool([file.read(query) for file in files], scored)
+                yield query, pool_lists([file.read(query) for file in files], scored)
         known = set(queries)
         for file in files:
             for query in file.places:
@@ -143,25 +143,25 @@ def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], 
     return list(Collection(job.inputs["dataset"]).queries(split)), runs
 
 
-def tuned_settings(job: Job[FuseParams]) -> Setting:
+def tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
     """The settings that the input `tuned` has chosen; a `UserError` unless by the same method for as many runs."""
     tuned, expected = job.inputs["tuned"], (job.params.method, len(job.many("run")))
     method = tuned.params_as(TuneFusionParams).method, sum(role.startswith("run.") for role in tuned.upstream)
     if method != expected:
         problem = f"was tuned for {method[0]} of {method[1]} runs, but this is {expected[0]} of {expected[1]}"
         raise UserError(f"{tuned.folder}: {problem}; tune it for these")
-    setting: Setting = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
+    setting: _MethodSetting = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
     return setting
 
 
-def fused(
-    source: Iterable[tuple[str, Pool]], params: FuseParams, progress: Progress | None = None
+def fuse_pools(
+    source: Iterable[tuple[str, FusionPool]], params: FuseParams, progress: Progress | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores) of each query, best first, as far down as `depth`."""
     score = fusion[params.method]
     for query, pooled in source:
         scores = require_numbers(score(pooled, params), len(pooled.docs), f"fuse: {params.method}, passages of {query}")
-        yield query, *best(pooled.docs, scores, params.depth)
+        yield query, *select_best(pooled.docs, scores, params.depth)
         if progress:
             progress.add(1)
 
@@ -175,13 +175,13 @@ def run(job: Job[FuseParams]) -> None:
     queries, runs = open_runs(job)
     tuned = tuned_settings(job) if "tuned" in job.inputs else {}
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
-        source = pools(runs, job.inputs["dataset"], queries, draft.folder)
-        ranked = fused(source, job.params.model_copy(update=tuned), progress)
+        source = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
+        ranked = fuse_pools(source, job.params.model_copy(update=tuned), progress)
         lines = write_run(job, draft, ranked, keep_absent=True)
         draft.facts |= {"queries": progress.done, "lines": lines, **({"tuned": tuned} if tuned else {})}
 
 
-def run_tuning(job: Job[TuneFusionParams]) -> None:
+def run_fusion_tuning(job: Job[TuneFusionParams]) -> None:
     """Write grid.csv, every setting with its value, and chosen.json, the best one.
 
     Inputs: dataset, `run.0`, `run.1`, …. A setting's value is the mean of the measure over the queries that the stage
@@ -200,12 +200,12 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))
     with writing(job) as draft, Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress:
-        pooled = pools(runs, job.inputs["dataset"], queries, draft.folder)
+        pooled = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
         source = (entry for entry in pooled if entry[0] in rows)
-        while group := list(islice(source, CHUNK)):
+        while group := list(islice(source, QUERIES_PER_CHUNK)):
             at = [rows[query] for query, _ in group]
             for number, setting in enumerate(grid):
-                ranked = fused(group, base.model_copy(update=setting))
+                ranked = fuse_pools(group, base.model_copy(update=setting))
                 options = [query for query, _ in group], params.ignore_identical_ids
                 values[number, at] = evaluate([measure], relevant.qrels, ranked, *options).values[:, 0]
             progress.add(len(group))
@@ -219,7 +219,7 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
             warn(job, draft, line)
 
 
-def flat(setting: Setting) -> dict[str, float]:
+def flat(setting: _MethodSetting) -> dict[str, float]:
     """The numbers of a setting by name; those of a list are numbered: `weights.0`, `weights.1`, …."""
     return {
         f"{name}.{at}" if isinstance(value, tuple) else name: number
@@ -229,24 +229,24 @@ def flat(setting: Setting) -> dict[str, float]:
 
 
 @fusion_grid("rrf")
-def constants(runs: int, params: TuneFusionParams) -> list[Setting]:
+def constants(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
     """The values of k that are tried, whatever the number of runs."""
     return [{"k": k} for k in params.k]
 
 
 @fusion("rrf")
-def rrf(pool: Pool, params: FuseParams) -> Floats64:
+def rrf(pool: FusionPool, params: FuseParams) -> Floats64:
     """Reciprocal rank fusion: score(d) = Σ over the runs that list d of 1 / (k + rank(d)), ranks from 1.
 
     Cormack, Clarke and Büttcher, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank Learning Methods,
     SIGIR 2009; there k = 60. A run that does not list a document adds nothing.
     """
     assert params.k is not None
-    return total(1 / (params.k + pool.ranks))
+    return sum_by_row(1 / (params.k + pool.ranks))
 
 
 @fusion_grid("weighted")
-def weightings(runs: int, params: TuneFusionParams) -> list[Setting]:
+def weightings(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
     """Weights that sum to 1, in steps of `step`: all points of a simplex grid, the most even first.
 
     For two runs and a step of 0.1 these are (0.5, 0.5), (0.6, 0.4), (0.4, 0.6), … (0, 1).
@@ -262,7 +262,7 @@ def weightings(runs: int, params: TuneFusionParams) -> list[Setting]:
 
 
 @fusion("weighted")
-def weighted(pool: Pool, params: FuseParams) -> Floats64:
+def weighted(pool: FusionPool, params: FuseParams) -> Floats64:
     """score(d) = Σ over the runs of w · s(d), with each run's scores s normalised per query.
 
     The linear combination of Fox and Shaw's CombSUM (TREC-2, 1993) with a weight per run, as Vogt and Cottrell (Fusion
@@ -271,4 +271,4 @@ def weighted(pool: Pool, params: FuseParams) -> Floats64:
     assert params.weights is not None
     normalize = NORMALIZATIONS[params.normalize]
     columns = [weight * normalize(scores) for weight, scores in zip(params.weights, pool.scores.T, strict=True)]
-    return total(np.stack(columns, axis=1))
+    return sum_by_row(np.stack(columns, axis=1))

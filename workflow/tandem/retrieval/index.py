@@ -19,13 +19,12 @@ from tandem.cluster.work import Pieces, origin, spans
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
-from tandem.retrieval.copies import FILE as COPIES
-from tandem.retrieval.copies import digests, find_copies
+from tandem.retrieval.copies import COPIES_FILE, digests, find_copies
 from tandem.retrieval.embeddings import Embeddings, block_name
 from tandem.retrieval.exact import Array
-from tandem.retrieval.factory_strings import SIGNS
-from tandem.retrieval.faiss_search import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
-from tandem.retrieval.index_types import LEAST, check, factory, sample_size, sized, uses
+from tandem.retrieval.factory_strings import SIGN_INDEX
+from tandem.retrieval.faiss_search import VECTORS_PER_PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
+from tandem.retrieval.index_types import LEAST_VECTORS_PER_LIST, check_index, factory, sample_size, sized, uses
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import link, write_json
@@ -33,11 +32,11 @@ from tandem.store.job import Job, plain, writing
 
 TRAINED, PARTS = "trained.faiss", "work"
 INDEX, LISTS = "index.faiss", "lists.ivfdata"
-QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # of lists whose centroids are learned here
-MERGED = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
+_QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # of lists whose centroids are learned here
+_MERGED = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
 
 
-def sample(passages: Embeddings, size: int, seed: int) -> Floats:
+def sample_vectors(passages: Embeddings, size: int, seed: int) -> Floats:
     """Vectors of `size` passages in the order of their rows, from every block in proportion, shape (size, dim)."""
     vectors = np.empty((size, passages.dimension), np.float32)
     for number in range(len(passages)):
@@ -49,17 +48,17 @@ def sample(passages: Embeddings, size: int, seed: int) -> Floats:
     return vectors
 
 
-def pieces(rows: range, size: int) -> Iterator[range]:
-    """The rows in pieces of at most `PIECE` that lie in one block of `size` rows each."""
+def split_rows(rows: range, size: int) -> Iterator[range]:
+    """The rows in pieces of at most `VECTORS_PER_PIECE` that lie in one block of `size` rows each."""
     for first in range(rows.start // size * size, rows.stop, size):
         block = range(max(first, rows.start), min(first + size, rows.stop))
-        yield from (block[at : at + PIECE] for at in range(0, len(block), PIECE))
+        yield from (block[at : at + VECTORS_PER_PIECE] for at in range(0, len(block), VECTORS_PER_PIECE))
 
 
 def empty(params: IndexParams, dimension: int) -> Any:
     """An untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
     name = factory(params, dimension)
-    metric = faiss.METRIC_L2 if SIGNS in name else faiss.METRIC_INNER_PRODUCT  # its Hamming distance has no other
+    metric = faiss.METRIC_L2 if SIGN_INDEX in name else faiss.METRIC_INNER_PRODUCT  # its Hamming distance has no other
     with explained(f"index: FAISS makes no {name} of {dimension} dimensions"):
         index = faiss.index_factory(dimension, name, metric)
     inner, graph = chain(index)[1], graph_in(index)
@@ -92,7 +91,7 @@ def graph_in(index: Any) -> Any:
 def is_merged(index: Any) -> bool:
     """Whether its parts become one index by merging inverted lists: of these types alone, not of what extends them."""
     inner = chain(index)[1]
-    return type(inner) in MERGED
+    return type(inner) in _MERGED
 
 
 def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) -> None:
@@ -107,7 +106,7 @@ def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) ->
         vectors = transform.apply(vectors)
     if isinstance(inner, faiss.IndexIVF):
         quantizer = faiss.downcast_index(inner.quantizer)
-        if isinstance(quantizer, QUANTIZERS) and not quantizer.ntotal:
+        if isinstance(quantizer, _QUANTIZERS) and not quantizer.ntotal:
             quantizer.add(centroids(vectors, inner.nlist, seed, threads, gpu))
     if isinstance(inner, faiss.IndexPQ | faiss.IndexIVFPQ):
         inner.pq.cp.min_points_per_centroid = 1  # FAISS would warn for each part of a code
@@ -119,7 +118,7 @@ def _train_transform(transform: Any, vectors: Floats) -> None:
     """Train a transform; OPQ with codes of 8 bits, FAISS's default, or of as many as there are enough vectors for.
 
     There FAISS would warn of few vectors for each part of a code and each round: 2,400 lines on a small corpus. (For
-    fewer vectors than dimensions it would write beyond the end of its arrays: `check` refuses these.)
+    fewer vectors than dimensions it would write beyond the end of its arrays: `check_index` refuses these.)
     """
     if not isinstance(transform, faiss.OPQMatrix):
         transform.train(vectors)
@@ -139,7 +138,7 @@ class Build:
         self.job, self.threads, self.passages = job, threads, Embeddings(job.inputs["passages"], "passages")
         rows, dimension = self.passages.rows, self.passages.dimension
         self.params = sized(job.params, rows, dimension)
-        check(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
+        check_index(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
         self.index = empty(self.params, dimension)
         self.factory = factory(self.params, dimension)
         self.parts = {f"part-{n:05d}.faiss": part for n, part in enumerate(spans(rows, self.params.part))}
@@ -161,10 +160,12 @@ class Build:
         if not self.index.is_trained:
             size = sample_size(self.params, self.passages.rows)
             say(f"index {self.job.key} · trains {self.factory} on {size:,} vectors")
-            if uses(self.params, "bits") and size < LEAST << self.params.bits:
-                say(f"index {self.job.key} · {LEAST << self.params.bits:,} would be better for its codes")
+            # A code of b bits has 2ᵇ centroids.
+            enough = LEAST_VECTORS_PER_LIST << self.params.bits
+            if uses(self.params, "bits") and size < enough:
+                say(f"index {self.job.key} · {enough:,} would be better for its codes")
             self.verify(range(self.passages.rows))
-            vectors = sample(self.passages, size, self.params.seed)
+            vectors = sample_vectors(self.passages, size, self.params.seed)
             with explained(f"index: FAISS cannot build {self.factory}"):
                 train(self.index, vectors, self.params.seed, self.threads, self.gpu)
         self.save(TRAINED, self.index)
@@ -191,8 +192,8 @@ class Build:
 
     def _is_filled(self, name: str) -> bool:
         """Whether a part, and what says which of its rows are copies, are finished and whole."""
-        pieces = [name] if graph_in(self.index) is None else [name, self.copies_name(name)]
-        return all(map(self.pieces.facts, pieces))
+        names = [name] if graph_in(self.index) is None else [name, self.copies_name(name)]
+        return all(map(self.pieces.facts, names))
 
     def _copies(self, name: str, index: Any) -> Array:
         """The copies among a part's rows, as of `find_copies`, in a piece of their own; none where there is no graph.
@@ -204,7 +205,9 @@ class Build:
             return np.empty((0, 2), np.uint32)
         encode = codes_of(index, graph)
         if not self.pieces.facts(piece):
-            parts = self.threads.map(lambda own: digests(encode(self.vectors(own))), pieces(rows, self.passages.size))
+            parts = self.threads.map(
+                lambda own: digests(encode(self.vectors(own))), split_rows(rows, self.passages.size)
+            )
             pairs = find_copies(parts, rows.start)
             self.pieces.write(piece, lambda path: save_array(path, pairs))
         copies: Array = np.load(self.pieces.folder / piece, allow_pickle=False)
@@ -227,7 +230,7 @@ class Build:
                 vectors = transform.apply(vectors)
             return piece, vectors, nearest(vectors) if nearest else None
 
-        for piece, vectors, labels in self.threads.map(prepare, pieces(rows, self.passages.size)):
+        for piece, vectors, labels in self.threads.map(prepare, split_rows(rows, self.passages.size)):
             if labels is None:
                 index.add(vectors)
             else:
@@ -268,12 +271,12 @@ class Build:
                     firsts[name] -= copies
                     copies += len(own)
                 if copies:
-                    save_array(folder / COPIES, np.concatenate(pairs))
+                    save_array(folder / COPIES_FILE, np.concatenate(pairs))
         meta = {
             "rows": self.passages.rows,
             "dimension": self.passages.dimension,
             "factory": self.factory,
-            "metric": "Hamming distance" if SIGNS in self.factory else "inner product",
+            "metric": "Hamming distance" if SIGN_INDEX in self.factory else "inner product",
             "params": plain(self.params),
             "indexes": [{"file": name, "first": first} for name, first in firsts.items()],
         }

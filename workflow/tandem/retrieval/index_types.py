@@ -3,15 +3,15 @@
 from math import isqrt
 
 from tandem.errors import UserError
-from tandem.retrieval.factory_strings import SIGNS, describe
+from tandem.retrieval.factory_strings import SIGN_INDEX, describe_factory
 from tandem.stages.retrieval import IndexParams
 
 # Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
 # out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
-TYPES: dict[str, str] = {
+INDEX_FACTORIES: dict[str, str] = {
     "flat": "Flat",
     "sq": "{sq}",
-    "binary": SIGNS,
+    "binary": SIGN_INDEX,
     "pq": "{opq}PQ{m}x{bits}np",
     "ivf_flat": "IVF{nlist},Flat",
     "ivf_sq": "IVF{nlist},{sq}",
@@ -20,17 +20,17 @@ TYPES: dict[str, str] = {
     "hnsw_sq": "HNSW{m},{sq}",
     "factory": "{factory}",
 }
-QUANTISERS = {"fp16": "SQfp16", "8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4"}
+_QUANTISERS = {"fp16": "SQfp16", "8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4"}
 # Keys of an entry that decide how it is searched: parameters of the run, not of the index.
-SEARCHED = ("nprobe", "ef_search", "rescore", "rescore_factor", "recall_queries")
-LEAST = 39  # training vectors a centroid, below which FAISS warns
-USUAL = 64  # training vectors a list, the default
-SMALLEST = 65_536  # training vectors at least: 256 for each of a product quantiser's 256 centroids
+SEARCH_KEYS = ("nprobe", "ef_search", "rescore", "rescore_factor", "recall_queries")
+LEAST_VECTORS_PER_LIST = 39  # training vectors a centroid, below which FAISS warns
+_VECTORS_PER_LIST = 64  # training vectors a list, the default
+_SMALLEST_SAMPLE = 65_536  # training vectors at least: 256 for each of a product quantiser's 256 centroids
 
 
 def uses(params: IndexParams, name: str) -> bool:
     """Whether a parameter has a meaning for an index's type: `nlist`, `bits`, `m`, `sq`, `opq`."""
-    return f"{{{name}}}" in TYPES[params.type]
+    return f"{{{name}}}" in INDEX_FACTORIES[params.type]
 
 
 def sized(params: IndexParams, rows: int, dimension: int) -> IndexParams:
@@ -42,7 +42,7 @@ def sized(params: IndexParams, rows: int, dimension: int) -> IndexParams:
     filled: dict[str, int] = {}
     if uses(params, "nlist") and params.nlist is None:
         trained = min(rows, params.train_sample or rows)
-        filled["nlist"] = 1 << (max(1, min(isqrt(16 * rows), trained // LEAST)).bit_length() - 1)
+        filled["nlist"] = 1 << (max(1, min(isqrt(16 * rows), trained // LEAST_VECTORS_PER_LIST)).bit_length() - 1)
     if uses(params, "bits") and params.m is None:
         filled["m"] = max(m for m in divisors(dimension) if m <= max(1, dimension // 8))
     return params.model_copy(update=filled)
@@ -55,30 +55,30 @@ def divisors(dimension: int) -> list[int]:
 
 def factory(params: IndexParams, dimension: int) -> str:
     """FAISS's name of an index of these sized parameters."""
-    named = {"opq": f"OPQ{params.m}_{dimension}," if params.opq else "", "sq": QUANTISERS[params.sq]}
-    return TYPES[params.type].format(**(params.model_dump() | named))
+    named = {"opq": f"OPQ{params.m}_{dimension}," if params.opq else "", "sq": _QUANTISERS[params.sq]}
+    return INDEX_FACTORIES[params.type].format(**(params.model_dump() | named))
 
 
-def lists(params: IndexParams) -> int | None:
+def count_lists(params: IndexParams) -> int | None:
     """The number of inverted lists; None without any, or where the corpus decides.
 
     Raises:
-        ValueError: of a factory string that `check` refuses.
+        ValueError: of a factory string that `check_index` refuses.
     """
-    return params.nlist if params.factory is None else (describe(params.factory).lists or None)
+    return params.nlist if params.factory is None else (describe_factory(params.factory).lists or None)
 
 
 def sample_size(params: IndexParams, rows: int) -> int:
     """The number of passages that an index of sized parameters is trained on."""
-    return min(rows, params.train_sample or max(SMALLEST, USUAL * (lists(params) or 0)))
+    return min(rows, params.train_sample or max(_SMALLEST_SAMPLE, _VECTORS_PER_LIST * (count_lists(params) or 0)))
 
 
-def check(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
+def check_index(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
     """Refuse what cannot be built from `rows` passages, as far as it is known; `where` is the path of the entry."""
     if params.factory is not None:
         _check_factory(params, params.factory, where, rows, dimension)
     trained = min((size for size in (rows, params.train_sample) if size), default=None)
-    nlist, bits = lists(params), params.bits if uses(params, "bits") else None
+    nlist, bits = count_lists(params), params.bits if uses(params, "bits") else None
     if trained and nlist and nlist > trained:
         problem = f"{nlist} lists cannot be learned from {trained} passages"
         raise UserError(f"{where}: {problem}; lower nlist (null: as many as fit) or raise train_sample")
@@ -97,7 +97,7 @@ def check(params: IndexParams, where: str, rows: int | None = None, dimension: i
 def _check_factory(params: IndexParams, text: str, where: str, rows: int | None, dimension: int | None) -> None:
     """Refuse a factory string that is no index of vectors of this dimension, or needs more of them to be learned."""
     try:
-        described = describe(text, dimension)
+        described = describe_factory(text, dimension)
     except ValueError as error:
         raise UserError(f"{where}.factory is {text}: {error}") from None
     if described.lists < described.least and (rows or params.train_sample):

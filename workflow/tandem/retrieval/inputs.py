@@ -34,7 +34,7 @@ def require_windows(job: Job[Any], *roles: str) -> None:
     require_dataset(job, *roles, of="windows")
 
 
-def require_depth(job: Job[Any], depth: int) -> None:
+def require_run_depth(job: Job[Any], depth: int) -> None:
     """Refuse to look deeper into the input `run` than it goes."""
     run = job.inputs["run"]
     if run.manifest.kind.startswith("rerank"):

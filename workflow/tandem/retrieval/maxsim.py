@@ -2,8 +2,9 @@
 
 All passages are scored, or the most promising of those of which an index of tokens' vectors finds one near a query's;
 by the stored vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of
-length 1 a query are exact (see `models.multi.max_sim`): how passages are grouped and how many threads there are changes
-no bit. Scores of other vectors are sums in float64, rounded to float32: the order of such a sum hardly ever shows.
+length 1 a query are exact (see `models.multi.max_sim_matrix`): how passages are grouped and how many threads there
+are changes no bit. Scores of other vectors are sums in float64, rounded to float32: the order of such a sum hardly ever
+shows.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,11 +19,11 @@ from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, ranges, token_ids
-from tandem.retrieval.ann import Index
-from tandem.retrieval.embeddings import Embeddings, Vectors
-from tandem.retrieval.exact import Array, Best, pack, spaced
-from tandem.retrieval.faiss_search import MOST, NONE, Threads, alone, lease_gpus
-from tandem.retrieval.retrieve import ShortLists, embedded_rows, lists, open_embeddings
+from tandem.retrieval.ann import OpenedIndex
+from tandem.retrieval.embeddings import Embeddings, FloatVectors
+from tandem.retrieval.exact import Array, BestPassages, pack_keys, space_evenly
+from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, alone, lease_gpus
+from tandem.retrieval.retrieve import ShortLists, embedded_rows, iterate_ranked, open_embeddings
 from tandem.stages.retrieval import MaxSimParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -31,16 +32,18 @@ OFFSETS = "offsets.npy"  # beside the blocks: where each text's rows begin and e
 TOKENS, PRODUCTS = 1 << 14, 1 << 24  # passages' tokens that are read, and products that are computed, at once
 
 
-class Texts(Embeddings):
+class TextVectors(Embeddings):
     """Vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,)."""
 
-    decode: Callable[[Ids], Vectors] | None = None  # gives vectors of rows by an index's codes, not the stored ones
+    decode: Callable[[Ids], FloatVectors] | None = (
+        None  # gives vectors of rows by an index's codes, not the stored ones
+    )
 
     def __init__(self, artifact: Artifact, side: str) -> None:
         super().__init__(artifact, side)
         self.offsets: Ids = np.load(artifact.path(OFFSETS), mmap_mode="r", allow_pickle=False)
 
-    def rows_of(self, texts: Ids) -> Vectors:
+    def rows_of(self, texts: Ids) -> FloatVectors:
         """Vectors of ascending texts' tokens, end to end, float64, shape (tokens, dim)."""
         starts = np.asarray(self.offsets[texts])
         rows = ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
@@ -49,7 +52,7 @@ class Texts(Embeddings):
 
 
 class OneQuery:
-    """The vectors of one query's tokens, shape (tokens, dim), in place of the queries that `Search` expects."""
+    """The vectors of one query's tokens, shape (tokens, dim), in place of the queries that `TokenSearch` expects."""
 
     def __init__(self, vectors: Array) -> None:
         self.vectors, self.offsets = vectors, np.array([0, len(vectors)])
@@ -59,13 +62,13 @@ class OneQuery:
         return self.vectors
 
 
-def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False) -> Array:
+def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False) -> Array:
     """Σ_i max_j q_i · p_j of every query with every passage of at least one token, float64; 0 without query tokens.
 
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
         of_query, of_passage: how many tokens each has, shape (queries,) and (passages,).
-        same_token: as of `models.multi.max_sim`.
+        same_token: as of `models.multi.max_sim_matrix`.
     Returns:
         Shape (queries, passages).
     """
@@ -83,41 +86,41 @@ def max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, sam
     return sums
 
 
-class Search:
+class TokenSearch:
     """Exact search of all passages; queries are named by their numbers."""
 
     def __init__(
-        self, passages: Texts, queries: Texts | OneQuery, order: PassageOrder, same_token: bool = False
+        self, passages: TextVectors, queries: TextVectors | OneQuery, order: PassageOrder, same_token: bool = False
     ) -> None:
         self.passages, self.order, self.same_token = passages, order, same_token
         self.lengths = np.diff(passages.offsets)
         self.everything = np.flatnonzero(self.lengths)
         self.set_queries(queries)
 
-    def set_queries(self, queries: Texts | OneQuery) -> None:
+    def set_queries(self, queries: TextVectors | OneQuery) -> None:
         """Search for these from now on."""
         self.queries, self.counts = queries, np.diff(queries.offsets)
         # Queries whose products with passages are in memory at once.
         self.step = max(1, PRODUCTS // TOKENS // int(self.counts.max(initial=1)))
 
-    def best(self, queries: Ids, depth: int) -> Best:
+    def best(self, queries: Ids, depth: int) -> BestPassages:
         """The best passages of queries."""
-        best = Best(len(queries), min(depth, len(self.lengths)))
+        best = BestPassages(len(queries), min(depth, len(self.lengths)))
         for first in range(0, len(queries), self.step):
             at = slice(first, first + self.step)
             self.score(best, at, queries[at], self.everything)
         return best
 
-    def score(self, best: Best, at: slice, queries: Ids, passages: Ids) -> None:
+    def score(self, best: BestPassages, at: slice, queries: Ids, passages: Ids) -> None:
         """Merge the scores of queries, whose results are at `at`, with ascending passages."""
         vectors, tokens = self.queries.rows_of(queries), self.counts[queries]
         ends = self.lengths[passages].cumsum()
         cuts = np.searchsorted(ends, np.arange(TOKENS, ends[-1] if len(ends) else 0, TOKENS))
         for some in np.split(passages, np.unique(cuts)):
             if len(some):
-                scores = max_sim(vectors, self.passages.rows_of(some), tokens, self.lengths[some], self.same_token)
+                scores = sum_max_sim(vectors, self.passages.rows_of(some), tokens, self.lengths[some], self.same_token)
                 ranks = np.broadcast_to(self.order.ranks[some], scores.shape)
-                best.add(at, pack(scores / self.passages.temperature, ranks))
+                best.add(at, pack_keys(scores / self.passages.temperature, ranks))
 
 
 def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
@@ -152,14 +155,18 @@ class TokenSearcher:
 
     step = 1
 
-    def __init__(self, search: Search, index: Index, factor: int, decode: Callable[[Ids], Vectors] | None) -> None:
+    def __init__(
+        self, search: TokenSearch, index: OpenedIndex, factor: int, decode: Callable[[Ids], FloatVectors] | None
+    ) -> None:
         self.search, self.index, self.factor, self.decode = search, index, factor, decode
 
-    def best(self, queries: Ids, depth: int) -> Best:
+    def best(self, queries: Ids, depth: int) -> BestPassages:
         """The best passages of queries."""
         passages = self.search.passages
-        best, passages.decode = Best(len(queries), min(depth, len(self.search.lengths))), self.decode
-        near = min(best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST)
+        best, passages.decode = BestPassages(len(queries), min(depth, len(self.search.lengths))), self.decode
+        near = min(
+            best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST_ON_GPU
+        )
         for number, query in enumerate(queries):
             tokens = self.search.queries.rows_of(np.array([query])).astype(np.float32)
             if not len(tokens):
@@ -170,9 +177,9 @@ class TokenSearcher:
         return best
 
 
-def open_search(job: Job[Any], same_token: bool = False) -> Search:
+def open_search(job: Job[Any], same_token: bool = False) -> TokenSearch:
     """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
-    return Search(*open_embeddings(job, Texts), PassageOrder(job.inputs["dataset"]), same_token)
+    return TokenSearch(*open_embeddings(job, TextVectors), PassageOrder(job.inputs["dataset"]), same_token)
 
 
 class TokenSearches:
@@ -180,14 +187,14 @@ class TokenSearches:
 
     def __init__(self, job: Job[TradeoffsParams]) -> None:
         self.search = open_search(job)
-        self.queries = spaced(len(self.search.counts), job.params.queries)
+        self.queries = space_evenly(len(self.search.counts), job.params.queries)
         self.depth, self.factor = max(job.params.k), job.params.sweep.rescore_factor
 
     def exact(self, _: Threads) -> list[Array]:
         """Each query's passages by exact search, best first."""
         return self.search.best(self.queries, self.depth).ranks()
 
-    def through(self, index: Index, rescore: bool) -> TokenSearcher:
+    def through(self, index: OpenedIndex, rescore: bool) -> TokenSearcher:
         """A search through an index; with `rescore` the stored vectors decide, else the index's codes."""
         if not rescore and index.gpu != NONE:
             raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
@@ -195,16 +202,16 @@ class TokenSearches:
 
 
 @contextmanager
-def searching(job: Job[MaxSimParams], search: Search) -> Iterator[Search | TokenSearcher]:
+def searching(job: Job[MaxSimParams], search: TokenSearch) -> Iterator[TokenSearch | TokenSearcher]:
     """Search through a job's index, if it has one."""
     if "index" not in job.inputs:
         yield search
         return
     params, artifact, gpu = job.params, job.inputs["index"], lease_gpus(job)
     with alone(job.execution.workers) as threads:
-        index = Index(artifact, threads, gpu)
+        index = OpenedIndex(artifact, threads, gpu)
         index.tune(params.nprobe, params.ef_search)
-        decode = None if params.rescore else (index if gpu == NONE else Index(artifact, threads)).decode
+        decode = None if params.rescore else (index if gpu == NONE else OpenedIndex(artifact, threads)).decode
         yield TokenSearcher(search, index, params.rescore_factor, decode)
 
 
@@ -214,13 +221,13 @@ def run(job: Job[MaxSimParams]) -> None:
     Inputs: dataset, passages and queries (`token_vectors`), and perhaps an `index` of the passages' tokens.
     """
     search = open_search(job, job.params.same_token)
-    rows = embedded_rows(job, Texts(job.inputs["queries"], "queries"))
+    rows = embedded_rows(job, TextVectors(job.inputs["queries"], "queries"))
 
     def ranked(progress: Progress) -> Iterator[RankedRows]:
         with searching(job, search) as searcher:
             for first in range(0, len(rows), searcher.step):
                 group = np.arange(first, min(first + searcher.step, len(rows)))
-                yield from lists(searcher.best(group, job.params.depth), rows[group], search.order)
+                yield from iterate_ranked(searcher.best(group, job.params.depth), rows[group], search.order)
                 progress.add(len(group))
 
     short = ShortLists(min(job.params.depth, len(search.everything)))

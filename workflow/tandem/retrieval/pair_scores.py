@@ -30,7 +30,7 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job
 
-CHUNK = 2048  # pairs between two looks at the clock
+PAIRS_BETWEEN_CHECKS = 2048  # pairs between two looks at the clock
 SECONDS, PENDING = 30.0, 1 << 15  # pairs are stored after this time, or when there are this many
 
 P = TypeVar("P", bound=ScoringParams)
@@ -85,8 +85,8 @@ class PairScores:
         order = np.argsort(-(-lengths // STEP), kind="stable")
         scores = np.empty(len(keys), np.float32)
         stored, since = 0, time.monotonic()
-        for start in range(0, len(order), CHUNK):
-            at = order[start : start + CHUNK]
+        for start in range(0, len(order), PAIRS_BETWEEN_CHECKS):
+            at = order[start : start + PAIRS_BETWEEN_CHECKS]
             texts = self.tokens.queries.take(queries[at]), self.tokens.passages.take(passages[at])
             scores[at] = model.score(*texts, template, self.mode, self.budget)
             if not np.isfinite(scores[at]).all():
@@ -136,7 +136,7 @@ def open_judges(job: Job[Any]) -> list[PairScores]:
     ]
 
 
-def probability(logits: Array) -> Array:
+def to_probability(logits: Array) -> Array:
     """σ(x) = 1 / (1 + e^-x), float64, without overflow."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64))))
 
@@ -145,7 +145,7 @@ def mean_probability(
     judges: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
 ) -> Array:
     """Mean over the judges of σ(logit), float32, shape (pairs,); `progress` counts every pair once per judge."""
-    return _mean([probability(judge.score(queries, passages, progress)) for judge in judges])
+    return _mean([to_probability(judge.score(queries, passages, progress)) for judge in judges])
 
 
 def mean_logit(

@@ -16,11 +16,11 @@ from tandem.errors import UserError
 from tandem.retrieval.exact import Array
 from tandem.store.files import sha256
 
-Part = tuple[Array, Array]
+_StoredPairs = tuple[Array, Array]
 
-MERGE = 16  # this many parts become one …
-LARGE = 1 << 23  # … unless they hold more pairs than this
-NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
+PARTS_PER_MERGE = 16  # this many parts become one …
+LARGE_PART_PAIRS = 1 << 23  # … unless they hold more pairs than this
+PART_NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
 
 
 def store_name(model: str, identity: object) -> str:
@@ -38,7 +38,7 @@ class PairStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, _StoredPairs] = {}
 
     def lookup(self, keys: Array) -> Array:
         """Scores of pairs by their sorted keys, float32, shape (pairs,); NaN for pairs without one."""
@@ -80,10 +80,10 @@ class PairStore:
         self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}
 
     @staticmethod
-    def read(path: Path) -> Part:
+    def read(path: Path) -> _StoredPairs:
         """A part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
         try:
-            if not (match := NAME.fullmatch(path.name)) or match[1] != sha256(path):
+            if not (match := PART_NAME.fullmatch(path.name)) or match[1] != sha256(path):
                 raise ValueError("its bytes do not give its name")
             words = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
@@ -94,8 +94,10 @@ class PairStore:
     def _merge(self) -> None:
         """Replace the smallest parts by one where there are many; a kill in between leaves pairs twice: no harm."""
         self._refresh()
-        small = sorted((len(keys), name) for name, (keys, _) in self._parts.items() if len(keys) < LARGE)[:MERGE]
-        if len(small) == MERGE:
+        small = sorted((len(keys), name) for name, (keys, _) in self._parts.items() if len(keys) < LARGE_PART_PAIRS)[
+            :PARTS_PER_MERGE
+        ]
+        if len(small) == PARTS_PER_MERGE:
             parts = [self._parts[name] for _, name in small]
             keys, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
             merged = self._write(keys, np.concatenate([part[1] for part in parts])[first])

@@ -16,7 +16,7 @@ from tandem.cluster.progress import Progress, say, warn
 from tandem.data.columns import Names
 from tandem.data.runs import followed, iter_ranking, iter_run, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, Ranked, evaluate, most_left_out, parse_measures, undecided
+from tandem.evaluation.measures import CHOSEN, GRID, ScoredRanking, evaluate, most_left_out, parse_measures, undecided
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
@@ -37,7 +37,7 @@ class Chosen(BaseModel):
     value: float
 
 
-class System(NamedTuple):
+class SearchSystem(NamedTuple):
     """A run by its number, and where it is a re-ranked one that is cut: its first stage's run and the depths."""
 
     number: int
@@ -66,7 +66,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     tried: list[Chosen] = []
     with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress:
         for system in named:
-            tops: list[list[Ranked]] = [[] for _ in system.depths]
+            tops: list[list[ScoredRanking]] = [[] for _ in system.depths]
             for lists in rankings(system, names):
                 for top, (query, docs, scores) in zip(tops, lists, strict=True):
                     top.append((query, docs[:cutoff], scores[:cutoff]))
@@ -95,7 +95,7 @@ def run(job: Job[PipelineParams]) -> None:
     require_dataset(job, *(role for role in roles if role != "dataset"))
     own = job.many(RUN)[chosen.run]
     first = job.inputs.get(f"{FIRST}.{chosen.run}") if chosen.depth is not None else None
-    system = System(chosen.run, own, first, (chosen.depth,))
+    system = SearchSystem(chosen.run, own, first, (chosen.depth,))
     on, measure = choice.params_as(ChoosePipelineParams).split, choice.params_as(ChoosePipelineParams).measure
     top = f", the first {chosen.depth} re-ranked" if chosen.depth is not None else ""
     note = f"{system.name}{top}: chosen of {choice.manifest.facts['systems']} by {measure} on {on} ({chosen.value:.4f})"
@@ -109,23 +109,23 @@ def run(job: Job[PipelineParams]) -> None:
         draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note]}
 
 
-def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
+def systems(job: Job[ChoosePipelineParams]) -> Iterator[SearchSystem]:
     """The systems to choose from: each run, a re-ranked one at each depth, shallow ones first."""
     runs = job.many(RUN)
     require_dataset(job, *(f"{RUN}.{number}" for number in range(len(runs))))
     for number, own in enumerate(runs):
         first = job.inputs.get(f"{FIRST}.{number}")
         if first is None:
-            yield System(number, own)
+            yield SearchSystem(number, own)
             continue
         if Path(own.upstream["run"]).name != first.key:
             raise UserError(f"{own.folder}: re-ranks {own.upstream['run']}, but {FIRST}.{number} is {first.folder}")
         if (deepest := max(job.params.depths)) > own.params["depth"]:
             raise UserError(f"{own.folder}: re-ranks {own.params['depth']} passages, but depths has {deepest}")
-        yield System(number, own, first, tuple(sorted(job.params.depths)))
+        yield SearchSystem(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def rankings(system: System, names: Names) -> Iterator[Sequence[Ranked]]:
+def rankings(system: SearchSystem, names: Names) -> Iterator[Sequence[ScoredRanking]]:
     """Query by query, (query, documents, scores) at each depth of a system, as the stage `rerank` would write them."""
     dataset = names.collection.artifact
     if system.first is None:

@@ -15,20 +15,20 @@ from tandem.data.rows import Rows, query_rows
 from tandem.data.runs import followed, iter_rows, write_rows
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset, require_depth, require_numbers, require_windows
+from tandem.retrieval.inputs import require_dataset, require_numbers, require_run_depth, require_windows
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
-from tandem.retrieval.windows import Spans, aggregate
+from tandem.retrieval.windows import DocumentSpans, aggregate_windows
 from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scorer
 from tandem.store.job import Job, writing
 
-GROUP = 1 << 20  # pairs looked up and scored together
-SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a window is aggregated
+PAIRS_PER_LOOKUP = 1 << 20  # pairs looked up and scored together
+_WINDOW_SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a window is aggregated
 
-Ranked = tuple[int, Rows]  # a query's row and its documents' rows, best first
+_RankedDocuments = tuple[int, Rows]  # a query's row and its documents' rows, best first
 
 
-def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array, Array]]:
-    """Lists of the input run, about `GROUP` pairs at a time, and the pairs of their first `depth` documents.
+def groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocuments], Array, Array, Array]]:
+    """Lists of the input run, about `PAIRS_PER_LOOKUP` pairs at a time, and the pairs of their first `depth` documents.
 
     These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
@@ -36,11 +36,11 @@ def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array,
     source = ((query, rows) for query, rows, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]))
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
-        queries, spans = query_rows(windows), Spans(windows)
+        queries, spans = query_rows(windows), DocumentSpans(windows)
         most = 1 if job.params.method == "first" else None
-        size = GROUP * len(spans) // (depth * windows.passages)
+        size = PAIRS_PER_LOOKUP * len(spans) // (depth * windows.passages)
     else:
-        queries, spans, size = None, None, GROUP // depth
+        queries, spans, size = None, None, PAIRS_PER_LOOKUP // depth
     while group := list(islice(source, max(1, size))):
         tops = [ranked[:depth] for _, ranked in group]
         own = np.array([query for query, _ in group])
@@ -54,7 +54,9 @@ def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array,
             yield group, np.repeat(owners, sizes), rows, sizes
 
 
-def scores_of_texts(job: Job[RerankParams], group: list[Ranked], names: Names, texts: dict[str, str]) -> Array:
+def scores_of_texts(
+    job: Job[RerankParams], group: list[_RankedDocuments], names: Names, texts: dict[str, str]
+) -> Array:
     """Scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
     params, score = job.params, pair_scorer[job.params.scorer or ""]
     tops = [(names.queries[query], names.of(ranked[: params.depth])) for query, ranked in group]
@@ -66,7 +68,7 @@ def scores_of_texts(job: Job[RerankParams], group: list[Ranked], names: Names, t
     return np.concatenate(parts).astype(np.float32)
 
 
-def rescored(job: Job[RerankParams], judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
+def rescore_pairs(job: Job[RerankParams], judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
     """(the query's row, its documents' rows, their scores), a bounded group of queries at a time.
 
     The first `depth` documents have the mean of the cross-encoders' logits, or the aggregate of their windows' scores,
@@ -76,8 +78,8 @@ def rescored(job: Job[RerankParams], judges: list[PairScores], progress: Progres
     texts = names.collection.query_texts() if params.scorer else {}
     for group, queries, passages, sizes in groups(job):
         if isinstance(params, RerankWindowsParams):
-            of_windows = SCORES[params.scores](judges, queries, passages, progress)
-            scores = aggregate(params.method, of_windows, sizes, params.k).astype(np.float32)
+            of_windows = _WINDOW_SCORES[params.scores](judges, queries, passages, progress)
+            scores = aggregate_windows(params.method, of_windows, sizes, params.k).astype(np.float32)
         elif params.scorer:
             scores = scores_of_texts(job, group, names, texts)
             progress.add(len(scores))
@@ -88,20 +90,20 @@ def rescored(job: Job[RerankParams], judges: list[PairScores], progress: Progres
             yield query, ranked, followed(own, len(ranked))
 
 
-def open_scores(job: Job[RerankParams]) -> list[PairScores]:
+def open_pair_scores(job: Job[RerankParams]) -> list[PairScores]:
     """The scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
     tokens = sorted(role for role in job.inputs if "tokens" in role)
     require_dataset(job, "run")
     (require_windows if "windows" in job.inputs else require_dataset)(job, *tokens)
-    require_depth(job, job.params.depth)
+    require_run_depth(job, job.params.depth)
     if "model" not in job.inputs:
         return open_judges(job)
     return [PairScores(job.inputs["model"], job.inputs["tokens"], job.params.precision, job.params.batch_tokens)]
 
 
-def requests(job: Job[RerankParams]) -> Requests:
+def request_pairs(job: Job[RerankParams]) -> Requests:
     """The pairs that the stage scores."""
-    judges = open_scores(job)
+    judges = open_pair_scores(job)
     for _, queries, passages, _ in groups(job):
         for judge in judges:
             yield judge, queries, passages
@@ -109,7 +111,7 @@ def requests(job: Job[RerankParams]) -> Requests:
 
 def run_shard(job: Job[RerankParams]) -> dict[str, object]:
     """Score a share of the pairs."""
-    return score_shard(job, requests)
+    return score_shard(job, request_pairs)
 
 
 def run(job: Job[RerankParams]) -> None:
@@ -119,8 +121,8 @@ def run(job: Job[RerankParams]) -> None:
     whose scores are averaged; neither where a plugin scores. With `windows`, token ids are those of the windows.
     """
     use_workers(job.execution.workers)
-    judges = open_scores(job)
+    judges = open_pair_scores(job)
     total = max(1, len(judges)) * sum(len(queries) for _, queries, _, _ in groups(job))
     with writing(job) as draft, Progress(f"{job.kind} {job.key}", total, "pairs") as progress:
-        lines = write_rows(job, draft, rescored(job, judges, progress))
+        lines = write_rows(job, draft, rescore_pairs(job, judges, progress))
         draft.facts |= {"lines": lines, "scored": sum(judge.computed for judge in judges)}

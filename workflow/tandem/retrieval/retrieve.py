@@ -23,21 +23,21 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder, Rows, query_rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import FP32, Embeddings, Stretches, Vectors, block_name
-from tandem.retrieval.exact import Array, Best, pack, pair_scores, rounding_width, settled
+from tandem.retrieval.embeddings import FP32, Embeddings, FloatVectors, Stretches, block_name
+from tandem.retrieval.exact import Array, BestPassages, bound_difference, pack_keys, round_and_flag, score_pairs
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import AverageRankParams
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Draft, Job, writing
 
-MEMORY = 2048  # MiB, the default of `execution.search_memory`
-BATCH = 256  # queries multiplied with a block at once
-E = TypeVar("E", bound=Embeddings)
-Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
+SEARCH_MEMORY_MIB = 2048  # MiB, the default of `execution.search_memory`
+_QUERIES_PER_PRODUCT = 256  # queries multiplied with a block at once
+_Stored = TypeVar("_Stored", bound=Embeddings)
+SearchEngine = Callable[[FloatVectors, Stretches, int, int, int | None], Array]
 
 
-def open_embeddings(job: Job[Any], kind: type[E]) -> tuple[E, E]:
+def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Stored]:
     """The inputs `passages` and `queries`, of a kind.
 
     Raises:
@@ -61,13 +61,18 @@ def open_embeddings(job: Job[Any], kind: type[E]) -> tuple[E, E]:
     return opened
 
 
-def open_engine(name: str) -> Engine:
-    """The search function of an engine (`auto`: torch on a GPU, else FAISS), imported now: a process holds only one."""
+def open_search_engine(name: str) -> SearchEngine:
+    """Return the search function of an engine (`auto`: torch on a GPU, else FAISS).
+
+    It is imported now: a process holds only one.
+    """
     if name == "torch" or (name == "auto" and offered(os.environ)):
-        from tandem.retrieval.torch_search import search
-    else:
-        from tandem.retrieval.faiss_search import search
-    return search
+        from tandem.retrieval.torch_search import search_by_torch
+
+        return search_by_torch
+    from tandem.retrieval.faiss_search import search_by_faiss
+
+    return search_by_faiss
 
 
 def embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
@@ -76,7 +81,7 @@ def embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
     return query_rows(Collection(job.inputs["dataset"])).rows(queries.query_ids())
 
 
-def lists(best: Best, queries: Rows, order: PassageOrder) -> Iterator[RankedRows]:
+def iterate_ranked(best: BestPassages, queries: Rows, order: PassageOrder) -> Iterator[RankedRows]:
     """(the query's row, its passages' rows, their scores) of each row of `best`, best first."""
     for row, query in enumerate(queries.tolist()):
         ranks, scores = best.ranked(row)
@@ -121,7 +126,7 @@ class Retrieval:
         self.passages, self.queries = open_embeddings(job, self.vectors)
         self.order = PassageOrder(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
-        self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
+        self.memory = int((job.execution.search_memory or SEARCH_MEMORY_MIB) * (1 << 20))
         per_query = 16 * self.depth + self.queries.row_bytes  # its best passages and a copy of them, and its vector
         self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
         self.groups = range(0, self.queries.rows, self.group)  # the first query of each
@@ -170,7 +175,7 @@ class Retrieval:
         names = ["meta.json", *map(block_name, numbers)]
         with ThreadPoolExecutor(workers or 1) as threads:
             list(threads.map(lambda name: check_files(self.passages.artifact, [name]), names))
-        search = open_engine(self.job.execution.engine)
+        search = open_search_engine(self.job.execution.engine)
         with Progress(f"retrieve {self.job.key}", 0, "passages") as progress:
             stretches = Stretches(self.passages, numbers, self.order.ranks, progress)
             progress.total = stretches.rows * len(self.groups)
@@ -185,11 +190,11 @@ class Retrieval:
         step = max(1, self.memory // 4 // (24 * self.depth * (len(partials) + 1)))
         for first, keys in zip(self.groups, own, strict=True):
             for start in range(0, len(keys), step):
-                best = Best(len(keys[start : start + step]), self.depth)
+                best = BestPassages(len(keys[start : start + step]), self.depth)
                 best.keys[:] = keys[start : start + step]
                 for _, theirs in partials:
                     best.add(slice(0, len(best.keys)), theirs[first + start : first + start + len(best.keys)])
-                yield from lists(best, rows[first + start : first + start + len(best.keys)], self.order)
+                yield from iterate_ranked(best, rows[first + start : first + start + len(best.keys)], self.order)
 
 
 def run_shard(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> dict[str, object]:
@@ -212,17 +217,17 @@ def run(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> None:
     shutil.rmtree(retrieval.pieces.folder, ignore_errors=True)
 
 
-def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temperature: float) -> Array:
+def better(queries: FloatVectors, gold: Array, vectors: FloatVectors, ranks: Array, temperature: float) -> Array:
     """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
 
     `gold` is the relevant passage's score and rank, packed, shape (queries,).
     """
     exact, block = queries.astype(np.float64), vectors.astype(np.float64)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True) * np.linalg.norm(block, axis=1).max()
-    scores, close = settled(exact @ block.T, rounding_width(exact.shape[1], lengths), temperature)
+    scores, close = round_and_flag(exact @ block.T, bound_difference(exact.shape[1], lengths), temperature)
     query, passage = np.nonzero(close)
-    scores[close] = pair_scores(queries[query], vectors[passage], temperature)
-    return np.asarray((pack(scores, ranks) > gold[:, None]).sum(axis=1))
+    scores[close] = score_pairs(queries[query], vectors[passage], temperature)
+    return np.asarray((pack_keys(scores, ranks) > gold[:, None]).sum(axis=1))
 
 
 def relevant_ranks(
@@ -234,18 +239,18 @@ def relevant_ranks(
     """
     ranks, temperature = docs.ranks, passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:
-        for first in range(0, queries.rows, BATCH):
-            batch = queries.take(first, first + BATCH)
+        for first in range(0, queries.rows, _QUERIES_PER_PRODUCT):
+            batch = queries.take(first, first + _QUERIES_PER_PRODUCT)
             gold, positions = np.zeros(len(batch), np.uint64), np.zeros(len(batch), np.int64)
 
-            def packed(at: int, ids: list[str], batch: Vectors = batch) -> Array:
+            def packed(at: int, ids: list[str], batch: FloatVectors = batch) -> Array:
                 """Scores and ranks of a query's passages, of those that the corpus has."""
                 rows = docs.rows(ids, missing_ok=True)
                 rows = rows[rows >= 0]
-                scores = pair_scores(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
-                return pack(scores, ranks[rows])
+                scores = score_pairs(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
+                return pack_keys(scores, ranks[rows])
 
-            for at, ids in enumerate(relevant[first : first + BATCH]):
+            for at, ids in enumerate(relevant[first : first + _QUERIES_PER_PRODUCT]):
                 gold[at] = packed(at, ids).max(initial=0)
             known = np.flatnonzero(gold)
             positions[known] = 1

@@ -30,47 +30,47 @@ from tandem.data.columns import Floats
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows, write_run
 from tandem.errors import UserError
-from tandem.retrieval.exact import Array, Best, measured, spaced, unpack
+from tandem.retrieval.exact import Array, BestPassages, measure_search, space_evenly, unpack_keys
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX, OpenIndex, start_java, versions
-from tandem.retrieval.lexical.lucene_index import TEXTS, index_files
-from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
-from tandem.retrieval.term_weights import QUERIES, TermWeights, best_of
+from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX_FOLDER, OpenIndex, start_java, versions
+from tandem.retrieval.lexical.lucene_index import TEXTS_FOLDER, index_files
+from tandem.retrieval.retrieve import embedded_rows, iterate_ranked, open_embeddings
+from tandem.retrieval.term_weights import QUERIES_PER_PRODUCT, TermWeights, best_of
 from tandem.stages import KINDS
 from tandem.stages import retrieval as stages
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
 
-SEARCHER = "io.anserini.search.SimpleImpactSearcher"
-LEVELS = 255
-ANSERINI: dict[str, object] = {"impact": True, "pretokenized": True}
+_IMPACT_SEARCHER = "io.anserini.search.SimpleImpactSearcher"
+_LEVELS = 255
+_ANSERINI_OPTIONS: dict[str, object] = {"impact": True, "pretokenized": True}
 FILE, SUFFIX = "index", ".index.seismic"  # Seismic adds the second
-SMALL = 1 << 16  # terms that two bytes number
-WEIGHT = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
+_TWO_BYTE_TERMS = 1 << 16  # terms that two bytes number
+_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
 
-Ranked = tuple[str, list[str], Floats]
-Line = dict[str, str | float | None]
-Search = Callable[[int, int, int], list[list[str]]]  # of the queries from one to another, by so many threads
+_ImpactRanking = tuple[str, list[str], Floats]
+_ComparisonLine = dict[str, str | float | None]
+_TimedSearch = Callable[[int, int, int], list[list[str]]]  # of the queries from one to another, by so many threads
 
 
-def impacts(weights: Any, largest: Any) -> Any:
-    """Weights as whole numbers from 1 to `LEVELS`, those that become 0 left out.
+def round_weights(weights: Any, largest: Any) -> Any:
+    """Weights as whole numbers from 1 to `_LEVELS`, those that become 0 left out.
 
     Args:
         weights: a `csr_array` of shape (texts, vocabulary).
-        largest: the weight that becomes `LEVELS`: a number, or one for each stored weight.
+        largest: the weight that becomes `_LEVELS`: a number, or one for each stored weight.
     """
     rounded = weights.copy()
-    rounded.data = np.rint(weights.data.astype(np.float64) * LEVELS / largest)
+    rounded.data = np.rint(weights.data.astype(np.float64) * _LEVELS / largest)
     rounded.eliminate_zeros()
     return rounded
 
 
-def query_impacts(weights: Any) -> Any:
-    """`impacts` of queries, each by its own largest weight."""
+def round_query_weights(weights: Any) -> Any:
+    """`round_weights` of queries, each by its own largest weight."""
     largest = weights.max(axis=1).toarray().ravel() if weights.shape[0] else np.empty(0)
-    return impacts(weights, np.repeat(largest, np.diff(weights.indptr)))
+    return round_weights(weights, np.repeat(largest, np.diff(weights.indptr)))
 
 
 def run_impacts(job: Job[stages.ImpactsParams]) -> None:
@@ -82,13 +82,13 @@ def run_impacts(job: Job[stages.ImpactsParams]) -> None:
     machine = start_java(threads, job.execution.heap)
     with writing(job) as draft:
         for number in range(len(passages)):
-            rounded, first = impacts(passages.stored(number), largest or 1.0), number * passages.size
-            with open(draft.path(f"{TEXTS}/{number:05}.jsonl"), "w", encoding="utf-8", newline="\n") as file:
+            rounded, first = round_weights(passages.stored(number), largest or 1.0), number * passages.size
+            with open(draft.path(f"{TEXTS_FOLDER}/{number:05}.jsonl"), "w", encoding="utf-8", newline="\n") as file:
                 for row, name in enumerate(ids.slice(first, passages.size).to_pylist()):  # as Anserini reads vectors
                     line = {"id": name, "contents": "", "vector": _by_term(rounded, row)}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        index_files(machine, job.key, "JsonVectorCollection", draft.folder, threads, passages.rows, ANSERINI)
-        size = sum(path.stat().st_size for path in (draft.folder / INDEX).iterdir())
+        index_files(machine, job.key, "JsonVectorCollection", draft.folder, threads, passages.rows, _ANSERINI_OPTIONS)
+        size = sum(path.stat().st_size for path in (draft.folder / INDEX_FOLDER).iterdir())
         draft.facts |= {"passages": passages.rows, "bytes_per_passage": round(size / passages.rows, 1)}
         draft.facts |= {"active_terms": passages.artifact.manifest.facts["active_terms"]}
         draft.facts["lucene"] = versions(machine)
@@ -104,11 +104,13 @@ class Impacts(OpenIndex):
     """The index of an artifact, opened. Execution: `workers` threads, `heap` of Java."""
 
     def __init__(self, index: Artifact, execution: Execution) -> None:
-        super().__init__(index, SEARCHER, execution)
+        super().__init__(index, _IMPACT_SEARCHER, execution)
         self.keep_ties()
 
-    def search(self, ids: list[str], queries: Any, depth: int, threads: int) -> Iterator[Ranked]:
-        """The best passages of queries that match any, by `query_impacts`, (queries, vocabulary); ties by document id.
+    def search(self, ids: list[str], queries: Any, depth: int, threads: int) -> Iterator[_ImpactRanking]:
+        """Yield the best passages of queries that match any, ties by document id.
+
+        Queries are as of `round_query_weights`, (queries, vocabulary).
 
         As many queries at a time as fill memory with `HITS_AT_ONCE` hits.
         """
@@ -124,7 +126,7 @@ class Impacts(OpenIndex):
 def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
     """Search the input `index` with the input `queries`; writes a run. A query without a match has no line."""
     queries = open_embeddings(job, TermWeights)[1]
-    rounded, ids = query_impacts(queries.take(0, queries.rows)), queries.query_ids()
+    rounded, ids = round_query_weights(queries.take(0, queries.rows)), queries.query_ids()
     with closing(Impacts(job.inputs["index"], job.execution)) as index, writing(job) as draft:
         with Progress(f"search_impacts {job.key}", queries.rows, "queries") as progress:
             ranked = index.search(ids, rounded, job.params.depth, index.threads)
@@ -132,17 +134,17 @@ def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
         draft.facts |= {"queries": queries.rows, "lines": lines, "lucene": versions(index.java)}
 
 
-def counted(ranked: Iterator[Ranked], progress: Progress) -> Iterator[Ranked]:
+def counted(ranked: Iterator[_ImpactRanking], progress: Progress) -> Iterator[_ImpactRanking]:
     """The ranked lists, query by query; `progress` counts each."""
     for row in ranked:
         yield row
         progress.add(1)
 
 
-def seismic(name: str, passages: TermWeights | None = None) -> Any:
+def load_seismic(name: str, passages: TermWeights | None = None) -> Any:
     """A name of the package pyseismic-lsr, for as many terms as passages have; a `UserError` if it is not installed."""
     KINDS["seismic"].require_package()
-    large = passages is not None and passages.dimension > SMALL
+    large = passages is not None and passages.dimension > _TWO_BYTE_TERMS
     return getattr(import_module("seismic"), f"{name}LV" if large else name)
 
 
@@ -150,7 +152,7 @@ def run_seismic(job: Job[stages.SeismicParams]) -> None:
     """Index the input `passages`. Execution: `workers` threads. The bytes differ from build to build."""
     require_dataset(job, "passages")
     passages = TermWeights(job.inputs["passages"], "passages")
-    vectors = seismic("SeismicDataset", passages)(dim=passages.dimension)
+    vectors = load_seismic("SeismicDataset", passages)(dim=passages.dimension)
     with Progress(f"seismic {job.key}", passages.rows, "passages") as progress:
         for number in range(len(passages)):
             rows, first = passages.stored(number), number * passages.size
@@ -159,7 +161,7 @@ def run_seismic(job: Job[stages.SeismicParams]) -> None:
             progress.add(rows.shape[0])
     options = {"n_postings": job.params.postings, "centroid_fraction": job.params.centroid_fraction}
     options |= {"summary_energy": job.params.summary_energy, "num_threads": job.execution.workers or 0}
-    index = seismic("SeismicIndex", passages).build_from_dataset(vectors, **options)
+    index = load_seismic("SeismicIndex", passages).build_from_dataset(vectors, **options)
     with writing(job) as draft:
         index.save(str(draft.folder / FILE))
         size = draft.path(f"{FILE}{SUFFIX}").stat().st_size
@@ -170,8 +172,8 @@ class Seismic:
     """The index of an artifact, opened; `params` say how much of it is searched."""
 
     def __init__(self, index: Artifact, passages: TermWeights, params: SeismicSearch) -> None:
-        self.index = seismic("SeismicIndex", passages).load(str(index.folder / f"{FILE}{SUFFIX}"))
-        self.text, self.params = seismic("get_seismic_string")(), params
+        self.index = load_seismic("SeismicIndex", passages).load(str(index.folder / f"{FILE}{SUFFIX}"))
+        self.text, self.params = load_seismic("get_seismic_string")(), params
 
     def search(self, queries: Any, depth: int, threads: int) -> list[Array]:
         """The rows of at most `depth` passages for each query, best first by Seismic's own scores.
@@ -195,18 +197,18 @@ def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
     passages, queries = open_embeddings(job, TermWeights)
     engine, order = Seismic(job.inputs["index"], passages, job.params), PassageOrder(job.inputs["dataset"])
     weights, vectors = passages.take(0, passages.rows), queries.take(0, queries.rows)
-    best = Best(queries.rows, min(job.params.depth, passages.rows))
+    best = BestPassages(queries.rows, min(job.params.depth, passages.rows))
     proposed = engine.search(vectors, best.depth, job.execution.workers or usable_cores())
     with writing(job) as draft, Progress(f"search_seismic {job.key}", queries.rows, "queries") as progress:
         for row, own in enumerate(proposed):
             inverted, options = weights[own].T.tocsr(), (best.depth, passages.temperature)
             best.keys[row] = best_of(vectors[row : row + 1], inverted, order.ranks[own], *options)[0]
             progress.add(1)
-        lines = write_rows(job, draft, lists(best, embedded_rows(job, queries), order), order)
+        lines = write_rows(job, draft, iterate_ranked(best, embedded_rows(job, queries), order), order)
         draft.facts |= {"queries": queries.rows, "lines": lines}
 
 
-def run_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
+def run_term_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
     """Measure recall, latency, terms and bytes: `tradeoffs.csv`, as of `tradeoffs`, and with `active_terms`.
 
     Seismic ranks by its own scores here. Latency is of one query at a time by one thread, throughput of all queries:
@@ -215,20 +217,20 @@ def run_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
     params = job.params
     passages, queries = open_embeddings(job, TermWeights)
     order, depth = PassageOrder(job.inputs["dataset"]), max(params.k)
-    sample = queries.take(0, queries.rows)[spaced(queries.rows, params.queries)]
+    sample = queries.take(0, queries.rows)[space_evenly(queries.rows, params.queries)]
     sample = sample[np.flatnonzero(np.diff(sample.indptr))]
     if not sample.shape[0]:
         raise UserError(f"{queries.artifact.folder}: no query has a weight above 0; there is nothing to search for")
-    rounded, inverted = query_impacts(sample), passages.take(0, passages.rows).T.tocsr()
+    rounded, inverted = round_query_weights(sample), passages.take(0, passages.rows).T.tocsr()
     index = job.inputs["index"]
     with closing(Impacts(index, job.execution)) as lucene, writing(job) as draft:
 
         def exact(first: int, stop: int, threads: int) -> list[list[str]]:
-            parts = [sample[at : min(at + QUERIES, stop)] for at in range(first, stop, QUERIES)]
+            parts = [sample[at : min(at + QUERIES_PER_PRODUCT, stop)] for at in range(first, stop, QUERIES_PER_PRODUCT)]
             options = inverted, order.ranks, depth, passages.temperature
             with ThreadPoolExecutor(threads) as pool:
                 results = pool.map(lambda part: best_of(part, *options), parts)
-                return [order.ids(unpack(np.sort(row[row > 0])[::-1])[1]) for keys in results for row in keys]
+                return [order.ids(unpack_keys(np.sort(row[row > 0])[::-1])[1]) for keys in results for row in keys]
 
         def by_lucene(first: int, stop: int, threads: int) -> list[list[str]]:
             names = list(map(str, range(stop - first)))
@@ -239,23 +241,23 @@ def run_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
             results = engine.search(sample[first:stop], depth, threads)
             return [order.ids(order.ranks[rows].astype(np.int64)) for rows in results]
 
-        def measure(search: Search) -> dict[str, float]:
+        def measure(search: _TimedSearch) -> dict[str, float]:
             everything = partial(search, 0, sample.shape[0], lucene.threads)
             ids = [np.array(docs) for docs in everything()]
-            return measured(ids, best, params.k, lambda at: search(at, at + 1, 1), everything, params.repeats)
+            return measure_search(ids, best, params.k, lambda at: search(at, at + 1, 1), everything, params.repeats)
 
         best = [np.array(docs) for docs in exact(0, sample.shape[0], lucene.threads)]
-        searches: list[tuple[str, str, Search, float, Artifact]] = [
-            ("exact", "products", exact, WEIGHT[passages.dtype] * passages.active, passages.artifact),
+        searches: list[tuple[str, str, _TimedSearch, float, Artifact]] = [
+            ("exact", "products", exact, _WEIGHT_BYTES[passages.dtype] * passages.active, passages.artifact),
             ("lucene", "impacts", by_lucene, index.manifest.facts["bytes_per_passage"], index),
         ]
         for how, built in zip(params.seismic, job.many("seismic"), strict=True):
             engine = partial(by_seismic, Seismic(built, passages, how))
             searches.append((how.name, "seismic", engine, built.manifest.facts["bytes_per_passage"], built))
         lines = [
-            Line(index=name, nprobe=None, ef_search=None, rescore=False)
+            _ComparisonLine(index=name, nprobe=None, ef_search=None, rescore=False)
             | measure(search)
-            | Line(factory=kind, bytes_per_vector=size, key=artifact.key, active_terms=passages.active)
+            | _ComparisonLine(factory=kind, bytes_per_vector=size, key=artifact.key, active_terms=passages.active)
             for name, kind, search, size, artifact in searches
         ]
         write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))

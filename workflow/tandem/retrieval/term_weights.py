@@ -19,13 +19,13 @@ from tandem.config.indexes import ExactTermIndex, FrequencyIndex, PrunedIndex
 from tandem.models.ragged import Ids
 from tandem.retrieval import retrieve
 from tandem.retrieval.embeddings import FP16, Blocks, Embeddings, block_name
-from tandem.retrieval.exact import Array, Best, pack
+from tandem.retrieval.exact import Array, BestPassages, pack_keys
 from tandem.stages.base import Json
 from tandem.stages.retrieval import RetrieveParams, RetrieveTermsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
-QUERIES = 32  # that are multiplied at once
+QUERIES_PER_PRODUCT = 32  # that are multiplied at once
 
 
 class SparseBlocks(Blocks):
@@ -148,7 +148,7 @@ def best_of(queries: Any, inverted: Any, ranks: Array, depth: int, temperature: 
     keys = np.zeros((queries.shape[0], depth), np.uint64)
     for row in range(len(keys)):
         at = slice(scores.indptr[row], scores.indptr[row + 1])
-        packed = pack(scores.data[at] / temperature, ranks[scores.indices[at]])
+        packed = pack_keys(scores.data[at] / temperature, ranks[scores.indices[at]])
         if len(packed) > depth:
             packed = np.partition(packed, len(packed) - depth)[-depth:]
         keys[row, : len(packed)] = packed
@@ -170,7 +170,7 @@ class SparseRetrieval(retrieve.Retrieval):
         """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""
         workers, size = self.job.execution.workers or 1, self.passages.size
         # Of a passage: its weights as stored, in float64 and by term, and a score for each query that is multiplied.
-        per_passage = 4 * self.passages.row_bytes + 12 * QUERIES * workers
+        per_passage = 4 * self.passages.row_bytes + 12 * QUERIES_PER_PRODUCT * workers
         step = max(1, self.memory // 2 // per_passage)
         total = len(self.groups) * self.passages.rows * len(numbers) // max(1, len(self.passages))
         with (
@@ -179,8 +179,11 @@ class SparseRetrieval(retrieve.Retrieval):
         ):
             for first in self.groups:
                 queries = self.queries.take(first, first + self.group)
-                spans = [slice(at, min(at + QUERIES, queries.shape[0])) for at in range(0, queries.shape[0], QUERIES)]
-                best = Best(queries.shape[0], self.depth)
+                spans = [
+                    slice(at, min(at + QUERIES_PER_PRODUCT, queries.shape[0]))
+                    for at in range(0, queries.shape[0], QUERIES_PER_PRODUCT)
+                ]
+                best = BestPassages(queries.shape[0], self.depth)
                 for number in numbers:
                     rows = self.passages.stored(number)
                     for start in range(0, rows.shape[0], step):

@@ -14,18 +14,26 @@ from torch import Tensor
 
 from tandem.cluster.work import ahead
 from tandem.models.device import device, use_workers
-from tandem.retrieval.embeddings import FP16, FP32, INT8, Rows, Stretches, Vectors
-from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, query_scores, rounding_width
+from tandem.retrieval.embeddings import FP16, FP32, INT8, FloatVectors, StoredRows, Stretches
+from tandem.retrieval.exact import (
+    EXTRA_PROPOSALS,
+    ROUNDING,
+    SLACK_TERMS,
+    Array,
+    bound_difference,
+    score_pairs,
+    score_rows,
+)
 
-VALUES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
-SEGMENT = 64  # passages of which first the best alone is looked at
-LOWEST = -(1 << 63)  # no passage
-LOW = 0xFFFFFFFF
+_VALUE_TYPES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
+_PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked at
+NO_PASSAGE = -(1 << 63)  # no passage
+_LOW_HALF = 0xFFFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
 # half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
-CUT_OFF = 4 * ROUNDING
+_CUT_OFF = 4 * ROUNDING
 
-Parts = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale`
+_StretchTensors = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale`
 
 
 class Stretch:
@@ -63,14 +71,14 @@ class Buffer:
     """Host memory of a stretch of at most `rows` rows; `pinned`: page-locked, to be copied to a GPU from."""
 
     def __init__(self, rows: int, dimension: int, dtype: str, pinned: bool) -> None:
-        kinds = {"values": VALUES[dtype]} | ({"scale": torch.float32} if dtype == INT8 else {})
+        kinds = {"values": _VALUE_TYPES[dtype]} | ({"scale": torch.float32} if dtype == INT8 else {})
         shapes = {"values": (rows, dimension)}
         self.parts = {
             name: torch.empty(shapes.get(name, (rows,)), dtype=kind, pin_memory=pinned)
             for name, kind in (kinds | {"ranks": torch.int64}).items()
         }
 
-    def fill(self, pieces: Rows, ranks: Array) -> Parts:
+    def fill(self, pieces: StoredRows, ranks: Array) -> _StretchTensors:
         """Read a stretch; views of this buffer."""
         start = 0
         for piece in pieces:
@@ -82,7 +90,7 @@ class Buffer:
         return {name: part[:start] for name, part in self.parts.items()}
 
 
-def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stretch]:
+def _stream_stretches(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stretch]:
     """Stretches of at most `rows` rows on the device: a thread reads the next one while one is searched.
 
     Two buffers take turns. To a GPU they are copied on a stream of their own, while the caller's stream computes.
@@ -91,7 +99,7 @@ def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stre
     buffers = [Buffer(min(rows, passages.rows), passages.dimension, dtype, pinned=cuda) for _ in range(2)]
     sending, sent = torch.cuda.Stream(where) if cuda else None, dict[int, torch.cuda.Event]()
 
-    def read() -> Iterator[tuple[Parts, torch.cuda.Event | None]]:
+    def read() -> Iterator[tuple[_StretchTensors, torch.cuda.Event | None]]:
         """Stretches, and where they are copied the event of the copy's end."""
         for number, stretch in enumerate(passages.read(rows)):
             turn = number % 2
@@ -114,32 +122,32 @@ def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stre
             yield Stretch(**parts)
 
 
-def pack(scores: Tensor, ranks: Tensor) -> Tensor:
+def pack_signed_keys(scores: Tensor, ranks: Tensor) -> Tensor:
     """`exact.pack` as int64: the same bits but for the highest, so that signed comparison orders them."""
     bits = (scores + 0.0).view(torch.int32)  # + 0 turns -0 into 0
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    return (ordered << 32) | (LOW - ranks)
+    return (ordered << 32) | (_LOW_HALF - ranks)
 
 
 def floors(keys: Tensor) -> Tensor:
-    """The score a passage must reach to matter, float64: -inf while there are fewer than the depth; see `Best`."""
+    """Return the score that a passage must reach, as `BestPassages.floors`, float64."""
     lowest = keys.amin(dim=1)
     ordered = (lowest >> 32).int()
     scores = torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).view(torch.float32).double()
-    return torch.where(lowest == LOWEST, -torch.inf, scores)
+    return torch.where(lowest == NO_PASSAGE, -torch.inf, scores)
 
 
-class Search:
+class StretchSearch:
     """The best passages of some queries so far, on the device; `tile` products are held at once."""
 
-    def __init__(self, queries: Vectors, depth: int, temperature: float, tile: int) -> None:
+    def __init__(self, queries: FloatVectors, depth: int, temperature: float, tile: int) -> None:
         self.stored, self.depth, self.temperature, self.tile = queries, depth, temperature, tile
         where = device()
         self.queries = torch.from_numpy(np.ascontiguousarray(queries)).to(where)
         self.lengths = torch.linalg.vector_norm(self.queries.double(), dim=1)
         self.factor = self.queries if where.type == "cuda" else self.queries.float()
-        self.unit = CUT_OFF if where.type == "cuda" else ROUNDING
-        self.keys = torch.full((len(queries), depth), LOWEST, dtype=torch.int64, device=where)
+        self.unit = _CUT_OFF if where.type == "cuda" else ROUNDING
+        self.keys = torch.full((len(queries), depth), NO_PASSAGE, dtype=torch.int64, device=where)
 
     def add(self, stretch: Stretch) -> None:
         """Search a stretch of passages."""
@@ -150,12 +158,12 @@ class Search:
     def _tile(self, at: slice, stretch: Stretch) -> None:
         """Search for a batch of queries; where many passages are near the cut, for fewer queries at a time."""
         products = stretch.products(self.factor[at])
-        tail = -products.shape[1] % SEGMENT
+        tail = -products.shape[1] % _PASSAGES_PER_SEGMENT
         segments = torch.nn.functional.pad(products, (0, tail), value=-torch.inf) if tail else products
-        segments = segments.view(len(products), -1, SEGMENT)
+        segments = segments.view(len(products), -1, _PASSAGES_PER_SEGMENT)
         cut = self._cut(at, products, stretch)
         peaks = segments.amax(dim=2) >= cut[:, None]
-        near = int(peaks.sum()) * SEGMENT
+        near = int(peaks.sum()) * _PASSAGES_PER_SEGMENT
         share = max(1, len(products) * self.tile // max(1, 8 * near))
         for start in range(0, len(products), share):
             part = slice(start, min(start + share, len(products)))
@@ -164,7 +172,7 @@ class Search:
 
     def _cut(self, at: slice, products: Tensor, stretch: Stretch) -> Tensor:
         """What a product must reach for its passage to be looked at, float32, shape (queries,)."""
-        error = (self.queries.shape[1] + SLACK) * self.unit * self.lengths[at] * stretch.longest
+        error = (self.queries.shape[1] + SLACK_TERMS) * self.unit * self.lengths[at] * stretch.longest
         lowest = floors(self.keys[at]) * self.temperature
         if bool(torch.isinf(lowest).any()):  # the first stretches: its own best set the cut
             count = min(self.depth, products.shape[1])
@@ -175,15 +183,15 @@ class Search:
         if not len(query):
             return
         scores = self._scores(query + at.start, row, stretch)
-        keys = pack(scores, stretch.ranks[row])
+        keys = pack_signed_keys(scores, stretch.ranks[row])
         counts = torch.bincount(query, minlength=at.stop - at.start)
         column = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
-        wide = keys.new_full((at.stop - at.start, int(counts.max())), LOWEST)
+        wide = keys.new_full((at.stop - at.start, int(counts.max())), NO_PASSAGE)
         wide[query, column] = keys
         self.keys[at] = torch.cat([self.keys[at], wide], dim=1).topk(self.depth, dim=1).values
 
     def _scores(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
-        """Scores of pairs, those of a query together, float32, equal to those of `pair_scores`."""
+        """Scores of pairs, those of a query together, float32, equal to those of `score_pairs`."""
         if not query.is_cuda:
             return self._scores_by_threads(query.numpy(), row.numpy(), stretch)
         chunk = max(1, self.tile // 8 // self.queries.shape[1])
@@ -193,12 +201,12 @@ class Search:
     def _scores_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """Scores of pairs, as `_scores` gives them, by the device that holds the vectors; see `exact.settled`."""
         sums = (self.queries[query].double() * stretch.exact(row)).sum(dim=1)
-        width: Tensor = rounding_width(self.queries.shape[1], self.lengths[query] * stretch.longest)
+        width: Tensor = bound_difference(self.queries.shape[1], self.lengths[query] * stretch.longest)
         low, high = (((sums + end) / self.temperature).float() for end in (-width, width))
         close = (low != high).nonzero()[:, 0]
         if len(close):
             q, r = query[close].cpu().numpy(), stretch.exact(row[close]).cpu().numpy()
-            low[close] = torch.from_numpy(pair_scores(self.stored[q], r, self.temperature)).to(low.device)
+            low[close] = torch.from_numpy(score_pairs(self.stored[q], r, self.temperature)).to(low.device)
         return low
 
     def _scores_by_threads(self, query: Array, row: Array, stretch: Stretch) -> Tensor:
@@ -210,7 +218,7 @@ class Search:
         edges = np.append(np.flatnonzero(np.diff(query, prepend=-1)), len(query))
 
         def decide(at: slice) -> None:
-            scores[at] = query_scores(self.stored[query[at.start]], vectors, row[at], longest, self.temperature)
+            scores[at] = score_rows(self.stored[query[at.start]], vectors, row[at], longest, self.temperature)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(decide, map(slice, edges[:-1], edges[1:])))
@@ -224,27 +232,27 @@ class Search:
 def _reaching(segments: Tensor, peaks: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
     """The pairs whose product reaches the cut, (queries,): queries, ascending, and passages.
 
-    `segments` are products, (queries, segments, `SEGMENT`); `peaks` tells which hold such a product.
+    `segments` are products, (queries, segments, `_PASSAGES_PER_SEGMENT`); `peaks` tells which hold such a product.
     """
     query, segment = peaks.nonzero(as_tuple=True)
     hit, inside = (segments[query, segment] >= cut[query, None]).nonzero(as_tuple=True)
-    return query[hit], segment[hit] * SEGMENT + inside
+    return query[hit], segment[hit] * _PASSAGES_PER_SEGMENT + inside
 
 
 @torch.inference_mode()
-def search(queries: Vectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
+def search_by_torch(queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
     """The best `depth` passages of each query; arguments and result as of `faiss_search.search`."""
     use_workers(workers)
     # Not TF32, though `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` allow it, as in NVIDIA's images: the bounds are of float32.
     torch.set_float32_matmul_precision("highest")
     where = device()
     # A proposal costs 8 bytes in float32 and as padded segments, those near the cut an eighth of it several times over.
-    tile = max(SEGMENT, memory // 3 // 16)
+    tile = max(_PASSAGES_PER_SEGMENT, memory // 3 // 16)
     # Of a number: two stretches as they are stored, and on a CPU one of fp16 or int8 as float32.
     wide = where.type != "cuda" or passages.embeddings.dtype == FP32
     rows = memory * 2 // 3 // ((8 if wide else 4) * passages.dimension + 24)
-    rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA)))
-    best = Search(queries, depth, passages.temperature, tile)
-    for stretch in stream(passages, rows, where):
+    rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA_PROPOSALS)))
+    best = StretchSearch(queries, depth, passages.temperature, tile)
+    for stretch in _stream_stretches(passages, rows, where):
         best.add(stretch)
     return best.best()

@@ -30,13 +30,13 @@ def first(scores: Array, starts: Array, k: int) -> Array:
 
 
 @aggregation("max")
-def best(scores: Array, starts: Array, k: int) -> Array:
+def take_maximum(scores: Array, starts: Array, k: int) -> Array:
     """MaxP: s(q, d) = max_n s(q, w_n)."""
     return np.maximum.reduceat(scores, starts)
 
 
 @aggregation("sum")
-def total(scores: Array, starts: Array, k: int) -> Array:
+def add_windows(scores: Array, starts: Array, k: int) -> Array:
     """SumP: s(q, d) = Σ_n s(q, w_n). Negative scores count as they are: each such window lowers the sum."""
     return np.add.reduceat(scores, starts)
 
@@ -51,7 +51,7 @@ def best_k(scores: Array, starts: Array, k: int) -> Array:
     return np.asarray(sums / np.minimum(sizes, k))
 
 
-def aggregate(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
+def aggregate_windows(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
     """Documents' scores by a method of the registry, float64, shape (documents,).
 
     `scores` are of windows, document after document; `sizes`, of each document, are at least 1.
@@ -64,7 +64,7 @@ def aggregate(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
     return values
 
 
-class Spans:
+class DocumentSpans:
     """The windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document."""
 
     def __init__(self, windows: Collection) -> None:
@@ -90,7 +90,7 @@ class Spans:
 
 
 def documents(
-    params: AggregateParams, windows: list[str], scores: Array, docs: IdRows, spans: Spans
+    params: AggregateParams, windows: list[str], scores: Array, docs: IdRows, spans: DocumentSpans
 ) -> tuple[list[str], Floats]:
     """The documents of a query's windows and their scores, best first and at most `depth`."""
     parts = [document_of(window) for window in windows]
@@ -101,7 +101,7 @@ def documents(
     missing = {"first": np.nan, "max": -np.inf}.get(params.method, scores.min() if params.missing == "lowest" else 0.0)
     laid = np.full(sizes.sum(), missing)
     laid[[begins[name] + number for name, number in parts]] = scores
-    values = aggregate(params.method, laid, sizes, params.k)
+    values = aggregate_windows(params.method, laid, sizes, params.k)
     known = np.flatnonzero(~np.isnan(values))
     ranked = ranked_order([names[i] for i in known], values[known])[: params.depth]
     return [name for name, _ in ranked], np.array([score for _, score in ranked], np.float32)
@@ -111,7 +111,7 @@ def run(job: Job[AggregateParams]) -> None:
     """Write a run over the documents of `dataset` from `run`, which is over `windows`."""
     require_windows(job, "run")
     source, docs = job.inputs["run"], doc_rows(Collection(job.inputs["dataset"]))
-    spans, scored = Spans(Collection(job.inputs["windows"])), scored_depth(source)
+    spans, scored = DocumentSpans(Collection(job.inputs["windows"])), scored_depth(source)
     facts = {"queries": 0, "shorter": 0}  # lists that are shorter than `depth`
 
     def aggregated(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:

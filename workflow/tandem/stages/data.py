@@ -127,6 +127,6 @@ KINDS = (
     Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search", holds="index"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
         shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search"),
-    Kind("tune_bm25", "retrieval.lexical.bm25:run_tuning", TuneBm25Params, env="lexical", threads="all",
+    Kind("tune_bm25", "retrieval.lexical.bm25:run_bm25_tuning", TuneBm25Params, env="lexical", threads="all",
         box="Sparse search"),
 )  # fmt: skip

@@ -13,8 +13,8 @@ from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import ScoringParams
 
-# A source takes the job, its `Labels`, and the rows of passages' and queries' ids. It gives (query, ids, rows, scores)
-# of each query's documents, best first: negatives are drawn from them, and positives where answers label.
+# A source takes the job, its `PositiveLabels`, and the rows of passages' and queries' ids. It gives (query, ids,
+# rows, scores) of each query's documents, best first: negatives are drawn from them, and positives where answers label.
 negatives: Registry[Callable[..., Any]] = Registry("source of negatives", "negatives", "negatives.sources")
 
 

@@ -246,7 +246,7 @@ KINDS = (
     Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, version=2, env="search", threads="all", box="Retrieval"),
     Kind("tradeoffs", "retrieval.ann:run_tradeoffs", TradeoffsParams, version=2, env="search",
         threads="exclusive", lazy=("dataset",), box="Retrieval"),
-    Kind("term_tradeoffs", "retrieval.term_indexes:run_tradeoffs", TermTradeoffsParams, env="lexical",
+    Kind("term_tradeoffs", "retrieval.term_indexes:run_term_tradeoffs", TermTradeoffsParams, env="lexical",
         threads="exclusive", box="Retrieval"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking"),
@@ -258,5 +258,5 @@ KINDS = (
     Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion"),
     Kind("pipeline", "retrieval.pipeline:run", PipelineParams, version=2, box="Re-ranking"),
     Kind("choose_pipeline", "retrieval.pipeline:run_choice", ChoosePipelineParams, box="Re-ranking"),
-    Kind("tune_fusion", "retrieval.fusion:run_tuning", TuneFusionParams, box="Fusion"),
+    Kind("tune_fusion", "retrieval.fusion:run_fusion_tuning", TuneFusionParams, box="Fusion"),
 )  # fmt: skip

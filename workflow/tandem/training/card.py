@@ -9,7 +9,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from tandem.config.losses import TERM_RECALL
+from tandem.config.losses import TERM_RECALL, distillation, supervision
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_pooling
@@ -25,16 +25,15 @@ from tandem.store.files import write_text
 from tandem.store.job import Job, plain
 from tandem.training.checkpoints import State
 from tandem.training.history import find_chosen, read_points
-from tandem.training.losses import distillation, supervision
 from tandem.training.objectives.terms import TermRecall
 
-NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
+_PART_NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
 
 def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int, sizes: Json) -> None:
     """Write the card into every loadable folder of a saved part; `sizes` are those that followed from the data."""
     part = folder.name
-    encoder = origin(job, part)
+    encoder = find_origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
     params, template = tokens.params_as(TokensParams), Tokens.open(tokens).template
     lengths = InputLengths(
@@ -49,7 +48,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     recipe = plain(job.params)
     recipe["train"] |= sizes
     sections = [
-        f"{front_matter(part, base, licence)}\n# {job.key}: {NAMES[part]}\n\nTrained by Tandem from "
+        f"{front_matter(part, base, licence)}\n# {job.key}: {_PART_NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
         f"## How to load\n\n{usage}",
         f"## Recipe\n\n{_losses(job)}\n\n{_table('parameter', 'value', _sorted(recipe))}",
@@ -61,7 +60,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
         write_text(place / "README.md", "\n\n".join(sections) + "\n")
 
 
-def origin(job: Job[ModelParams], part: str) -> Artifact:
+def find_origin(job: Job[ModelParams], part: str) -> Artifact:
     """The artifact that a part's weights come from originally, however many trainings started from one another."""
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}

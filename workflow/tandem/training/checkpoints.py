@@ -30,8 +30,8 @@ from tandem.training.distributed import World
 LogRow = tuple[int, str, float]
 STATE = "state"  # beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
 WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
-CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # scancel, preemption, shutdown; Ctrl-C; a closed terminal
-SIGNALS = (*CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
+_CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # scancel, preemption, shutdown; Ctrl-C; a closed terminal
+SIGNALS = (*_CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
 
 
 @dataclass
@@ -131,12 +131,12 @@ def state_folder(checkpoint: Artifact) -> Path:
 class Stopped(UserError):
     """The training has saved its state and ended early: the next try continues from there.
 
-    After one of `CANCELS` the status is that of a process which this signal has ended.
+    After one of `_CANCELS` the status is that of a process which this signal has ended.
     """
 
     def __init__(self, message: str, number: int = 0) -> None:
         super().__init__(message)
-        if number in CANCELS:
+        if number in _CANCELS:
             self.status = scheduler.SIGNALLED + number
 
 
@@ -181,9 +181,9 @@ class Stop:
     def stop(self, label: str) -> None:
         """End by `Stopped` after the first process has saved the state; its slurm job returns to the queue.
 
-        After one of `CANCELS` it does not: somebody has cancelled the job, or slurm itself takes it back.
+        After one of `_CANCELS` it does not: somebody has cancelled the job, or slurm itself takes it back.
         """
-        again = self.world.first and self.signal not in CANCELS and scheduler.requeue(os.environ)
+        again = self.world.first and self.signal not in _CANCELS and scheduler.requeue(os.environ)
         self.world.total({"saved": 1.0})  # nobody ends before the first process has saved
         why = f"by {signal.Signals(self.signal).name}" if self.signal else "by another process"
         if self.end is not None and not self.signal:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from tandem.models.device import device
 from tandem.training.lists import Batch
 
-LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # what torchrun sets
-PATIENCE = timedelta(hours=2)  # of the others with the first process, which alone writes
+_LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # what torchrun sets
+_PATIENCE = timedelta(hours=2)  # of the others with the first process, which alone writes
 
 
 class _Gather(torch.autograd.Function):
@@ -53,7 +53,7 @@ class World:
     @classmethod
     def current(cls) -> Self:
         """The processes that torchrun started; without torchrun this one alone."""
-        if not os.environ.keys() >= LAUNCHED:
+        if not os.environ.keys() >= _LAUNCHED:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
@@ -66,7 +66,7 @@ class World:
     def joined(self) -> Iterator[Self]:
         """Meet the other processes: over nccl with one CUDA device each (`LOCAL_RANK`), else over gloo.
 
-        After an error nobody takes leave: nccl would first wait for what the others never join, up to `PATIENCE`.
+        After an error nobody takes leave: nccl would first wait for what the others never join, up to `_PATIENCE`.
         """
         if self.size == 1:
             yield self
@@ -74,7 +74,7 @@ class World:
         backend = "nccl" if device().type == "cuda" else "gloo"
         if backend == "nccl":
             torch.cuda.set_device(device())
-        dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=PATIENCE)
+        dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=_PATIENCE)
         yield self
         dist.destroy_process_group()
 
@@ -131,4 +131,4 @@ class World:
         return dict(zip(values, sums.tolist(), strict=True))
 
 
-ALONE = World()
+SINGLE_PROCESS = World()

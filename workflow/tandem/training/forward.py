@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import place
+from tandem.models.device import move_to_device
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids, micro_batches
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import World
 from tandem.training.lists import Batch
 
-Score = Callable[[Tensor, Tensor], Tensor]  # see `DualEncoder.scores`
+ScoreFunction = Callable[[Tensor, Tensor], Tensor]  # see `DualEncoder.scores`
 MULTIPLE = 4  # lengths are padded to one: in odd shapes the last bits of a forward pass depend on the threads
 
 
@@ -89,7 +89,7 @@ class Replayed:
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
             values = torch.cat([self._part(number) for number in range(len(self.parts))])
-            values = values[place(torch.from_numpy(np.argsort(np.concatenate(self.parts))))]
+            values = values[move_to_device(torch.from_numpy(np.argsort(np.concatenate(self.parts))))]
         if self.fits or not learning:
             return values
         self.cached = values.detach().requires_grad_()
@@ -100,7 +100,7 @@ class Replayed:
         if self.cached is None or self.cached.grad is None:
             return
         for number, rows in enumerate(self.parts):
-            self._part(number).backward(self.cached.grad[place(torch.from_numpy(rows))])
+            self._part(number).backward(self.cached.grad[move_to_device(torch.from_numpy(rows))])
 
     def _part(self, number: int) -> Tensor:
         """Values of one micro-batch, with its own dropout."""
@@ -110,7 +110,7 @@ class Replayed:
 
 def on_lists(scores: Tensor, batch: Batch) -> Tensor:
     """Scores in the order of `batch.mask` → shape (queries, list); 0 where no passage stands."""
-    at = place(torch.from_numpy(np.argwhere(batch.mask)))
+    at = move_to_device(torch.from_numpy(np.argwhere(batch.mask)))
     return scores.new_zeros(batch.passages.shape).index_put((at[:, 0], at[:, 1]), scores)
 
 
@@ -190,11 +190,11 @@ class TextVectors:
         return self.model.scores(self.of_side("query", queries, seeds).values(), passages)
 
 
-def list_scores(score: Score, queries: Tensor, passages: Tensor, batch: Batch) -> Tensor:
+def list_scores(score: ScoreFunction, queries: Tensor, passages: Tensor, batch: Batch) -> Tensor:
     """s_de(q, p) of each query against its own list, from the vectors of `of_batch`, by a model's `scores`.
 
     Shape (queries, list); of no meaning where no passage stands.
     """
     rows = np.zeros(batch.passages.shape, np.int64)
     rows[batch.mask] = np.arange(int(batch.mask.sum()))
-    return score(queries, passages[place(torch.from_numpy(rows))])
+    return score(queries, passages[move_to_device(torch.from_numpy(rows))])

@@ -22,12 +22,12 @@ from tandem.store.job import Job, writing
 from tandem.training.checkpoints import LogRow
 from tandem.training.instances import count_visits
 from tandem.training.lists import Lists, count_visited
-from tandem.training.losses import Supervision, supervision_loss
-from tandem.training.selection import best, validated, worth
+from tandem.training.losses import SupervisionLoss, supervision_loss
+from tandem.training.selection import find_best, read_validation_value, read_worth
 from tandem.training.validation import MEASURE, ValidationSet
 
 _DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
-NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
+_NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
 _FACTS_OF_A_CHECKPOINT = (
     "lists",
     "steps",
@@ -39,7 +39,7 @@ _FACTS_OF_A_CHECKPOINT = (
 
 
 @dataclass(frozen=True)
-class Point:
+class ValidationPoint:
     """Hold a validation within a training: the value of each part after so many steps."""
 
     step: int
@@ -51,21 +51,21 @@ class Point:
         return fmean(self.values.values())
 
 
-def log_point(point: Point) -> list[LogRow]:
+def log_point(point: ValidationPoint) -> list[LogRow]:
     """Return a validation as rows of the log, which `read_points` reads back."""
     return [(point.step, f"{_DEV_ROW}{part})", value) for part, value in point.values.items()]
 
 
-def read_points(log: Iterable[LogRow]) -> list[Point]:
+def read_points(log: Iterable[LogRow]) -> list[ValidationPoint]:
     """Return the validations in a log, in its order: the first is of the start."""
     values: dict[int, dict[str, float]] = {}
     for step, name, value in log:
         if name.startswith(_DEV_ROW):
             values.setdefault(step, {})[name[len(_DEV_ROW) : -1]] = value
-    return [Point(step, parts) for step, parts in values.items()]
+    return [ValidationPoint(step, parts) for step, parts in values.items()]
 
 
-def choose(history: Sequence[Point]) -> Point:
+def choose_point(history: Sequence[ValidationPoint]) -> ValidationPoint:
     """Return the best validation by the mean over the parts, the first of equals.
 
     Those at which one part of a joint model is worse than at the start do not count, so that no part loses.
@@ -78,14 +78,14 @@ def choose(history: Sequence[Point]) -> Point:
     return max(harmless, key=lambda point: point.mean)  # of equals, max takes the first
 
 
-def find_chosen(train: Train, history: Sequence[Point]) -> Point | None:
+def find_chosen(train: Train, history: Sequence[ValidationPoint]) -> ValidationPoint | None:
     """Return the validation whose weights become the model; None where the last ones do."""
     if train.choose != "dev" or not history:
         return None
-    return choose(history)
+    return choose_point(history)
 
 
-def is_exhausted(train: Train, history: Sequence[Point]) -> bool:
+def is_exhausted(train: Train, history: Sequence[ValidationPoint]) -> bool:
     """Return whether the last `patience` validations were no better than the best before them."""
     chosen = find_chosen(train, history)
     if chosen is None or train.patience is None:
@@ -109,7 +109,7 @@ def describe_outcome(
     return facts, [line for line in warnings if line]
 
 
-def warn_of_no_gain(history: Sequence[Point], by: str, measure: str = f"dev {MEASURE}") -> str:
+def warn_of_no_gain(history: Sequence[ValidationPoint], by: str, measure: str = f"dev {MEASURE}") -> str:
     """Return a warning if the start is kept, or the end is worse than the start; else "".
 
     Args:
@@ -121,7 +121,7 @@ def warn_of_no_gain(history: Sequence[Point], by: str, measure: str = f"dev {MEA
     start = history[0]
     last = history[-1]
     figures = f"{measure} {_format_values(start)} at the start, {_format_values(last)} after {last.step:,} steps"
-    if by == "dev" and choose(history).step == start.step:
+    if by == "dev" and choose_point(history).step == start.step:
         return f"training did not help, its start is kept: {figures}"
     any_is_worse = any(last.values[part] < value for part, value in start.values.items())
     if by == "last" and any_is_worse:
@@ -129,14 +129,14 @@ def warn_of_no_gain(history: Sequence[Point], by: str, measure: str = f"dev {MEA
     return ""
 
 
-def _format_values(point: Point) -> str:
+def _format_values(point: ValidationPoint) -> str:
     """Return `0.3721`, or `dual 0.3721, cross 0.4012` of several parts."""
     if len(point.values) == 1:
         return f"{abs(point.mean):.4f}"
     return ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
 
 
-def warn_of_loss_to_lists(chosen: Point, as_listed: float | None) -> str:
+def warn_of_loss_to_lists(chosen: ValidationPoint, as_listed: float | None) -> str:
     """Return a warning if a cross-encoder ranks the dev lists worse than their first stage; else ""."""
     value = chosen.values.get("cross")
     if value is None or as_listed is None or value >= as_listed:
@@ -159,7 +159,7 @@ def warn_of_chance(train: DualTrain | CrossTrain | JointTrain, log: Sequence[Log
     last_tenth = losses[-max(1, len(losses) // 10) :]
     value = fmean(last_tenth) / weight
     expected = compute_chance(supervision_loss(name, train), list_sizes(train, lists))
-    if value < NEAR_CHANCE * expected:
+    if value < _NEAR_CHANCE * expected:
         return ""
     figures = f"{name} loss {value:.3f} in the last tenth of its steps, {expected:.3f} if all scores are equal"
     return f"stays at chance: {figures}"
@@ -176,7 +176,7 @@ def _find_supervision(train: DualTrain | CrossTrain | JointTrain) -> tuple[str, 
     return train.loss, weight
 
 
-def compute_chance(loss: Supervision, sizes: Sequence[int]) -> float:
+def compute_chance(loss: SupervisionLoss, sizes: Sequence[int]) -> float:
     """Return the least mean loss of lists of these sizes if all scores are the same: ln n for `listwise`.
 
     For `pointwise` that is the entropy of one positive among n, which a bias alone attains.
@@ -222,16 +222,16 @@ def take_over(job: Job[ModelParams]) -> None:
         counts = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
         raise UserError(f"model: {counts}; one each is needed")
     steps = [int(checkpoint.manifest.facts["steps"]) for checkpoint in checkpoints]
-    worths = [worth(validation) for validation in validations]
-    history = [Point(step, {"": value}) for step, value in zip(steps, worths, strict=False)]
-    index = best(worths) if worths else len(checkpoints) - 1
+    worths = [read_worth(validation) for validation in validations]
+    history = [ValidationPoint(step, {"": value}) for step, value in zip(steps, worths, strict=False)]
+    index = find_best(worths) if worths else len(checkpoints) - 1
     selected = checkpoints[index]
     last = checkpoints[-1]
     with writing(job) as draft:
         for name in selected.manifest.files:
             link(selected.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
         model = json.loads(selected.path("model.json").read_text(encoding="utf-8"))
-        measure, value = validated(validations[index]) if validations else ("", 0.0)
+        measure, value = read_validation_value(validations[index]) if validations else ("", 0.0)
         draft.path("model.json").unlink()
         chosen = [value, steps[index]] if validations else None
         write_json(draft.path("model.json"), model | {"best": chosen, "checkpoint": selected.key})

@@ -17,7 +17,7 @@ from tandem.data.columns import Floats
 from tandem.models.ragged import Ids, ends
 from tandem.training.lists import Batch, Lists
 
-Kind = Literal["query", "positive", "row"]
+_InstanceKind = Literal["query", "positive", "row"]
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ class Instances:
 
     lists: Lists
     size: int
-    kind: Kind = "query"
+    kind: _InstanceKind = "query"
     most: int = 1
     resample: bool = True
     pairs: bool = False
@@ -235,7 +235,9 @@ def label_ranks(groups: Sequence[RankGroup]) -> Floats:
     return np.concatenate([within_first, *levels]).astype(np.float32)
 
 
-def count_visits(instances: int, per_batch: int, epochs: float, steps: int | None, kind: Kind = "query") -> int:
+def count_visits(
+    instances: int, per_batch: int, epochs: float, steps: int | None, kind: _InstanceKind = "query"
+) -> int:
     """Return how many instances a training visits.
 
     `steps` full batches if set. Else `epochs` passes: of queries with an uneven last batch, of positives and rows in as

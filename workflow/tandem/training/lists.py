@@ -14,7 +14,7 @@ from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, ends, ranges
 
 OPERATIONS_PER_SECOND = 0.18e12  # of training on two cores with AVX-512 and bf16 (config/hardware/cpu.yaml)
-MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
+_MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
 USUAL_VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
 _SHARE_FOR_VALIDATIONS = 1 / 3  # of a budget
 _ROWS_PER_BATCH = 1 << 20  # of a candidates.parquet that are read at once
@@ -153,7 +153,7 @@ def count_visited(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
 
 
 def fit_steps(minutes: float, operations: float, instances: int, per_batch: int) -> int:
-    """Return the steps, of so many operations each, that a budget pays for: at most `MOST_EPOCHS`, at least one.
+    """Return the steps, of so many operations each, that a budget pays for: at most `_MOST_EPOCHS`, at least one.
 
     No clock is read and no machine asked, so that a training is the same wherever it runs.
 
@@ -163,7 +163,7 @@ def fit_steps(minutes: float, operations: float, instances: int, per_batch: int)
     40
     """
     affordable = minutes * 60 * OPERATIONS_PER_SECOND / max(operations, 1)
-    useful = MOST_EPOCHS * instances / per_batch
+    useful = _MOST_EPOCHS * instances / per_batch
     return max(1, int(min(affordable, useful)))
 
 

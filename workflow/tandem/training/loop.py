@@ -18,9 +18,9 @@ from tandem.models.device import be_deterministic, keep_memory
 from tandem.models.ragged import Ids
 from tandem.store.job import Job
 from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, load_weights, state_folder
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Seeds
-from tandem.training.history import Point, find_chosen, is_exhausted, log_point, read_points
+from tandem.training.history import ValidationPoint, find_chosen, is_exhausted, log_point, read_points
 from tandem.training.instances import Instances, count_visits, iter_batches
 from tandem.training.lists import USUAL_VALIDATIONS, Batch, Lists, fit_steps
 from tandem.training.objectives import Objective
@@ -29,7 +29,7 @@ from tandem.training.validation import MEASURE
 
 
 @dataclass
-class Training:
+class TrainingLoop:
     """One training.
 
     Attributes:
@@ -45,7 +45,7 @@ class Training:
     objective: Objective
     lists: Lists
     validate: Callable[[], dict[str, float]] | None
-    world: World = ALONE
+    world: World = SINGLE_PROCESS
     until: tuple[int, int] | None = None
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
     topics: Ids | None = None
@@ -72,7 +72,7 @@ class Training:
         self.validate_every = train.validate_every or usual
         self.optimizer = make_optimizer(self.objective.models, train)
         self.checkpoints = Checkpoints(self.job.out / "checkpoints")
-        self.history: list[Point] = []
+        self.history: list[ValidationPoint] = []
 
     def run(self) -> State:
         """Train to the end, or to that of this job's segment; from the newest checkpoint if there is one.
@@ -179,7 +179,7 @@ class Training:
         every = self.validate_every
         if self.validate is None or not every or (state.step % every and state.step != self.steps):
             return
-        point = Point(state.step, self.validate())
+        point = ValidationPoint(state.step, self.validate())
         self.history.append(point)
         state.log += log_point(point)
         if self.world.first:

@@ -5,22 +5,22 @@ from collections.abc import Sequence
 
 from tandem.store.artifact import Artifact
 
-LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
+_LOWER_IS_BETTER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
 
 
-def validated(validation: Artifact) -> tuple[str, float]:
+def read_validation_value(validation: Artifact) -> tuple[str, float]:
     """The measure of a validation and its mean over queries."""
     means = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
     ((measure, value),) = means.items()
     return str(measure), float(value)
 
 
-def worth(validation: Artifact) -> float:
+def read_worth(validation: Artifact) -> float:
     """A validation's value, turned so that higher is better."""
-    value = validated(validation)[1]
-    return -value if validation.manifest.kind in LOWER else value
+    value = read_validation_value(validation)[1]
+    return -value if validation.manifest.kind in _LOWER_IS_BETTER else value
 
 
-def best(worths: Sequence[float]) -> int:
+def find_best(worths: Sequence[float]) -> int:
     """Index of the highest value, the first of equal ones."""
     return max(range(len(worths)), key=worths.__getitem__)

@@ -33,17 +33,17 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
 from tandem.training.history import describe_outcome, find_chosen, read_points, take_over
 from tandem.training.lists import USUAL_VALIDATIONS, Lists, Positives, fit_validations, join_lists, read_lists
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Ranker
-from tandem.training.objectives.dual import Dual, Teacher
+from tandem.training.objectives.dual import BatchDualObjective, Teacher
 from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.objectives.terms import CoTraining, TermRecall
 from tandem.training.optimizer import count_validation_operations, derive_sizes
-from tandem.training.validation import Numbered, ValidationSet, read_validation, set_apart, validate
+from tandem.training.validation import NumberedCollection, ValidationSet, read_validation, set_apart, validate
 
 ModelJob = Job[ModelParams]
 
@@ -75,11 +75,11 @@ def train_in(job: ModelJob, world: World) -> None:
     train = job.params.train
     use_workers(job.execution.workers)
     ignored = bool(job.inputs["candidates"].params.get("ignore_identical_ids"))
-    data, drawn = Numbered.of(job.inputs["dataset"], ignored), training_lists(job)
+    data, drawn = NumberedCollection.of(job.inputs["dataset"], ignored), read_training_lists(job)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     positives = data.positives(drawn, Tokens.open(job.inputs["tokens"]).passages)
     lists, learned, validation = split_lists(job, drawn, positives, data)
-    objective = build(job, learned, budget, world)
+    objective = build_ranker(job, learned, budget, world)
     if world.first:
         say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
     measure = partial(validate, objective, validation, world) if validation else None
@@ -91,18 +91,20 @@ def train_in(job: ModelJob, world: World) -> None:
     if train.sizes == "data":
         train = derive_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
     topics, part = topics_of(job, data.queries), job.params.until
-    training = Training(job, train, objective, lists, measure, world, part, data.queries.ids, topics, validations)
+    training = TrainingLoop(job, train, objective, lists, measure, world, part, data.queries.ids, topics, validations)
     if world.first and train.sizes == "data":
         say(f"train {job.key} · sizes from the data: " + ", ".join(f"{k} {v:g}" for k, v in sizes(training).items()))
     state = training.run()
     if world.first:
         whole = training.until is None or training.until[0] == training.until[1]
-        write(job, training, state, *(describe_outcome(train, state.log, lists, validation) if whole else ({}, [])))
+        write_model(
+            job, training, state, *(describe_outcome(train, state.log, lists, validation) if whole else ({}, []))
+        )
         Checkpoints(job.out / "checkpoints").remove()
 
 
 def split_lists(
-    job: ModelJob, lists: Lists, positives: Positives, data: Numbered
+    job: ModelJob, lists: Lists, positives: Positives, data: NumberedCollection
 ) -> tuple[Lists, Positives, ValidationSet | None]:
     """Choose what is validated on, dev queries or training queries set apart, and leave it out of the training.
 
@@ -123,7 +125,7 @@ def split_lists(
     return lists, positives.without(validation.batch.queries) if validation else positives, validation
 
 
-def build(job: ModelJob, positives: Positives, budget: Budget, world: World = ALONE) -> Ranker:
+def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: World = SINGLE_PROCESS) -> Ranker:
     """The objective with its models on the device, before any step."""
     params, train, inputs = job.params, job.params.train, job.inputs
     tokens = Tokens.open(inputs["tokens"])
@@ -143,7 +145,9 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
                 )
             else:
                 options = (tokens, train, positives, budget, world, start_teacher(job, train))
-                objective = CoTraining(start, *options) if isinstance(start, Spade) else Dual(start, *options)
+                objective = (
+                    CoTraining(start, *options) if isinstance(start, Spade) else BatchDualObjective(start, *options)
+                )
         case CrossTraining():
             objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
         case JointTrain():
@@ -151,7 +155,7 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
             cross = start_cross(inputs["reranker"], params.pooling)
             cross_tokens = Tokens.open(inputs["cross_tokens"])
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
-    check_lengths(objective.models, inputs)
+    check_input_lengths(objective.models, inputs)
     set_dropout(objective.models, train.dropout)
     if isinstance(train, JointTrain):
         for part, model in objective.models.items():
@@ -165,16 +169,16 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     return objective
 
 
-def check_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
+def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
     """Refuse texts that are longer, padded as later in encoding and re-ranking, than a part has positions for."""
     for part, model in models.items():
-        tokens = tokens_of(inputs, part)
+        tokens = find_tokens(inputs, part)
         if isinstance(model, CrossEncoder | DualEncoder):
             query, passage = (tokens.params[f"{side}_length"] for side in SIDES)
             model.check_lengths(query, passage, Tokens.open(tokens).template, str(tokens.folder))
 
 
-def tokens_of(inputs: Mapping[str, Artifact], part: str) -> Artifact:
+def find_tokens(inputs: Mapping[str, Artifact], part: str) -> Artifact:
     """The token ids that a part reads."""
     return inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
 
@@ -201,7 +205,7 @@ def start_teacher(job: ModelJob, train: DualTraining) -> Teacher | None:
         return None
     tokens, tokens_per_batch = job.inputs["in_batch_tokens"], job.execution.micro_tokens
     model = load_dual(job.inputs["in_batch_teacher"].folder / "dual").to(device())
-    check_lengths(nn.ModuleDict({"dual": model}), {"tokens": tokens})
+    check_input_lengths(nn.ModuleDict({"dual": model}), {"tokens": tokens})
     accelerate(model, job.execution, tokens_per_batch, train.precision, training=False)
     budget = Budget(tokens_per_batch, job.execution.graph_tokens)
     return Teacher(model, Tokens.open(tokens), train.distil.in_batch, train.precision, budget)
@@ -217,7 +221,7 @@ def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:
     return CrossEncoder.start(artifact.folder / "dual" / tower, pooling)
 
 
-def training_lists(job: ModelJob) -> Lists:
+def read_training_lists(job: ModelJob) -> Lists:
     """The training lists, joined, with a teacher's scores if there is one; a `UserError` if it has scored others."""
     candidates, teacher = job.inputs["candidates"], job.inputs.get("teacher")
     if teacher is not None and Path(teacher.upstream["candidates"]).name != candidates.key:
@@ -237,20 +241,20 @@ def topics_of(job: ModelJob, queries: IdRows) -> Ids | None:
     return topics
 
 
-def sizes(training: Training) -> dict[str, float]:
+def sizes(training: TrainingLoop) -> dict[str, float]:
     """The sizes of a training that follow from the data."""
     train = training.train
     own = {"list_size": train.list_size, "queries_per_batch": train.queries_per_batch, "lr": train.lr}
     return own | {"positives": train.positives, "steps": training.steps}
 
 
-def write(job: ModelJob, training: Training, state: State, effect: Json, warnings: Sequence[str]) -> None:
+def write_model(job: ModelJob, training: TrainingLoop, state: State, effect: Json, warnings: Sequence[str]) -> None:
     """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; `effect`, `warnings`: `outcome`'s."""
     params, objective, lists = job.params, training.objective, training.lists
     from_data = sizes(training) if params.train.sizes == "data" else {}
     with writing(job) as draft:
         for part, model in objective.models.items():
-            tokens = tokens_of(job.inputs, part)
+            tokens = find_tokens(job.inputs, part)
             encoder = open_artifact(Path(tokens.upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
             write_card(draft.folder / part, job, tokens, state, len(lists), from_data)

@@ -17,19 +17,19 @@ from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_rows
 from tandem.models.ragged import Ids, Ragged
 from tandem.store.artifact import Artifact
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.objectives import Ranker
 
-CUT = 10
-MEASURE = f"nDCG@{CUT}"
-SHARE = 10  # one of so many training queries is set apart where there are no dev queries
+_CUT = 10
+MEASURE = f"nDCG@{_CUT}"
+_SHARE = 10  # one of so many training queries is set apart where there are no dev queries
 
-Grades = dict[int, int]  # row of a relevant passage → its grade
+RowGrades = dict[int, int]  # row of a relevant passage → its grade
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedCollection:
     """A collection, and in which rows its passages and queries stand.
 
     `own` is the passage of each query's own id, which is no result of it, -1 for none, shape (queries,).
@@ -50,7 +50,7 @@ class Numbered:
             own = passages.rows(queries.all.to_pylist(), missing_ok=True)
         return cls(collection, passages, queries, own)
 
-    def graded(self, judged: dict[str, int]) -> Grades:
+    def graded(self, judged: dict[str, int]) -> RowGrades:
         """The relevant passages of a query that the corpus has, by row."""
         relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
         at = self.passages.rows(list(relevant), missing_ok=True)
@@ -83,7 +83,7 @@ class ValidationSet:
     """
 
     batch: Batch
-    grades: list[Grades]
+    grades: list[RowGrades]
     origin: str
     ordered: bool = True
     own: Ids | None = None
@@ -97,13 +97,13 @@ class ValidationSet:
     @property
     def as_listed(self) -> float | None:
         """nDCG@10 of the lists as they stand, if their order is a first stage's."""
-        return ndcg(self.batch.passages[:, :CUT], self.grades) / len(self.grades) if self.ordered else None
+        return ndcg(self.batch.passages[:, :_CUT], self.grades) / len(self.grades) if self.ordered else None
 
 
-def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> ValidationSet | None:
+def read_validation(data: NumberedCollection, run: Artifact, count: int, depth: int) -> ValidationSet | None:
     """The first `count` dev queries of a run with its top `depth` passages; None if none has a relevant passage."""
     qrels = data.collection.qrels("dev")
-    names, chosen = data.queries.all.to_pylist(), list[tuple[int, Ids, Grades]]()
+    names, chosen = data.queries.all.to_pylist(), list[tuple[int, Ids, RowGrades]]()
     for query, docs, _ in iter_rows(run, data.collection.artifact):
         if len(chosen) == count:
             break
@@ -117,7 +117,7 @@ def read_validation(data: Numbered, run: Artifact, count: int, depth: int) -> Va
 
 
 def set_apart(
-    lists: Lists, positives: Positives, data: Numbered, most: int, seed: int
+    lists: Lists, positives: Positives, data: NumberedCollection, most: int, seed: int
 ) -> tuple[Lists, ValidationSet | None]:
     """Set the lists of a tenth of the queries, at most `most`, apart to validate on; the other lists, and these.
 
@@ -145,7 +145,7 @@ def set_apart(
 def queries_apart(lists: Lists, most: int, seed: int) -> Ids:
     """The rows of a tenth of the lists' queries, one to `most`, drawn by `seed`; none if there is only one query."""
     known = np.unique(lists.queries)
-    count = min(most, max(1, len(known) // SHARE)) if len(known) > 1 else 0
+    count = min(most, max(1, len(known) // _SHARE)) if len(known) > 1 else 0
     return np.sort(np.random.default_rng([seed, 2]).permutation(known)[:count])
 
 
@@ -157,7 +157,7 @@ def padded(lists: Sequence[Ids]) -> Ids:
     return grid
 
 
-def validate(ranker: Ranker, validation: ValidationSet, world: World = ALONE) -> dict[str, float]:
+def validate(ranker: Ranker, validation: ValidationSet, world: World = SINGLE_PROCESS) -> dict[str, float]:
     """nDCG@10 of each model part, by part; each process ranks a share of the queries."""
     ranker.models.eval()
     count = len(validation.grades)
@@ -167,12 +167,12 @@ def validate(ranker: Ranker, validation: ValidationSet, world: World = ALONE) ->
     values = {}
     for part, scores in ranker.scores(batch, pool).items():
         passages = np.broadcast_to(pool, scores.shape) if part == "dual" else batch.passages
-        ranked = best(scores.float().cpu().numpy(), np.where(passages == itself, -1, passages))
+        ranked = rank_passages(scores.float().cpu().numpy(), np.where(passages == itself, -1, passages))
         values[part] = ndcg(ranked, grades)
     return {part: value / count for part, value in world.total(values).items()}
 
 
-def best(scores: Ids, passages: Ids) -> Ids:
+def rank_passages(scores: Ids, passages: Ids) -> Ids:
     """The ten best passages of each query, shape (queries, at most 10).
 
     Of equal scores the later stands first: a model that tells nothing apart gains nothing from the lists' order.
@@ -182,19 +182,19 @@ def best(scores: Ids, passages: Ids) -> Ids:
         passages: their rows, -1 where none stands, same shape.
     """
     scores, passages = np.where(passages >= 0, scores, -np.inf)[:, ::-1], passages[:, ::-1]
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :CUT]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :_CUT]
     return np.take_along_axis(passages, order, 1)
 
 
-def ndcg(ranked: Ids, grades: list[Grades]) -> float:
+def ndcg(ranked: Ids, grades: list[RowGrades]) -> float:
     """Σ over queries of DCG@10 / ideal DCG@10, with DCG = Σ_i grade_i / log2(i + 1) (trec_eval's gains).
 
     `ranked` are rows of the best passages, shape (queries, at most 10); -1 where none stands.
     """
-    discounts = 1 / np.log2(np.arange(CUT) + 2)
+    discounts = 1 / np.log2(np.arange(_CUT) + 2)
     total = 0.0
     for row, own in zip(ranked.tolist(), grades, strict=True):
         gains = np.array([own.get(passage, 0) for passage in row])
-        ideal = np.sort(np.array(list(own.values())))[::-1][:CUT]
+        ideal = np.sort(np.array(list(own.values())))[::-1][:_CUT]
         total += float((gains * discounts[: len(gains)]).sum() / (ideal * discounts[: len(ideal)]).sum())
     return total

@@ -19,8 +19,8 @@ from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SCHEMA, SUMMARY, TYPES, Summary, read_types
 from tandem.report.charts import bars
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import FOLDERS, Grid, clipped, fragment, latex, markdown, render
-from tandem.report.sections import Addition, Section
+from tandem.report.page import FOLDERS, PageTable, clipped, fragment, latex, markdown, render_template
+from tandem.report.sections import Addition, PageSection
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
 from tandem.store.lineage import BuiltStage
@@ -77,8 +77,8 @@ def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None 
     own = f"Own: {len(types):,} pairs, {who}. {queries} have no positive in {top}."
     notes = [arithmetic(shares), own]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
-    grid = Grid(TITLE, HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
-    html = render("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
+    grid = PageTable(TITLE, HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
+    html = render_template("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
     text = csv_text(Line._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
     write_views(out, {".csv": text, ".md": markdown(grid), ".tex": latex(grid), ".html": html})
 
@@ -131,7 +131,7 @@ class ErrorAnalysis(NamedTuple):
 
     stage: BuiltStage
     summary: Summary
-    guesses: Grid
+    guesses: PageTable
     chart: Markup
     rows: list[dict[str, object]]
 
@@ -144,15 +144,15 @@ def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
     first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream(stage.artifact.path(PAIRS)), MOST))
     rows = [{k: clipped(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
-    return ErrorAnalysis(stage, summary, Grid("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
+    return ErrorAnalysis(stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
 
 def add_analyses(manifests: Sequence[Path]) -> Addition:
     """The report's section of error analyses."""
 
-    def section(stages: dict[str, BuiltStage]) -> Section | None:
+    def section(stages: dict[str, BuiltStage]) -> PageSection | None:
         analyses = [error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
         body = fragment("_analyses.html", "analysed", analyses)
-        return Section("analyses", "Errors", body, "checks") if analyses else None
+        return PageSection("analyses", "Errors", body, "checks") if analyses else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)

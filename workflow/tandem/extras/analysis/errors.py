@@ -20,7 +20,7 @@ from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_ranking
 from tandem.data.splits import subset
 from tandem.errors import UserError
-from tandem.evaluation.measures import Qrels, Ranked, without_excluded
+from tandem.evaluation.measures import Qrels, ScoredRanking, without_excluded
 from tandem.evaluation.scores import relevance
 from tandem.extras.audits.sheets import CHARACTERS, filled_rows, one_line, safe, write_sheet
 from tandem.extras.words import Rarity, terms
@@ -129,7 +129,7 @@ def run(job: Job[ErrorsParams]) -> None:
         draft.facts |= {"queries": len(sample), "pairs": len(rows)}
 
 
-def wrong_queries(run: Iterable[Ranked], top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
+def wrong_queries(run: Iterable[ScoredRanking], top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
     """The scored queries whose first `top` results hold no positive: the run's in its order, then those it lacks.
 
     The run is one of what counts.

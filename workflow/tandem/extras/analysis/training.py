@@ -21,7 +21,7 @@ from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
-from tandem.retrieval.encode import Encoder
+from tandem.retrieval.encode import SideEncoder
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores, mean_probability, open_judges
 from tandem.stages.evaluation import DynamicsParams, HardnessParams
@@ -137,7 +137,7 @@ def retriever_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample)
     for side, rows in (("queries", sampled.queries), ("passages", sampled.passages)):
         inputs = {"dataset": job.inputs["dataset"], "tokens": job.inputs["tokens"], "model": model}
         params: Any = {"side": side, **job.params.encode.model_dump()}
-        encoder = Encoder(Job[Any]("embeddings", job.out, params, inputs, job.execution))
+        encoder = SideEncoder(Job[Any]("embeddings", job.out, params, inputs, job.execution))
         unique, inverse = np.unique(rows, return_inverse=True)
         vectors: Any = encoder.encode(encoder.read(unique), Progress(f"dynamics {model.key} {side}", 0, "texts"))
         sides.append(np.asarray(vectors, np.float64)[inverse])

@@ -13,12 +13,12 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
 from tandem.data.columns import Floats64
-from tandem.evaluation.scores import measures_of, read_scores, read_summary
+from tandem.evaluation.scores import measures_of, read_score_summary, read_scores
 from tandem.extras.audits.llm_judge import Agreement
 from tandem.report.charts import bars, histogram
-from tandem.report.commands import Files
-from tandem.report.page import FOLDERS, Grid, fragment, number, render
-from tandem.report.sections import Addition, Section, describe_dataset
+from tandem.report.commands import CsvFiles
+from tandem.report.page import FOLDERS, PageTable, fragment, number, render_template
+from tandem.report.sections import Addition, PageSection, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text, write_text
@@ -60,9 +60,9 @@ class Audit:
 
     stage: BuiltStage
     summary: Summary
-    grids: list[Grid] = field(default_factory=list)
+    grids: list[PageTable] = field(default_factory=list)
     charts: list[Markup] = field(default_factory=list)
-    effects: Grid | None = None  # the scores that it concerns; None without any
+    effects: PageTable | None = None  # the scores that it concerns; None without any
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by finding
     relabelled: list["Audit"] = field(default_factory=list)  # of unlabelled passages, the new labels
 
@@ -85,7 +85,7 @@ def audits_among(stages: dict[str, BuiltStage]) -> Audits:
     )
 
 
-def audits(*, parts: Files, out: Path, table: Path) -> None:
+def audits(*, parts: CsvFiles, out: Path, table: Path) -> None:
     """Write the page and the table of the findings of a dataset's audits.
 
     Args:
@@ -96,7 +96,7 @@ def audits(*, parts: Files, out: Path, table: Path) -> None:
     stages = walk([open_artifact(part) for part in parts])
     dataset = next(stage for stage in stages.values() if stage.kind == "dataset")
     facts = describe_dataset(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
-    html = render("audits.html", dataset=dataset, facts=facts, stages=stages, audits=audits_among(stages))
+    html = render_template("audits.html", dataset=dataset, facts=facts, stages=stages, audits=audits_among(stages))
     write_text(table, audits_csv(stages.values()))
     write_text(out, html)
 
@@ -104,9 +104,9 @@ def audits(*, parts: Files, out: Path, table: Path) -> None:
 def add_audits(manifests: Sequence[Path]) -> Addition:
     """The report's section of audits."""
 
-    def section(stages: dict[str, BuiltStage]) -> Section | None:
+    def section(stages: dict[str, BuiltStage]) -> PageSection | None:
         body = fragment("_audits.html", "findings", audits_among(stages))
-        return Section("audits", "Audits", body, "checks") if manifests else None
+        return PageSection("audits", "Audits", body, "checks") if manifests else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)
 
@@ -136,7 +136,7 @@ def similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     return Audit(
         audit,
         summary,
-        [Grid("Queries with a similar training query", head, splits)],
+        [PageTable("Queries with a similar training query", head, splits)],
         [histogram("Scores of the proposed pairs", summary.histogram["edges"], counts, summary.decided_by)],
         _effects(title, sides, ["similar queries"], measures, rows),
         json.loads(audit.artifact.path("examples.json").read_bytes()),
@@ -160,12 +160,12 @@ def _effects(
     more: list[str],
     measures: list[str],
     rows: Sequence[tuple[BuiltStage, list[str], list[Means]]],
-) -> Grid | None:
+) -> PageTable | None:
     """A row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
     head = ["Run", *more, *(f"{measure}, {side}" for measure in measures for side in sides)]
     cells = [[run.key, *own, *(number(mean) for pair in means for mean in pair)] for run, own, means in rows]
     links = {(at, 0): f"#stage-{run.key}" for at, (run, _, _) in enumerate(rows)}
-    return Grid(title, head, cells, links=links) if rows else None
+    return PageTable(title, head, cells, links=links) if rows else None
 
 
 def false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
@@ -180,8 +180,8 @@ def false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     likely = [[name, f"{n['queries']:,}", f"{n['of']:,}", number(n["percent"])] for name, n in verdicts]
     systems = [[name, f"{n['found']:,}", f"{n['alone']:,}"] for name, n in summary.systems.items()]
     grids = [
-        Grid("Queries with an unlabelled passage that is likely relevant", head, likely),
-        Grid("What each system found", ["System", "passages found", "by it alone"], systems),
+        PageTable("Queries with an unlabelled passage that is likely relevant", head, likely),
+        PageTable("What each system found", ["System", "passages found", "by it alone"], systems),
     ]
     charts = [histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else []
     relabelled = [stage for stage in stages.values() if stage.kind in ("relabel", "judge_llm")]
@@ -200,7 +200,7 @@ def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     by = "" if changes.verdict == "annotators" else ", machine-made"
     rows: list[tuple[BuiltStage, list[str], list[Means]]] = []
     for pair in pairs:
-        sides = [read_summary(score.artifact) for score in pair]
+        sides = [read_score_summary(score.artifact) for score in pair]
         counted = " · ".join(f"{count:,}" for count in dict.fromkeys(side.queries for side in sides))
         percents: list[Means] = [[100 * s.mean[name] if name in s.mean else None for s in sides] for name in measures]
         rows.append((stages[pair[1].upstream["run"]], [counted], percents))
@@ -221,12 +221,12 @@ def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     return Audit(relabelled, changes, grids, charts, effects)
 
 
-def _agreement_grid(title: str, agreement: Agreement) -> Grid:
+def _agreement_grid(title: str, agreement: Agreement) -> PageTable:
     undefined = "κ is not defined, people gave one label alone"
     kappa = undefined if agreement.kappa is None else f"Cohen's κ {agreement.kappa:.2f}"
     same = f"the same label for {number(agreement.percent)} % of {agreement.pairs:,} pairs"
     rows = [[f"people: {at}", *(f"{count:,}" for count in row)] for at, row in enumerate(agreement.table)]
-    return Grid(f"{title}: {same}; {kappa}", ["", *(f"model: {at}" for at in range(len(rows)))], rows)
+    return PageTable(f"{title}: {same}; {kappa}", ["", *(f"model: {at}" for at in range(len(rows)))], rows)
 
 
 def _target(score: BuiltStage) -> tuple[str | None, ...]:
@@ -253,7 +253,7 @@ def noise(stage: BuiltStage) -> Audit:
     for group in groups:
         findings = dict.fromkeys(finding for place in group.values() for finding in place)
         rows = [[finding, *(place.get(finding, "–") for place in group.values())] for finding in findings]
-        grids.append(Grid(f"Findings: {', '.join(group)}", ["finding", *group], rows))
+        grids.append(PageTable(f"Findings: {', '.join(group)}", ["finding", *group], rows))
     examples = json.loads(stage.artifact.path("examples.json").read_bytes())
     return Audit(stage, read_audit(stage.artifact), grids, examples=examples)
 

@@ -17,7 +17,7 @@ from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.data.reading import lines
 from tandem.errors import UserError
-from tandem.report.page import FOLDERS, clipped, render
+from tandem.report.page import FOLDERS, clipped, render_template
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
@@ -125,7 +125,7 @@ def write_pool_sheets(
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
     ends = [end for end in accumulate(map(len, groups), initial=0) if end <= PAGE]
     how = {"key": key, "scored_by": scored_by, "columns": COLUMNS, "formula": FORMULA}
-    page = render("sheet.html", groups=groups[: len(ends) - 1], total=len(rows), shown=ends[-1], **how)
+    page = render_template("sheet.html", groups=groups[: len(ends) - 1], total=len(rows), shown=ends[-1], **how)
     write_text(draft.path("sheet.html"), page)
 
 

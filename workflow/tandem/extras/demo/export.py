@@ -27,13 +27,13 @@ from tandem.extras.operations.targets import Configuration, dataset_override, sp
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
-from tandem.models.usage import POOL
+from tandem.models.usage import POOLING_CODE
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
 from tandem.retrieval import copies
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.factory_strings import SIGNS
+from tandem.retrieval.factory_strings import SIGN_INDEX
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
@@ -166,7 +166,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         shutil.copyfile(needs["dataset"].path(CORPUS), folder / TEXTS)
     files, factory = [FLAT], "Flat"
     if "index" in needs:
-        if SIGNS in needs["index"].manifest.facts["factory"]:
+        if SIGN_INDEX in needs["index"].manifest.facts["factory"]:
             raise UserError(f"{system}: FAISS alone would rank by signs, without exact scores; name another index")
         meta = json.loads(needs["index"].path("meta.json").read_text())
         for name in needs["index"].manifest.files.keys() - {"meta.json"}:
@@ -183,7 +183,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         CARD,
         system=system,
         dual=dual,
-        pool=POOL[dual.pooling],
+        pool=POOLING_CODE[dual.pooling],
         prompt=f"{json.dumps(prompt, ensure_ascii=False)} + " if prompt else "",
         plain=not any(name in prompt for name in names),
         query_tokens=query,
@@ -193,7 +193,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         dtype=passages.dtype,
         indexes=files,
         factory=factory,
-        copies=copies.FILE if (folder / copies.FILE).exists() else None,
+        copies=copies.COPIES_FILE if (folder / copies.COPIES_FILE).exists() else None,
         tuned={TUNED[key]: value for key, value in run.values.items() if key in TUNED and value},
         texts=texts,
         normalize=needs["dataset"].params_as(DatasetParams).normalize,

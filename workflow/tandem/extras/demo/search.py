@@ -21,7 +21,7 @@ from tandem.errors import UserError
 from tandem.extras.demo.ranking import Answer, Session, answer
 from tandem.extras.demo.systems import BM25, COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
 from tandem.extras.operations.targets import Configuration, dataset_override, split_files
-from tandem.retrieval.lexical.bm25s import STOP_WORDS
+from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS
 from tandem.stages.base import Json
 
 PROMPT = "query> "
@@ -153,7 +153,7 @@ def terms(query: str) -> set[str]:
     spans = list(pieces(query))
     words = {word for _, _, word in spans if not re.fullmatch(f"[{SOLID}]", word)}
     pairs = {a[2] + b[2] for a, b in pairwise(spans) if a[1] == b[0] and not words & {a[2], b[2]}}
-    return (words - STOP_WORDS or words) | pairs
+    return (words - LUCENE_STOP_WORDS or words) | pairs
 
 
 def excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:

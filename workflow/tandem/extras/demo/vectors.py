@@ -14,7 +14,7 @@ from tandem.data.rows import PassageOrder
 from tandem.extras.demo.workers import THREADS, Question, Served
 from tandem.retrieval import ann, maxsim
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import Array, Best, pair_scores
+from tandem.retrieval.exact import Array, BestPassages, score_pairs
 from tandem.retrieval.faiss_search import BlockSearch, alone
 from tandem.retrieval.term_weights import best_of, open_passages
 from tandem.stages.retrieval import AnnParams, MaxSimParams, RetrieveTermsParams
@@ -47,7 +47,7 @@ class Searched(ABC):
     def _scores(self, vector: Any, rows: list[int]) -> Array: ...
 
     @abstractmethod
-    def _best(self, vector: Any, depth: int) -> Best: ...
+    def _best(self, vector: Any, depth: int) -> BestPassages: ...
 
 
 class Terms(Searched):
@@ -65,8 +65,8 @@ class Terms(Searched):
         scores: Array = (csr_array(np.array([vector])) @ self.inverted).toarray()[0, rows] / self.temperature
         return scores.astype(np.float32)
 
-    def _best(self, vector: list[float], depth: int) -> Best:
-        best, query = Best(1, depth), csr_array(np.array([vector]))
+    def _best(self, vector: list[float], depth: int) -> BestPassages:
+        best, query = BestPassages(1, depth), csr_array(np.array([vector]))
         best.keys[:] = best_of(query, self.inverted, self.order.ranks, depth, self.temperature)
         return best
 
@@ -85,7 +85,7 @@ class Vectors(Searched):
         self.index: ann.VectorSearcher | None = None
         self.ready: list[BlockSearch] = []
         if "index" in part.inputs:
-            index = ann.Index(part.inputs["index"], self._open.enter_context(alone(THREADS)))
+            index = ann.OpenedIndex(part.inputs["index"], self._open.enter_context(alone(THREADS)))
             how = part.params_as(AnnParams)
             index.tune(how.nprobe, how.ef_search)
             self.index = ann.VectorSearcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
@@ -101,13 +101,13 @@ class Vectors(Searched):
     def _scores(self, vector: list[float], rows: list[int]) -> Array:
         passages = self.passages.at(rows)
         queries = np.repeat(np.array([vector], np.float32), len(passages), axis=0)
-        return pair_scores(queries, passages, self.passages.temperature)
+        return score_pairs(queries, passages, self.passages.temperature)
 
-    def _best(self, vector: list[float], depth: int) -> Best:
+    def _best(self, vector: list[float], depth: int) -> BestPassages:
         query = np.array([vector], np.float32)
         if self.index:
             return self.index.best(query, depth)
-        best, at = Best(1, depth), slice(0, 1)
+        best, at = BestPassages(1, depth), slice(0, 1)
         for number in range(len(self.passages)):
             block = self.ready[number] if number < len(self.ready) else self._block(number)
             best.add(at, block.candidates(query, depth, best.floors(at)))
@@ -119,9 +119,9 @@ class Tokens(Searched):
 
     def __init__(self, part: Served) -> None:
         super().__init__(part)
-        self.passages, params = maxsim.Texts(part.inputs["passages"], "passages"), part.params_as(MaxSimParams)
+        self.passages, params = maxsim.TextVectors(part.inputs["passages"], "passages"), part.params_as(MaxSimParams)
         none = maxsim.OneQuery(np.empty((0, self.passages.dimension)))
-        self.search = maxsim.Search(self.passages, none, self.order, params.same_token)
+        self.search = maxsim.TokenSearch(self.passages, none, self.order, params.same_token)
         job = Job("maxsim", Path(), params, part.inputs, Execution(workers=THREADS))
         self.searcher = self._open.enter_context(maxsim.searching(job, self.search))
         if isinstance(self.searcher, maxsim.TokenSearcher):
@@ -129,12 +129,12 @@ class Tokens(Searched):
 
     def _scores(self, vector: list[list[float]], rows: list[int]) -> Array:
         self.search.set_queries(maxsim.OneQuery(np.array(vector, np.float64)))
-        best, known = Best(1, len(rows)), np.unique(rows)
+        best, known = BestPassages(1, len(rows)), np.unique(rows)
         self.search.score(best, slice(0, 1), np.array([0]), known[self.search.lengths[known] > 0])
         ranks, scores = best.ranked(0)
         by_row = dict(zip(self.order.by_rank[ranks].tolist(), scores.tolist(), strict=True))
         return np.array([by_row.get(row, 0.0) for row in rows])  # without tokens: 0
 
-    def _best(self, vector: list[list[float]], depth: int) -> Best:
+    def _best(self, vector: list[list[float]], depth: int) -> BestPassages:
         self.search.set_queries(maxsim.OneQuery(np.array(vector, np.float64)))
         return self.searcher.best(np.array([0]), depth)

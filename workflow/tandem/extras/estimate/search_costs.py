@@ -13,8 +13,8 @@ from tandem.extras.estimate.model_costs import active_terms, token_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LIGHT, bm25_memory, bm25_rows
 from tandem.plan.graph import Stage
-from tandem.retrieval.exact import STRETCH
-from tandem.retrieval.index_types import lists, sample_size, sized
+from tandem.retrieval.exact import STRETCH_BYTES
+from tandem.retrieval.index_types import count_lists, sample_size, sized
 
 ROUNDS = 10  # of k-means for inverted lists (retrieval/faiss_search.py)
 CODE_ROUNDS, CODE_SAMPLE = 25, 256  # of k-means for a part of a code, and vectors a centroid at most (FAISS's)
@@ -39,7 +39,7 @@ class IndexSize:
         keys = INDEXES[params.type].model_fields
         values = {key: value if key in keys else None for key, value in params.model_dump().items()}
         self.params = SimpleNamespace(**values)  # sized for the corpus; None what the type lacks
-        self.nlist = lists(params) or 0  # inverted lists
+        self.nlist = count_lists(params) or 0  # inverted lists
         self.links = 2 * params.m if "ef_construction" in keys and params.m else 0  # of a passage in the lowest layer
         self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0  # passages that it learns from
 
@@ -110,7 +110,7 @@ def together(setting: Setting) -> str:
 
 def stretch(index: IndexSize) -> float:
     """Bytes of the vectors that are searched exactly at once, mapped from disk and in float32."""
-    return 1.5 * min(STRETCH, 4.0 * index.rows * index.dimension)
+    return 1.5 * min(STRETCH_BYTES, 4.0 * index.rows * index.dimension)
 
 
 @cost("index")

@@ -17,7 +17,7 @@ from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
-from tandem.models.folders import FILES, weight_files
+from tandem.models.folders import ENCODER_FILES, weight_files
 from tandem.models.hub import COMMIT, download
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, write_lock
@@ -196,5 +196,5 @@ def query_size(name: str, revision: str) -> int | None:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
     except Exception:  # whatever its HTTP library raises: the size is only printed
         return None
-    files = [file for file in info.siblings or [] if any(fnmatchcase(file.rfilename, name) for name in FILES)]
+    files = [file for file in info.siblings or [] if any(fnmatchcase(file.rfilename, name) for name in ENCODER_FILES)]
     return sum(file.size for file in files) if files and all(file.size is not None for file in files) else None

@@ -206,7 +206,7 @@ def _faults(folder: Path, manifest: Manifest, files: list[Path], contents: Conte
 
 def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
     """The faults of a store of pairs' scores by its files' names, and its parts, whose names are their checksums."""
-    from tandem.retrieval.pair_store import NAME, store_name
+    from tandem.retrieval.pair_store import PART_NAME, store_name
 
     what, why, files = "", "", dict[str, FileRecord]()
     try:
@@ -220,7 +220,7 @@ def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
     faults = [Fault(folder, what, folder / targets.STORE, f"{why}; the store: {SCORED_AGAIN}")] if what else []
     parts = [folder, folder / "queries"]  # that of pairs of queries
     for path in sorted(path for part in parts for path in part.glob("[!.]*.npy")):
-        if match := NAME.fullmatch(path.name):
+        if match := PART_NAME.fullmatch(path.name):
             with suppress(FileNotFoundError):  # merged with others meanwhile
                 files[str(path.relative_to(folder))] = FileRecord(bytes=path.stat().st_size, sha256=match[1])
         else:

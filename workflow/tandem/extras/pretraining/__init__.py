@@ -40,7 +40,7 @@ from tandem.training.checkpoints import Checkpoints, State
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget
 from tandem.training.lists import Lists
-from tandem.training.loop import Training
+from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Objective
 from tandem.training.stage import start_towers, write_log
 
@@ -148,7 +148,7 @@ def pretrain(job: PretrainJob) -> None:
         shared = {name: getattr(train, name) for name in Optimisation.model_fields}
         size = train.passages_per_batch  # a batch of passages is one of lists of one
         loop = Train.model_construct(**shared, queries_per_batch=size, list_size=1, choose="last")
-        state = Training(job, loop, objective, lists, None, world).run()
+        state = TrainingLoop(job, loop, objective, lists, None, world).run()
         if world.first:
             write(job, objective, state)
             Checkpoints(job.out / "checkpoints").remove()

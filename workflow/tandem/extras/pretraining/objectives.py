@@ -13,14 +13,14 @@ from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Block, LanguageHead, Vocabulary, aligned, crop, generator
 from tandem.models.device import place_all, precision
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.encoding import pool
+from tandem.models.encoding import pool_states
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.tokens import Template, Tokens
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget, Replayed, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import add, backward
-from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.dual import BatchDualObjective
 
 T = TypeVar("T", Masking, RetroMaeTrain, CoCondenserTrain)
 
@@ -46,7 +46,7 @@ class Crop:
         first, second = (crop(texts, self.train, generator(seeds, side)) for side in (0, 1))
         same = Positives(*np.argwhere(batch.queries[:, None] == batch.queries).T)
         spans = Tokens(second, first, self.tokens.template)
-        objective = Dual(self.model, spans, self.contrast, same, self.budget, self.world)
+        objective = BatchDualObjective(self.model, spans, self.contrast, same, self.budget, self.world)
         return objective.backward(Batch(places, places[:, None]), seeds)
 
 
@@ -116,7 +116,7 @@ class Mlm(Separable[Masking]):
     names = ("loss",)
 
     def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
-        """See `Separable`."""
+        """See `SeparableRanker`."""
         hidden = self.encoder(**self.inputs(seen)).last_hidden_state
         return {"mlm": self.predict(hidden, labels).sum()}
 
@@ -167,10 +167,10 @@ class RetroMae(Separable[RetroMaeTrain]):
         return {"decoder": self.decoder}
 
     def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
-        """See `Separable`."""
+        """See `SeparableRanker`."""
         inputs = self.inputs(seen)
         hidden = self.encoder(**inputs).last_hidden_state
-        vector = pool(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
+        vector = pool_states(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
         width, lengths = hidden.shape[1], np.diff(texts.offsets)
         draws = [generator(seeds, 1, place) for place in places]
         share = self.train.decoder_mask_probability
@@ -253,7 +253,7 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
         with precision(self.train.precision):
             states = self.encoder(**inputs, output_hidden_states=True)
             late, early = states.last_hidden_state, states.hidden_states[self.early]
-            vectors = pool(late, inputs["attention_mask"], self.model.pooling)
+            vectors = pool_states(late, inputs["attention_mask"], self.model.pooling)
             hidden = torch.cat([vectors[:, None].to(early.dtype), early[:, 1:]], 1)
             for block in self.condenser:
                 hidden = block(hidden, hidden, visible)

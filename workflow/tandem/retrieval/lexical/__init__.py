@@ -5,15 +5,17 @@ from typing import Protocol
 
 from tandem.cluster.progress import Progress
 
-Query = tuple[str, str]  # id and text
-Ranked = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
+LexicalQuery = tuple[str, str]  # id and text
+LexicalRanking = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
 
 
-class Engine(Protocol):
+class LexicalEngine(Protocol):
     """An opened index, to be searched with any k1 and b."""
 
     facts: dict[str, object]  # versions of what decides a result, for the manifest
 
-    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
+    def search(
+        self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
+    ) -> Iterator[LexicalRanking]:
         """The best `depth` passages of each query that matches any, in the queries' order, ties by document id."""
         ...

@@ -22,7 +22,7 @@ from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
 from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, most_left_out, parse_measures, undecided
-from tandem.retrieval.lexical import Engine
+from tandem.retrieval.lexical import LexicalEngine
 from tandem.stages.base import Json
 from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
@@ -31,7 +31,7 @@ from tandem.store.job import Job, writing
 
 
 @contextmanager
-def open_engine(job: Job[Any]) -> Iterator[Engine]:
+def open_lexical_engine(job: Job[Any]) -> Iterator[LexicalEngine]:
     """The engine of a job's index, closed at the end; imported now, as only Lucene needs Java."""
     if "bm25s" in job.inputs:
         from tandem.retrieval.lexical.bm25s import Bm25s
@@ -81,8 +81,8 @@ def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
     with ExitStack() as stack:
 
         @cache
-        def searched() -> tuple[Engine, IdRows, IdRows]:
-            return stack.enter_context(open_engine(job)), doc_rows(collection), query_rows(collection)
+        def searched() -> tuple[LexicalEngine, IdRows, IdRows]:
+            return stack.enter_context(open_lexical_engine(job)), doc_rows(collection), query_rows(collection)
 
         def write(span: range, progress: Progress, path: Path) -> Json:
             engine, docs, names = searched()
@@ -112,7 +112,7 @@ def run(job: Job[Bm25Params]) -> None:
     parts.remove()
 
 
-def run_tuning(job: Job[TuneBm25Params]) -> None:
+def run_bm25_tuning(job: Job[TuneBm25Params]) -> None:
     """Search a split once for every k1 and b; writes grid.csv (k1, b, mean) and chosen.json (the best k1, b and mean).
 
     Inputs and execution are those of `bm25`: one process, one opened index. Of equal means the first in the grid's
@@ -130,7 +130,7 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
     names, points = [query for query, _ in queries], list(product(params.k1, params.b))
     depth = params.depth + most_left_out({query: qrels[query] for query in names}, params.ignore_identical_ids)
     grid: list[tuple[float, float, float]] = []
-    with open_engine(job) as engine, writing(job) as draft:
+    with open_lexical_engine(job) as engine, writing(job) as draft:
         with Progress(f"tune_bm25 {job.key}", len(points) * len(queries), "queries") as progress:
             for k1, b in points:
                 hits = engine.search(queries, k1, b, depth, progress)

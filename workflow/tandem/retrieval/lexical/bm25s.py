@@ -37,19 +37,19 @@ from tandem.data.runs import ranked_order
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
-from tandem.retrieval.lexical import Query, Ranked
+from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
 from tandem.stages.data import FORMULAS, Bm25sParams, Bm25Variant
 from tandem.store.job import Job, writing
 
 NAME, FIELDS, DTYPE, VOCABULARY = "terms", ("title", "text"), "int32", "vocabulary.json"
-ROWS = 8192  # passages whose terms are lists at a time
-BLOCK = 1 << 16  # passages, and then terms, whose numbers are in float64 at a time
-SMALLEST = 1e-9  # a k1 that float32 scores do not distinguish from 0
-AHEAD = 64  # queries a thread may be ahead of the reader
-CACHED = 1 << 20  # words whose term is cached: text repeats itself
-WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
+PASSAGES_PER_BLOCK_OF_TERMS = 8192  # passages whose terms are lists at a time
+NUMBERS_PER_BLOCK = 1 << 16  # passages, and then terms, whose numbers are in float64 at a time
+_SMALLEST_K1 = 1e-9  # a k1 that float32 scores do not distinguish from 0
+_QUERIES_AHEAD = 64  # queries a thread may be ahead of the reader
+_CACHED_WORDS = 1 << 20  # words whose term is cached: text repeats itself
+_WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
-STOP_WORDS = {
+LUCENE_STOP_WORDS = {
     *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in"),
     *("into", "is", "it", "no", "not", "of", "on", "or", "such", "that", "the", "their"),
     *("then", "there", "these", "they", "this", "to", "was", "will", "with"),
@@ -73,7 +73,7 @@ def run(job: Job[Bm25sParams]) -> None:
 
     def passages(columns: Sequence[str], progress: Progress) -> Iterator[list[list[int]]]:
         """The numbered terms of the corpus, a batch at a time; new terms get the next number."""
-        for batch in collection.batches(ROWS, columns):
+        for batch in collection.batches(PASSAGES_PER_BLOCK_OF_TERMS, columns):
             texts = map(contents if len(columns) > 1 else str, *(column.to_pylist() for column in batch.columns))
             numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
             progress.add(len(numbers))
@@ -107,10 +107,10 @@ def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
         return segmenter()
     import Stemmer
 
-    stop = STOP_WORDS if params.language == "en" else set[str]()
+    stop = LUCENE_STOP_WORDS if params.language == "en" else set[str]()
     porter: Callable[[str], str] = Stemmer.Stemmer("porter", 0).stemWord
 
-    @lru_cache(CACHED)
+    @lru_cache(_CACHED_WORDS)
     def term(word: str) -> str:
         whole = word[:-2] if word.endswith(("'s", "’s")) else word
         if whole in stop:
@@ -118,17 +118,17 @@ def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
         # Words of one or two letters stay as they are, as in Porter's program; Snowball's empties `s`.
         return porter(whole) if params.analyzer != "none" and len(whole) > 2 else whole
 
-    return lambda text: [stemmed for word in WORD.findall(text.lower()) if (stemmed := term(word))]
+    return lambda text: [stemmed for word in _WORD.findall(text.lower()) if (stemmed := term(word))]
 
 
-class Numbered:
+class TermNumbers:
     """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed."""
 
     def __init__(self, rows: Ragged, vocab: dict[str, int]) -> None:
         self.rows, self.vocab = rows, vocab
 
     @property
-    def ids(self) -> "Numbered":
+    def ids(self) -> "TermNumbers":
         """The passages."""
         return self
 
@@ -136,8 +136,8 @@ class Numbered:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for start in range(0, len(self.rows), ROWS):
-            ends = np.asarray(self.rows.offsets[start : start + ROWS + 1])
+        for start in range(0, len(self.rows), PASSAGES_PER_BLOCK_OF_TERMS):
+            ends = np.asarray(self.rows.offsets[start : start + PASSAGES_PER_BLOCK_OF_TERMS + 1])
             numbers = self.rows.ids[ends[0] : ends[-1]].tolist()
             for begin, end in pairwise((ends - ends[0]).tolist()):
                 yield numbers[begin:end]
@@ -173,8 +173,8 @@ class Bm25s:
         from bm25s import BM25
 
         # At 0 BM25+ of a term that is absent, which bm25s computes, would be 0 / 0 and no passage be retrieved.
-        index = BM25(k1=max(k1, SMALLEST), b=b, delta=self.delta or 0.0, method=self.formula)
-        index.index(Numbered(Ragged.open(self.folder, NAME, DTYPE), self.vocab), show_progress=False)
+        index = BM25(k1=max(k1, _SMALLEST_K1), b=b, delta=self.delta or 0.0, method=self.formula)
+        index.index(TermNumbers(Ragged.open(self.folder, NAME, DTYPE), self.vocab), show_progress=False)
         if index.nonoccurrence_array is not None:
             # bm25s keeps what a term scores above its absence; the papers score it as it is, and its absence with 0.
             per_term = np.diff(index.scores["indptr"])
@@ -182,12 +182,14 @@ class Bm25s:
             index.nonoccurrence_array = None
         return index
 
-    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
+    def search(
+        self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
+    ) -> Iterator[LexicalRanking]:
         """See `Engine.search`; queries are shared by threads, each of which holds a score for every passage."""
         if self.weighted != (k1, b):
             self.index = None  # before there is another: each is as large as the corpus
             self.index, self.weighted = self.scores(k1, b), (k1, b)
-        step = AHEAD * self.threads
+        step = _QUERIES_AHEAD * self.threads
         with ThreadPoolExecutor(self.threads) as pool:
             for start in range(0, len(queries), step):
                 batch = queries[start : start + step]
@@ -202,11 +204,11 @@ class Bm25s:
         if not numbers:
             return []
         scores: Floats = index.get_scores_from_ids(numbers)
-        rows = reaching(scores, depth)
+        rows = find_reaching(scores, depth)
         return ranked_order(self.docs.take(rows).to_pylist(), scores[rows])[:depth]
 
 
-def reaching(scores: Floats, depth: int) -> Rows:
+def find_reaching(scores: Floats, depth: int) -> Rows:
     """The rows with the `depth` best positive scores, and all that tie with the last of them."""
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
@@ -245,16 +247,16 @@ class FieldScores:
         from scipy import sparse
 
         self.passages, blocks = len(fields[0].rows), []
-        for start in range(0, self.passages, BLOCK):
-            span = slice(start, min(start + BLOCK, self.passages))
+        for start in range(0, self.passages, NUMBERS_PER_BLOCK):
+            span = slice(start, min(start + NUMBERS_PER_BLOCK, self.passages))
             blocks.append(sum(field.frequencies(span, terms) for field in fields).astype(np.float32))
         self.columns: Any = sparse.vstack(blocks, format="csc")
         df = np.diff(self.columns.indptr)
         idf = np.log1p((self.passages - df + 0.5) / (df + 0.5))
-        for start in range(0, terms, BLOCK):
-            bounds = self.columns.indptr[start : start + BLOCK + 1]
+        for start in range(0, terms, NUMBERS_PER_BLOCK):
+            bounds = self.columns.indptr[start : start + NUMBERS_PER_BLOCK + 1]
             c = self.columns.data[bounds[0] : bounds[-1]].astype(np.float64)
-            scores = np.repeat(idf[start : start + BLOCK], np.diff(bounds)) * c / (k1 + c)
+            scores = np.repeat(idf[start : start + NUMBERS_PER_BLOCK], np.diff(bounds)) * c / (k1 + c)
             self.columns.data[bounds[0] : bounds[-1]] = scores
 
     def get_scores_from_ids(self, numbers: list[int]) -> Floats:

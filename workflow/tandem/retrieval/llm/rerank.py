@@ -19,20 +19,20 @@ from tandem.data.collection import Collection, contents
 from tandem.data.columns import Floats
 from tandem.data.runs import falling, followed, iter_run, write_run
 from tandem.errors import UserError
-from tandem.retrieval.inputs import require_dataset, require_depth
-from tandem.retrieval.llm import Answer, Answers, at_once, open_answers, prompts
+from tandem.retrieval.inputs import require_dataset, require_run_depth
+from tandem.retrieval.llm import AnswerStore, ModelAnswer, at_once, open_answers, prompts
 from tandem.stages.retrieval import RerankLlmParams
 from tandem.store.job import Job, writing
 
-GROUP = 1024  # queries whose passages are read together
-TIE = 0.5
-MANY = 0.01  # a larger share of answers that are repaired or unlikely is worth a warning
-FIRST = 100  # answers after which a model that mostly says neither word is refused
+_QUERIES_PER_GROUP = 1024  # queries whose passages are read together
+_TIE = 0.5
+_WORTH_A_WARNING = 0.01  # a larger share of answers that are repaired or unlikely is worth a warning
+ANSWERS_BEFORE_REFUSAL = 100  # answers after which a model that mostly says neither word is refused
 
-Prefer = Callable[[int, int], float]  # how far the first of two passages is preferred: 1, 0, or 1/2 for a tie
+_Prefer = Callable[[int, int], float]  # how far the first of two passages is preferred: 1, 0, or 1/2 for a tie
 
 
-class Scored(NamedTuple):
+class ScoredQuery(NamedTuple):
     """Scores of one query's passages, best highest, and what is counted of its answers.
 
     Attributes:
@@ -52,20 +52,20 @@ def wins(first: float | None, second: float | None) -> float:
             None where the model named neither.
     """
     if first is None or second is None:
-        return TIE
+        return _TIE
     if first > 0 > second:
         return 1.0
-    return 0.0 if first < 0 < second else TIE
+    return 0.0 if first < 0 < second else _TIE
 
 
-def probability(first: float | None, second: float | None) -> float:
+def average_orders(first: float | None, second: float | None) -> float:
     """(p_ij + 1 - p_ji) / 2: half of a term of SYM-SUM (duoT5, Pradeep et al. 2021). Arguments as of `wins`."""
     if first is None or second is None:
-        return TIE
+        return _TIE
     return float((expit(first) + 1 - expit(second)) / 2)
 
 
-def all_pairs(count: int, prefer: Prefer) -> Floats:
+def all_pairs(count: int, prefer: _Prefer) -> Floats:
     """Each passage's sum of preferences over all others; of equal sums the earlier is higher by the least bit."""
     sums = np.zeros(count)
     for i, j in combinations(range(count), 2):
@@ -78,7 +78,7 @@ def all_pairs(count: int, prefer: Prefer) -> Floats:
     return scores
 
 
-def bubble(count: int, passes: int, prefer: Prefer) -> list[int]:
+def bubble(count: int, passes: int, prefer: _Prefer) -> list[int]:
     """The order after some passes from the end to the top, in which neighbours change places (PRP-Sliding-K).
 
     Σ_p (count - p) comparisons, p from 1 to `passes`; the first `passes` places are then settled. Ties change nothing.
@@ -86,7 +86,7 @@ def bubble(count: int, passes: int, prefer: Prefer) -> list[int]:
     ranked = list(range(count))
     for settled in range(min(passes, count - 1)):
         for at in range(count - 1, settled, -1):
-            if prefer(ranked[at], ranked[at - 1]) > TIE:
+            if prefer(ranked[at], ranked[at - 1]) > _TIE:
                 ranked[at - 1 : at + 1] = ranked[at], ranked[at - 1]
     return ranked
 
@@ -98,10 +98,10 @@ def by_places(ranked: list[int]) -> Floats:
     return scores
 
 
-def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
+def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
     """Score by all pairs, or by `passes` of `bubble`; counts `ties`, and answers as `count_words` does."""
-    ties, compared = 0, list[Answer]()
-    decide = probability if params.form == "duot5" else wins
+    ties, compared = 0, list[ModelAnswer]()
+    decide = average_orders if params.form == "duot5" else wins
 
     @cache
     def prefer(i: int, j: int) -> float:
@@ -110,7 +110,7 @@ def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
         first, second = (answers.compare(prompt, prompts.PAIR_WORDS[params.form]) for prompt in pairs)
         nonlocal ties
         share = decide(first.score, second.score)
-        ties += share == TIE
+        ties += share == _TIE
         compared.extend((first, second))
         return share
 
@@ -120,21 +120,21 @@ def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
         scores = by_places(bubble(len(passages), params.passes, prefer))
     counts, beginnings = count_words(compared, params.unlikely_below)
     counts.update(ties=ties)
-    return Scored(scores, counts, beginnings)
+    return ScoredQuery(scores, counts, beginnings)
 
 
-def yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
+def yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
     """Score by the log-odds that a passage is relevant; passages without an answer come last, in the run's order."""
     questions = (prompts.yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
-    compared = [answers.compare(prompt, prompts.WORDS[params.form]) for prompt in questions]
+    compared = [answers.compare(prompt, prompts.ANSWER_WORDS[params.form]) for prompt in questions]
     odds = [answer.score for answer in compared]
     lowest = min((score for score in odds if score is not None), default=0.0)
     filled = [lowest - 1 - place if score is None else score for place, score in enumerate(odds)]
     scores = np.array(filled, np.float32)
-    return Scored(scores, *count_words(compared, params.unlikely_below))
+    return ScoredQuery(scores, *count_words(compared, params.unlikely_below))
 
 
-def count_words(compared: Sequence[Answer], unlikely_below: float) -> tuple[Counter[str], Counter[str]]:
+def count_words(compared: Sequence[ModelAnswer], unlikely_below: float) -> tuple[Counter[str], Counter[str]]:
     """Count answers by what they say of two words, and the first words of those to which both are unlikely.
 
     Of all (`compared`) those in which neither word was found are `repaired`, and those to which both together are less
@@ -149,7 +149,7 @@ def refuse_unlikely(params: RerankLlmParams, counts: Counter[str], beginnings: C
     """Refuse a model whose answers are mostly something else than the two words: their odds are noise then."""
     if 2 * counts["unlikely"] <= counts["compared"]:
         return
-    words = prompts.PAIR_WORDS if params.method == "pairwise" else prompts.WORDS
+    words = prompts.PAIR_WORDS if params.method == "pairwise" else prompts.ANSWER_WORDS
     either = " and ".join(map(repr, words[params.form]))
     [(likeliest, _)] = beginnings.most_common(1)
     found = f"{counts['unlikely']:,} of the first {counts['compared']:,} answers give {either} together a probability"
@@ -158,7 +158,7 @@ def refuse_unlikely(params: RerankLlmParams, counts: Counter[str], beginnings: C
     raise UserError(f"{params.model}: {problem}; {thinks}; else take method listwise, or lower unlikely_below")
 
 
-def listwise(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> Scored:
+def rank_listwise(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
     """Score by the model's order of each window, which is repaired if it is no permutation."""
     counts: Counter[str] = Counter(repaired=0)
 
@@ -169,14 +169,14 @@ def listwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
         counts.update(repaired=mended)
         return order
 
-    return Scored(by_places(prompts.slide(len(passages), params.window, params.step, order_of)), counts, Counter())
+    return ScoredQuery(by_places(prompts.slide(len(passages), params.window, params.step, order_of)), counts, Counter())
 
 
-METHODS = {"pairwise": pairwise, "yes_no": yes_no, "listwise": listwise}
+_METHODS = {"pairwise": pairwise, "yes_no": yes_no, "listwise": rank_listwise}
 
 
-def rescored(
-    job: Job[RerankLlmParams], answers: Answers, counts: Counter[str], progress: Progress
+def rescore_run(
+    job: Job[RerankLlmParams], answers: AnswerStore, counts: Counter[str], progress: Progress
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores), some queries at a time; the first `depth` documents have the model's scores.
 
@@ -187,18 +187,18 @@ def rescored(
     texts, run = dataset.query_texts(), iter_run(job.inputs["run"], job.inputs["dataset"])
     source = ((query, docs) for query, docs, _ in run)
     with ThreadPoolExecutor(at_once(job)) as threads:
-        while group := list(islice(source, GROUP)):
+        while group := list(islice(source, _QUERIES_PER_GROUP)):
             stored = dataset.texts({doc for _, docs in group for doc in docs[: params.depth]})
 
-            def rescore(ranked: tuple[str, list[str]], stored: dict[str, tuple[str, str]] = stored) -> Scored:
+            def rescore(ranked: tuple[str, list[str]], stored: dict[str, tuple[str, str]] = stored) -> ScoredQuery:
                 query, docs = ranked
                 passages = [contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]]
-                return METHODS[params.method](params, texts[query], passages, answers)
+                return _METHODS[params.method](params, texts[query], passages, answers)
 
             for (query, docs), result in zip(group, threads.map(rescore, group), strict=True):
                 counts.update(result.counts)
                 beginnings.update(result.beginnings)
-                if counts["compared"] >= FIRST:
+                if counts["compared"] >= ANSWERS_BEFORE_REFUSAL:
                     refuse_unlikely(params, counts, beginnings)
                 progress.add(len(result.scores))
                 yield query, docs, followed(result.scores, len(docs))
@@ -211,18 +211,18 @@ def run(job: Job[RerankLlmParams]) -> None:
     Inputs: `dataset`, `run`. An answer is kept before the next question: a stage that is killed asks only what is new.
     """
     require_dataset(job, "run")
-    require_depth(job, job.params.depth)
+    require_run_depth(job, job.params.depth)
     answers, counts = open_answers(job, prompts.TEMPLATES[job.params.form]), Counter(repaired=0)
     try:
         with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "passages") as progress:
-            lines = write_run(job, draft, rescored(job, answers, counts, progress))
+            lines = write_run(job, draft, rescore_run(job, answers, counts, progress))
             total = answers.counts["asked"] + answers.counts["known"]
             del counts["compared"]  # which is `asked` and `known`
             draft.facts |= {"lines": lines, **answers.counts, **counts}
-            if counts["unlikely"] > MANY * total:
+            if counts["unlikely"] > _WORTH_A_WARNING * total:
                 problem = f"{counts['unlikely']:,} of {total:,} answers hardly ever begin with one of the two words"
                 warn(job, draft, f"{problem} that are compared (unlikely_below): their scores are noise")
-            elif counts["repaired"] > MANY * total:
+            elif counts["repaired"] > _WORTH_A_WARNING * total:
                 warn(job, draft, f"{counts['repaired']:,} of {total:,} answers did not say what was asked for")
     finally:
         answers.close()

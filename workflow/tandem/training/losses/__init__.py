@@ -19,24 +19,19 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from tandem.config import losses
+from tandem.config.losses import distillation, read_options, regulariser, supervision
 from tandem.models.ragged import Ids
-from tandem.registry import Registry
 
-Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
-Distillation = Callable[[Tensor, Tensor, Tensor], Tensor]  # (student, teacher, mask) → a sum over queries
-
-supervision: Registry[Callable[..., Tensor]] = losses.supervision
-distillation: Registry[Callable[..., Tensor]] = losses.distillation
-regulariser: Registry[Callable[..., Tensor]] = losses.regulariser
+SupervisionLoss = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
+DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (student, teacher, mask) → a sum over queries
 
 
-def supervision_loss(name: str, section: BaseModel) -> Supervision:
+def supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
     """The loss by the first passage of this name, with the options of its section."""
-    return partial(supervision[name], **losses.read_options(supervision[name], section))
+    return partial(supervision[name], **read_options(supervision[name], section))
 
 
-def over_positives(loss: Supervision, scores: Tensor, mask: Tensor, positives: Ids | None) -> Tensor:
+def over_positives(loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None) -> Tensor:
     """(1/k) Σ_i loss(positive i first, then all that is no positive), summed over the lists; k: a list's positives.
 
     Every positive is set against the negatives alone: no other positive is its negative.
@@ -58,9 +53,9 @@ def over_positives(loss: Supervision, scores: Tensor, mask: Tensor, positives: I
     return total
 
 
-def distillation_loss(name: str, section: BaseModel) -> Distillation:
+def distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
     """The loss by a teacher's scores of this name, with the options of its section."""
-    return partial(distillation[name], **losses.read_options(distillation[name], section))
+    return partial(distillation[name], **read_options(distillation[name], section))
 
 
 @regulariser("flops")

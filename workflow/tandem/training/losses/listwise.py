@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tandem.training.losses import distillation, supervision
+from tandem.config.losses import distillation, supervision
 
-APPROXIMATION = 0.1  # T of `approx_ndcg`, TF-Ranking's default; the paper's α = 1/T
+_RANK_TEMPERATURE = 0.1  # T of `approx_ndcg`, TF-Ranking's default; the paper's α = 1/T
 
 
 @supervision("listwise")
@@ -61,7 +61,7 @@ def approx_ndcg(scores: Tensor, mask: Tensor) -> Tensor:
     Returns:
         Scalar, 0 to 1 for each query; 0 for a list without negatives.
     """
-    above = ((scores[:, 1:] - scores[:, :1]) / APPROXIMATION).sigmoid().masked_fill(~mask[:, 1:], 0.0)
+    above = ((scores[:, 1:] - scores[:, :1]) / _RANK_TEMPERATURE).sigmoid().masked_fill(~mask[:, 1:], 0.0)
     return (1 - 1 / (2 + above.sum(-1)).log2()).sum()
 
 
@@ -78,7 +78,7 @@ def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Ten
     Returns:
         Scalar, in nats.
     """
-    return divergence(retriever, reranker, mask).sum()
+    return compute_divergence(retriever, reranker, mask).sum()
 
 
 @distillation("reference")
@@ -88,10 +88,10 @@ def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: T
     What RocketQAv2's released `joint_encoder.py` computes: Paddle's `kldiv_loss` takes the re-ranker as its target,
     averages over all elements of (queries, passages), and has no gradient for the target.
     """
-    return (divergence(reranker.detach(), retriever, mask).sum(-1) / mask.sum(-1)).sum()
+    return (compute_divergence(reranker.detach(), retriever, mask).sum(-1) / mask.sum(-1)).sum()
 
 
-def divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
+def compute_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """The terms p log(p / q) of KL(softmax(first) ‖ softmax(second)); 0 where no passage stands."""
     log_p = first.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     log_q = second.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
@@ -113,7 +113,7 @@ def kl(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1
     Returns:
         Scalar, in nats.
     """
-    return divergence(teacher.detach() / temperature, student / temperature, mask).sum()
+    return compute_divergence(teacher.detach() / temperature, student / temperature, mask).sum()
 
 
 @distillation("kl_t2")
@@ -133,7 +133,7 @@ def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperatur
     What averaging over all elements of (queries, passages) gives, the default of torch's and Paddle's KL: OpenMatch
     (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
     """
-    terms = divergence(teacher.detach() / temperature, student / temperature, mask)
+    terms = compute_divergence(teacher.detach() / temperature, student / temperature, mask)
     return (terms.sum(-1) / mask.sum(-1)).sum()
 
 
@@ -143,7 +143,7 @@ def kl_reverse(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: f
 
     The direction of RocketQAv2 Eq. 4: at T = 1 it has the value of `paper`, and no gradient for the teacher.
     """
-    return divergence(student / temperature, teacher.detach() / temperature, mask).sum()
+    return compute_divergence(student / temperature, teacher.detach() / temperature, mask).sum()
 
 
 @distillation("kl_minmax")

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tandem.training.losses import distillation, supervision
+from tandem.config.losses import distillation, supervision
 
 
 @dataclass(frozen=True)
-class Pairs:
+class RankedPairs:
     """The pairs (better, worse) of each query's list.
 
     Attributes:
@@ -39,7 +39,7 @@ class Pairs:
 
     @classmethod
     def _of(cls, lead: Tensor, there: Tensor) -> Self:
-        """Pairs whose score difference is kept where there is a pair."""
+        """RankedPairs whose score difference is kept where there is a pair."""
         return cls(lead.masked_fill(~there, 0.0), there)
 
     def sum(self, values: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
     Returns:
         Scalar, in the scores' unit; 0 for a list without negatives.
     """
-    pairs = Pairs.of_first(scores, mask)
+    pairs = RankedPairs.of_first(scores, mask)
     return pairs.mean((margin - pairs.lead).relu())
 
 
@@ -85,7 +85,7 @@ def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin
     Returns:
         Scalar, in the student's unit; 0 for a list whose passages the teacher all scores the same.
     """
-    pairs = Pairs.of_teacher(student, teacher, mask)
+    pairs = RankedPairs.of_teacher(student, teacher, mask)
     return pairs.mean((margin - pairs.lead).relu())
 
 
@@ -98,7 +98,7 @@ def ranknet(scores: Tensor, mask: Tensor) -> Tensor:
 
     Args and returns: as `hinge`, in nats.
     """
-    pairs = Pairs.of_first(scores, mask)
+    pairs = RankedPairs.of_first(scores, mask)
     return pairs.mean(softplus(-pairs.lead))
 
 
@@ -110,7 +110,7 @@ def ranknet_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> Tens
 
     Args and returns: as `hinge_distillation`, in nats.
     """
-    pairs = Pairs.of_teacher(student, teacher, mask)
+    pairs = RankedPairs.of_teacher(student, teacher, mask)
     return pairs.mean(softplus(-pairs.lead))
 
 
@@ -124,7 +124,7 @@ def lambdarank(scores: Tensor, mask: Tensor) -> Tensor:
 
     Args and returns: as `hinge`, in nats weighted by nDCG.
     """
-    pairs = Pairs.of_first(scores, mask)
+    pairs = RankedPairs.of_first(scores, mask)
     discount = discounts(scores, mask)
     return pairs.sum((discount[:, :1] - discount[:, 1:]).abs() * softplus(-pairs.lead))
 
@@ -139,7 +139,7 @@ def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> T
 
     Args and returns: as `hinge_distillation`, in nats weighted by nDCG.
     """
-    pairs = Pairs.of_teacher(student, teacher, mask)
+    pairs = RankedPairs.of_teacher(student, teacher, mask)
     # pairs.there[q, i, j] is t_i > t_j: the column's sum counts the passages that are better than j.
     gain = (torch.exp2(1.0 / (1 + pairs.there.sum(1)).to(student)) - 1.0).masked_fill(~mask, 0.0)
     discount = discounts(student, mask)
@@ -162,7 +162,7 @@ def lambda_mrr_of_first(scores: Tensor, mask: Tensor) -> Tensor:
     >>> round(lambda_mrr_of_first(torch.tensor([[1.0, 1.0, 0.0]]), mask).item(), 4)  # ranks 1, 2, 3
     0.2777
     """
-    pairs = Pairs.of_first(scores, mask)
+    pairs = RankedPairs.of_first(scores, mask)
     reciprocal = 1.0 / (1 + ranks(scores, mask)).to(scores)
     return pairs.mean((reciprocal[:, :1] - reciprocal[:, 1:]).abs() * softplus(-pairs.lead))
 
@@ -176,7 +176,7 @@ def lambda_mrr(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
 
     Args and returns: as `hinge_distillation`, in nats weighted by reciprocal ranks.
     """
-    pairs = Pairs.of_teacher(student, teacher, mask)
+    pairs = RankedPairs.of_teacher(student, teacher, mask)
     reciprocal = 1.0 / (1 + ranks(student, mask)).to(student)
     return pairs.mean((reciprocal[:, :, None] - reciprocal[:, None, :]).abs() * softplus(-pairs.lead))
 
@@ -211,5 +211,5 @@ def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Returns:
         Scalar, in squared units of the scores; 0 for a list without negatives.
     """
-    pairs = Pairs.of_first(student - teacher.detach(), mask)
+    pairs = RankedPairs.of_first(student - teacher.detach(), mask)
     return pairs.mean(pairs.lead.square())

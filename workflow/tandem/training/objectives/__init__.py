@@ -12,7 +12,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import distillation_loss, over_positives, supervision_loss
@@ -108,7 +108,7 @@ class ListLoss:
         return terms
 
 
-class Separable(ABC):
+class SeparableRanker(ABC):
     """An objective whose loss falls apart per query: lists are computed a few at a time, exactly.
 
     `in_batch` lengthens each list by the other queries' positives.
@@ -139,7 +139,7 @@ class Separable(ABC):
 
 
 @dataclass(eq=False)
-class Cross(Separable):
+class Cross(SeparableRanker):
     """Supervision of a cross-encoder: `listwise` (RocketQAv2 Eq. 5), `pointwise` (RocketQA, DuReader-retrieval), …."""
 
     model: CrossEncoder
@@ -147,7 +147,7 @@ class Cross(Separable):
     train: CrossTrain
     positives: Positives
     budget: Budget
-    world: World = ALONE
+    world: World = SINGLE_PROCESS
 
     def __post_init__(self) -> None:
         self.models = nn.ModuleDict({"cross": self.model})
@@ -155,7 +155,7 @@ class Cross(Separable):
         self.list_loss = ListLoss(self.train)
 
     def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
-        """See `Separable`."""
+        """See `SeparableRanker`."""
         pairs = self.pairs.of(batch, seeds)
         scores = on_lists(pairs.values(), batch)
         values = backward(self.list_loss(scores, mask_of(batch, scores), scores, batch), queries)
@@ -164,7 +164,7 @@ class Cross(Separable):
 
 
 @dataclass(eq=False)
-class Joint(Separable):
+class Joint(SeparableRanker):
     """L = w L_KL + L_sup (RocketQAv2 Eq. 6): dynamic listwise distillation plus the re-ranker's supervision.
 
     Both are means over the batch's N queries. As printed, Eq. 4 is a sum over queries and Eq. 5 a mean: `weight` w = 1
@@ -183,7 +183,7 @@ class Joint(Separable):
     train: JointTrain
     positives: Positives
     budget: Budget
-    world: World = ALONE
+    world: World = SINGLE_PROCESS
 
     def __post_init__(self) -> None:
         self.models = nn.ModuleDict({"dual": self.dual, "cross": self.cross})
@@ -196,7 +196,7 @@ class Joint(Separable):
             self.cross.requires_grad_(False)
 
     def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
-        """See `Separable`."""
+        """See `SeparableRanker`."""
         sides = self.vectors.of_batch(batch, seeds.child(0))
         de = list_scores(self.dual.scores, sides[0].values(), sides[1].values(), batch)
         if self.static:

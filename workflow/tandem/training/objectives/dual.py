@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.losses import InBatchTeaching, Regularise
+from tandem.config.losses import InBatchTeaching, Regularise, regulariser
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
-from tandem.training.distributed import ALONE, World
-from tandem.training.forward import Budget, Score, Seeds, TextVectors, list_scores
+from tandem.training.distributed import SINGLE_PROCESS, World
+from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, list_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import distillation_loss, ramp, regulariser
+from tandem.training.losses import distillation_loss, ramp
 from tandem.training.losses.listwise import listwise
 from tandem.training.objectives import ListLoss, backward, mask_of
 
@@ -46,7 +46,7 @@ class InBatch:
     mask: Tensor
     batch: Batch
     own_passages: Tensor
-    score: Score
+    score: ScoreFunction
     step: int
     gather: Callable[[Tensor], Tensor]
     teach: Taught | None = None
@@ -113,7 +113,7 @@ class DualObjective:
     train: DualTrain
     positives: Positives
     budget: Budget
-    world: World = ALONE
+    world: World = SINGLE_PROCESS
 
     def __post_init__(self) -> None:
         self.models = nn.ModuleDict({"dual": self.model})
@@ -126,7 +126,7 @@ class DualObjective:
 
 
 @dataclass(eq=False)
-class Dual(DualObjective):
+class BatchDualObjective(DualObjective):
     """-log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over a query's own list and, in batch, the other queries' passages.
 
     The loss of DPR, RocketQA and the DuReader-retrieval baseline (there without the mask: here a passage of the batch

@@ -9,12 +9,12 @@ from torch import Tensor
 from tandem.cluster.progress import Progress
 from tandem.data.rows import PassageOrder
 from tandem.errors import UserError
-from tandem.models.device import place
+from tandem.models.device import move_to_device
 from tandem.models.dual import dot_scores
 from tandem.models.ragged import Ids
-from tandem.retrieval.embeddings import FP16, FP32, Embeddings, Stretches, Vectors
-from tandem.retrieval.exact import unpack
-from tandem.retrieval.torch_search import search
+from tandem.retrieval.embeddings import FP16, FP32, Embeddings, Stretches, FloatVectors
+from tandem.retrieval.exact import unpack_keys
+from tandem.retrieval.torch_search import search_by_torch
 from tandem.store.artifact import Artifact
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch
@@ -49,20 +49,20 @@ class FrozenPassages:
         if not len(queries):  # a process without a share of a small batch
             return np.empty((0, depth), np.int64)
         dtype = np.float32 if self.embeddings.dtype == FP32 else np.float16
-        rounded: Vectors = queries.detach().float().cpu().numpy().astype(dtype)
+        rounded: FloatVectors = queries.detach().float().cpu().numpy().astype(dtype)
         if not np.isfinite(rounded).all():
             raise UserError(f"a query's vector holds a number that {FP16} has not; train with normalize: true")
         every = range(len(self.embeddings))
         with Progress("search", self.embeddings.rows, "passages", quiet=True) as progress:
             stretches = Stretches(self.embeddings, every, self.order.ranks, progress)
-            keys = search(rounded, stretches, depth, self.memory, self.workers)
-        _, ranks = unpack(keys)
+            keys = search_by_torch(rounded, stretches, depth, self.memory, self.workers)
+        _, ranks = unpack_keys(keys)
         return self.order.by_rank[ranks].astype(np.int64)
 
     def take(self, rows: Ids) -> Tensor:
         """Return the vectors of passages in float32, shape (*rows.shape, dim)."""
         vectors = self.embeddings.at(rows.ravel()).astype(np.float32)
-        return place(torch.from_numpy(vectors)).reshape(*rows.shape, -1)
+        return move_to_device(torch.from_numpy(vectors)).reshape(*rows.shape, -1)
 
 
 @dataclass(eq=False, kw_only=True)

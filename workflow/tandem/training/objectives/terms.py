@@ -13,7 +13,7 @@ from tandem.models.tokens import titles_of
 from tandem.training.forward import MULTIPLE, Replayed, Seeds, list_scores
 from tandem.training.lists import Batch
 from tandem.training.objectives import backward, mask_of
-from tandem.training.objectives.dual import Dual, DualObjective, InBatch, Teacher
+from tandem.training.objectives.dual import BatchDualObjective, DualObjective, InBatch, Teacher
 
 
 class TermRecall(DualObjective):
@@ -68,7 +68,9 @@ class TermRecall(DualObjective):
 
 @dataclass(eq=False)
 class CoTraining(DualObjective):
-    """L = L_w + L_e, the losses of `Dual` by passages' weights w and by their expansion e (SpaDE: Choi et al. 2022).
+    """L = L_w + L_e, the losses by passages' weights w and by their expansion e (SpaDE: Choi et al. 2022).
+
+    Both as of `BatchDualObjective`.
 
     With `co_training` L_w is of that share of a batch's lists where e's -log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over the
     list is largest, and L_e of those where w's is; without, both are of all lists.
@@ -80,7 +82,7 @@ class CoTraining(DualObjective):
     def __post_init__(self) -> None:
         super().__post_init__()
         options = (self.tokens, self.train, self.positives, self.budget, self.world, self.teacher)
-        self.weights = Dual(self.model.alone("weights"), *options)
+        self.weights = BatchDualObjective(self.model.alone("weights"), *options)
         self.expansion = Expanding(self.model.alone("expansion"), *options)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
@@ -91,7 +93,7 @@ class CoTraining(DualObjective):
         return values | {"loss": values["loss"] + weights, "weights": weights}
 
     @torch.no_grad()
-    def hardest(self, judge: Dual, batch: Batch) -> Batch:
+    def hardest(self, judge: BatchDualObjective, batch: Batch) -> Batch:
         """The lists of a batch that one of the encoders, without dropout, knows least; all without `co_training`."""
         if not self.train.co_training:
             return batch
@@ -106,10 +108,10 @@ class CoTraining(DualObjective):
         return batch.select(np.sort((-losses).cpu().numpy().argsort(kind="stable")[:count]))
 
 
-class Expanding(Dual):
+class Expanding(BatchDualObjective):
     """The loss of a passage's expansion, which also learns to say the terms of its query."""
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
-        """Those of `Dual`, and -Σ_{t ∈ q} log( e^{e(p+)_t} / Σ_j e^{e(p+)_j} ), summed over queries."""
+        """Those of `BatchDualObjective`, and -Σ_{t ∈ q} log( e^{e(p+)_t} / Σ_j e^{e(p+)_j} ), summed over queries."""
         likely = state.own_positives.log_softmax(1)
         return super().terms(state) | {"query_terms": -(state.queries * likely).sum()}
