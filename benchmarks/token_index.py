@@ -153,7 +153,7 @@ def timed(search: maxsim.TokenSearch | maxsim.TokenSearcher, count: int) -> tupl
         began = time.perf_counter()
         best = search.best(np.array([number]), DEPTH)
         seconds.append(time.perf_counter() - began)
-        ranks += best.ranks()
+        ranks += best.list_ranks()
     return ranks[1:], 1000 * statistics.median(seconds[1:])
 
 

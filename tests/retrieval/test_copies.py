@@ -9,7 +9,7 @@ from clustered import write_embeddings
 
 from tandem.retrieval import ann, index, retrieve
 from tandem.retrieval.ann import OpenedIndex
-from tandem.retrieval.copies import Copies, digests, find_copies
+from tandem.retrieval.copies import Copies, digest_rows, find_copies
 from tandem.retrieval.exact import BestPassages, compute_recall_by_score, pack_keys
 from tandem.retrieval.faiss_search import alone
 from tandem.store.artifact import open_artifact
@@ -22,8 +22,8 @@ QUICK = GRAPH | {"m": 4, "ef_construction": 20}
 
 def test_the_first_of_equal_rows_stands_for_the_others_by_hand():
     codes = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4], [1, 2]], np.uint8)
-    assert digests(codes).shape == (6, 2)
-    pairs = find_copies([digests(codes[:2]), digests(codes[2:])], 10)
+    assert digest_rows(codes).shape == (6, 2)
+    pairs = find_copies([digest_rows(codes[:2]), digest_rows(codes[2:])], 10)
     assert pairs.tolist() == [[12, 10], [14, 11], [15, 10]]
     assert find_copies([], 0).shape == (0, 2)
 
@@ -31,8 +31,8 @@ def test_the_first_of_equal_rows_stands_for_the_others_by_hand():
 def test_nodes_and_rows_by_hand():
     copies = Copies(np.array([[2, 0], [4, 1], [5, 0]]))
     # the nodes are the rows 0, 1, 3, 6
-    assert copies.rows_of(np.array([0, 1, 2, 3, -1])).tolist() == [0, 1, 3, 6, -1]
-    assert copies.nodes_of(np.arange(7)).tolist() == [0, 1, 0, 2, 1, 0, 3]
+    assert copies.find_rows(np.array([0, 1, 2, 3, -1])).tolist() == [0, 1, 3, 6, -1]
+    assert copies.find_nodes(np.arange(7)).tolist() == [0, 1, 0, 2, 1, 0, 3]
 
 
 @pytest.mark.parametrize(

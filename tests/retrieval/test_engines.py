@@ -128,7 +128,7 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypa
         return (exact + sign * 0.999 * (batch.shape[1] + SLACK_TERMS) * unit * lengths).float()
 
     monkeypatch.setattr(torch_search, "ROUNDING", unit)
-    monkeypatch.setattr(torch_search.Stretch, "products", products)
+    monkeypatch.setattr(torch_search.Stretch, "multiply", products)
     assert np.array_equal(search(torch_search.search_by_torch, embeddings, ranks, queries, 25), expected)
 
 
@@ -157,8 +157,8 @@ def like_cuda(monkeypatch):
         return scores if held.scale is None else scores * held.scale
 
     monkeypatch.setattr(torch_search.Stretch, "__init__", hold)
-    monkeypatch.setattr(torch_search.Stretch, "products", products)
-    monkeypatch.setattr(torch_search.StretchSearch, "_scores", torch_search.StretchSearch._scores_on_device)
+    monkeypatch.setattr(torch_search.Stretch, "multiply", products)
+    monkeypatch.setattr(torch_search.StretchSearch, "_score", torch_search.StretchSearch._score_on_device)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
@@ -197,7 +197,7 @@ def test_packing_of_tensors_is_that_of_arrays():
     lowest = torch.stack([keys, keys.roll(1)], dim=1)
     lowest[0] = torch_search.NO_PASSAGE
     expected = [-np.inf, *np.minimum(scores, np.roll(scores, 1))[1:].tolist()]
-    assert torch_search.floors(lowest).tolist() == expected
+    assert torch_search.find_floors(lowest).tolist() == expected
 
 
 def test_stretches_are_cut_from_blocks_and_put_together(store):

@@ -26,8 +26,8 @@ def search_blocks(queries, passages, ranks, depth, block, temperature=1.0, batch
     for start in range(0, len(passages), block):
         search = BlockSearch(passages[start : start + block], ranks[start : start + block], temperature)
         for at in (slice(i, i + batch) for i in range(0, len(queries), batch)):
-            best.add(at, search.candidates(queries[at], depth, best.floors(at)))
-    lists = [best.ranked(i) for i in range(len(queries))]
+            best.add(at, search.candidates(queries[at], depth, best.find_floors(at)))
+    lists = [best.rank(i) for i in range(len(queries))]
     return [row_of[ranks].tolist() for ranks, _ in lists], [scores for _, scores in lists]
 
 

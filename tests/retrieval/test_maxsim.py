@@ -218,7 +218,7 @@ def test_an_index_finds_nothing_for_a_query_without_any_token(sides, index, data
     with alone(1) as threads:
         search = maxsim.TokenSearch(passages, query, PassageOrder(dataset))
         searcher = maxsim.TokenSearcher(search, ann.OpenedIndex(index("nothing", type="hnsw", m=8), threads), 2, None)
-        assert searcher.best(np.array([0]), 5).ranked(0)[0].tolist() == []
+        assert searcher.best(np.array([0]), 5).rank(0)[0].tolist() == []
 
 
 def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):

@@ -72,7 +72,7 @@ def lines_of(docs, names, scores, depth):
 def test_the_best_by_hand():
     queries = csr_array(np.array([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
     inverted = csr_array(np.array([[1.0, 0.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0], [1.0, 0.0, 0.0, 1.0]]))
-    keys = term_weights.best_of(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
+    keys = term_weights.select_best(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
     # 2 · 1 + 1 · 1 = 3 of the first and the last, whose id comes first; 2 · 3 = 6 of the third; divided by 1/2
     scores, ranks = unpack_keys(np.sort(keys[0])[::-1])
     assert scores.tolist() == [12.0, 6.0]

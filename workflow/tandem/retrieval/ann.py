@@ -133,13 +133,13 @@ class OpenedIndex:
         if self.copies is None:
             return scores, rows
         width = ((0, 0), (0, k - rows.shape[1]))  # fewer nodes than k may have k rows
-        wide = np.pad(scores, width), np.pad(self.copies.rows_of(rows), width, constant_values=-1)
+        wide = np.pad(scores, width), np.pad(self.copies.find_rows(rows), width, constant_values=-1)
         return self.copies.expand(*wide)
 
     def decode(self, rows: Rows) -> Floats:
         """The vectors that the index's codes stand for, of rows in any order, shape (rows, dim); not on GPUs."""
         vectors = np.empty((len(rows), self.parts[0].d), np.float32)
-        nodes = rows if self.copies is None else self.copies.nodes_of(rows)
+        nodes = rows if self.copies is None else self.copies.find_nodes(rows)
         for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
             if (inverted := faiss.try_extract_index_ivf(part)) is not None:
                 inverted.make_direct_map()  # once: it then knows where each row's code is
@@ -240,7 +240,11 @@ def search_index(
 
 def share_found(ours: BestPassages, exact: BestPassages, k: int, rescored: bool) -> float:
     """Recall at k against exact search; by passages where the index's own scores say nothing about exact ones."""
-    return compute_recall_by_score(ours, exact, k) if rescored else compute_recall(ours.ranks(), exact.ranks(), k)
+    return (
+        compute_recall_by_score(ours, exact, k)
+        if rescored
+        else compute_recall(ours.list_ranks(), exact.list_ranks(), k)
+    )
 
 
 def run(job: Job[AnnParams]) -> None:
@@ -291,7 +295,7 @@ def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ..
         best: BestPassages = searcher.best(queries, depth)
         return best
 
-    return measure_search(together().ranks(), exact, ks, single, together, repeats)
+    return measure_search(together().list_ranks(), exact, ks, single, together, repeats)
 
 
 class VectorSearches:
@@ -305,7 +309,7 @@ class VectorSearches:
 
     def exact(self, threads: Threads) -> list[Array]:
         """Each query's passages by exact search, best first."""
-        return exact_best(self.passages, self.queries, self.ranks, self.depth, threads).ranks()
+        return exact_best(self.passages, self.queries, self.ranks, self.depth, threads).list_ranks()
 
     def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
         """A search through an index; with `rescore` exact scores decide."""

@@ -14,13 +14,11 @@ from tandem.data.rows import Rows
 from tandem.models.ragged import ends, ranges
 from tandem.retrieval.exact import Array
 
-COPIES_FILE = "copies.npy"  # of an index that has copies: what `find_copies` finds
-_DIGEST_BYTES = (
-    16  # bytes that stand for a vector; two different ones share them with odds of 1 to 10²⁴ among 8.8 million
-)
+COPIES_FILE = "copies.npy"  # of an index that has copies: what `find_copies` returns
+_DIGEST_BYTES = 16  # two different vectors share a digest with odds of 1 to 10²⁴ among 8.8 million
 
 
-def digests(codes: Array) -> Array:
+def digest_rows(codes: Array) -> Array:
     """Return a digest of the bytes of each row, shape (rows, 2), uint64."""
     rows = np.ascontiguousarray(codes).view(np.uint8)
     joined = b"".join(blake2b(row, digest_size=_DIGEST_BYTES).digest() for row in rows)
@@ -34,18 +32,22 @@ def find_copies(parts: Iterable[Array], first: int) -> Array:
         parts: digests of rows that follow one another.
         first: the number of the first of them.
     """
-    every = np.concatenate([np.empty((0, 2), np.uint64), *parts])
-    order = np.lexsort(every.T)  # of equal rows the first comes first
-    ordered = every[order]
+    digests = np.concatenate([np.empty((0, 2), np.uint64), *parts])
+    order = np.lexsort(digests.T)  # equal rows stand together, the first of them first
+
+    in_order = digests[order]
     is_new = np.ones(len(order), bool)
-    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    is_new[1:] = (in_order[1:] != in_order[:-1]).any(axis=1)
     groups = np.cumsum(is_new) - 1
-    pairs = np.stack([order, order[is_new][groups]], axis=1)[~is_new]
-    return (pairs[np.argsort(pairs[:, 0])] + first).astype(np.uint32)
+    firsts = order[is_new][groups]
+
+    pairs = np.stack([order, firsts], axis=1)[~is_new]
+    ascending = np.argsort(pairs[:, 0])
+    return (pairs[ascending] + first).astype(np.uint32)
 
 
 class Copies:
-    """The nodes of an index whose equal vectors stand in it once; nodes are numbered in the order of their rows.
+    """Map the nodes of an index in which equal vectors stand once; nodes are numbered in the order of their rows.
 
     Args:
         pairs: as of `find_copies`.
@@ -56,41 +58,56 @@ class Copies:
         self.rows, self.firsts = pairs.astype(np.int64).T
         # How many nodes come before each copy: a node's row is its number and that of the copies before it.
         self.nodes_before = self.rows - np.arange(len(self.rows))
+
+        # A group is a first row with its copies: those of group i are `members[bounds[i] : bounds[i + 1]]`.
         self.groups = np.unique(self.firsts)
         members = np.concatenate([self.groups, self.rows])
         owners = np.concatenate([self.groups, self.firsts])
-        order = np.lexsort((members if ranks is None else ranks[members], owners))
+        within_group = members if ranks is None else ranks[members]
+        order = np.lexsort((within_group, owners))  # the last key decides first
         self.members = members[order]
-        self.bounds = ends(np.unique(owners, return_counts=True)[1])
+        _, sizes = np.unique(owners, return_counts=True)
+        self.bounds = ends(sizes)
 
-    def rows_of(self, nodes: Rows) -> Rows:
+    def find_rows(self, nodes: Rows) -> Rows:
         """Return the row of each node, of a vector's copies the first; -1 of -1."""
-        return np.where(nodes < 0, -1, nodes + np.searchsorted(self.nodes_before, nodes, "right"))
+        copies_before = np.searchsorted(self.nodes_before, nodes, "right")
+        return np.where(nodes < 0, -1, nodes + copies_before)
 
-    def nodes_of(self, rows: Rows) -> Rows:
+    def find_nodes(self, rows: Rows) -> Rows:
         """Return the node that stands for each row."""
-        at = np.searchsorted(self.rows, rows).clip(max=len(self.rows) - 1)
-        firsts = np.where(self.rows[at] == rows, self.firsts[at], rows)
-        return firsts - np.searchsorted(self.rows, firsts)
+        nearest = np.searchsorted(self.rows, rows).clip(max=len(self.rows) - 1)
+        is_copy = self.rows[nearest] == rows
+        firsts = np.where(is_copy, self.firsts[nearest], rows)
+        copies_before = np.searchsorted(self.rows, firsts)
+        return firsts - copies_before
 
     def expand(self, scores: Floats, rows: Rows) -> tuple[Floats, Rows]:
         """Put the copies of each row beside it, with its score, and leave out what then stands beyond the width.
 
         Scores and rows have the shape (queries, width), best first; a row of -1 is no result.
         """
+        width = rows.shape[1]
         groups = np.searchsorted(self.groups, rows).clip(max=len(self.groups) - 1)
-        is_group = self.groups[groups] == rows
-        sizes = np.where(is_group, np.diff(self.bounds)[groups], rows >= 0)
-        places = np.cumsum(sizes, axis=1) - sizes  # where each row's copies begin
-        sizes = (rows.shape[1] - places).clip(0, sizes)
-        queries, hits = np.nonzero(sizes)
-        counts = sizes[queries, hits]
-        # Of each result: its query, its column, and the place of its row among the members of its group.
-        owners, columns = np.repeat(queries, counts), ranges(places[queries, hits], counts)
-        members = ranges(self.bounds[groups[queries, hits]], counts)
-        own = np.repeat(rows[queries, hits], counts)
-        known = np.repeat(is_group[queries, hits], counts)
-        expanded = np.full(rows.shape, -1, np.int64), np.full(rows.shape, np.finfo(np.float32).min, np.float32)
-        expanded[0][owners, columns] = np.where(known, self.members[np.where(known, members, 0)], own)
-        expanded[1][owners, columns] = np.repeat(scores[queries, hits], counts)
-        return expanded[1], expanded[0]
+        has_copies = self.groups[groups] == rows
+
+        # How many places each row takes, where these begin, and how many of them are within the width.
+        sizes = np.where(has_copies, np.diff(self.bounds)[groups], rows >= 0)
+        begins = np.cumsum(sizes, axis=1) - sizes
+        sizes = (width - begins).clip(0, sizes)
+        hits = np.nonzero(sizes)  # (queries, columns) of the rows that take any place
+        counts = sizes[hits]
+
+        # Of each result: its query, its column, its row if that has no copies, and its place in `members` if it has.
+        queries = np.repeat(hits[0], counts)
+        columns = ranges(begins[hits], counts)
+        single_rows = np.repeat(rows[hits], counts)
+        is_member = np.repeat(has_copies[hits], counts)
+        places = ranges(self.bounds[groups[hits]], counts)
+        places = np.where(is_member, places, 0)
+
+        expanded_rows = np.full(rows.shape, -1, np.int64)
+        expanded_rows[queries, columns] = np.where(is_member, self.members[places], single_rows)
+        expanded_scores = np.full(rows.shape, np.finfo(np.float32).min, np.float32)
+        expanded_scores[queries, columns] = np.repeat(scores[hits], counts)
+        return expanded_scores, expanded_rows

@@ -15,120 +15,166 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 EXTRA_PROPOSALS = 32  # passages requested of an engine beyond the depth; more are where ties or near-ties go on further
-STRETCH_BYTES = (
-    1 << 28
-)  # bytes of vectors that are searched at once beside an index: each search costs every query some time
-_QUERIES_TIMED_ALONE = 100  # queries that are searched for one at a time, to take the time
+# Bytes of vectors that are searched at once beside an index: each search costs every query some time.
+STRETCH_BYTES = 2**28
 PAIRS_PER_CHUNK = 128  # pairs whose vectors stay in the processor's cache
-ROUNDING, FINE = 2.0**-24, 2.0**-53  # unit round-offs of float32 and float64
+ROUNDING = 2.0**-24  # unit round-off of float32
+FINE = 2.0**-53  # unit round-off of float64
 SLACK_TERMS = 8  # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
+
+_QUERIES_TIMED_ALONE = 100  # queries that are searched for one at a time, to take the time
+
+# A packed pair has the score's bits in its high half and the rank's complement in its low half.
+_HALF_BITS = np.uint64(32)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_SIGN_BIT = np.uint32(1 << 31)
 
 
 def score_pairs(queries: Array, passages: Array, temperature: float) -> Array:
-    """s(q, p) = q · p / temperature of fp16 or float32 vectors, both (pairs, dim); float32, shape (pairs,)."""
+    """Return s(q, p) = q · p / temperature, float32, shape (pairs,), of fp16 or float32 vectors, both (pairs, dim)."""
     products = np.multiply(queries, passages, dtype=np.float64)
-    return np.asarray((products.sum(axis=1) / temperature).astype(np.float32))
+    sums = products.sum(axis=1)
+    return np.asarray((sums / temperature).astype(np.float32))
 
 
 def round_and_flag(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
-    """float32 scores from float64 sums in any order, and which of them the fixed order might round otherwise.
+    """Return float32 scores of float64 sums in any order, and which of them the fixed order might round otherwise.
 
     Products of stored values are exact in float64, and a sum of d of them is off by at most d round-offs of
     Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `bound_difference`. Where
     both ends of that interval round to one float32, so does the sum in the fixed order. All of shape (pairs,).
     """
-    low, high = (((sums + end) / temperature).astype(np.float32) for end in (-width, width))
+    low = ((sums - width) / temperature).astype(np.float32)
+    high = ((sums + width) / temperature).astype(np.float32)
     return low, low != high
 
 
 def bound_difference(dimension: int, lengths: Any) -> Any:
-    """Twice what two float64 sums of a pair's products may differ by; `lengths` is |q||p|, or an upper bound."""
+    """Return twice what two float64 sums of a pair's products may differ by; `lengths`: |q||p|, or an upper bound."""
     return 4 * (dimension + SLACK_TERMS) * FINE * lengths
 
 
 def score_rows(query: Array, vectors: Array, rows: Array, longest: float, temperature: float) -> Array:
-    """Scores of a query (dim,) with rows of vectors (passages, dim), whose lengths `longest` bounds; shape (rows,).
+    """Return the scores of a query (dim,) with rows of vectors (passages, dim), of length `longest` at most.
 
-    They equal those of `score_pairs`, which is called only where rounding is close.
+    They equal those of `score_pairs`, which is called only where rounding is close. Shape (rows,).
     """
-    exact, sums = query.astype(np.float64), np.empty(len(rows))
-    for at in (slice(start, start + PAIRS_PER_CHUNK) for start in range(0, len(rows), PAIRS_PER_CHUNK)):
-        sums[at] = np.vecdot(vectors.take(rows[at], axis=0).astype(np.float64), exact)
-    width = bound_difference(len(exact), float(np.linalg.norm(exact)) * longest)
-    scores, close = round_and_flag(sums, width, temperature)
-    for pairs in np.array_split(np.flatnonzero(close), close.sum() // PAIRS_PER_CHUNK + 1):
-        left = vectors[rows[pairs]].astype(np.float64)
-        scores[pairs] = score_pairs(np.broadcast_to(exact, left.shape), left, temperature)
+    wide_query = query.astype(np.float64)
+    sums = np.empty(len(rows))
+    for start in range(0, len(rows), PAIRS_PER_CHUNK):
+        chunk = slice(start, start + PAIRS_PER_CHUNK)
+        passages = vectors.take(rows[chunk], axis=0).astype(np.float64)
+        sums[chunk] = np.vecdot(passages, wide_query)
+
+    lengths = float(np.linalg.norm(wide_query)) * longest
+    width = bound_difference(len(wide_query), lengths)
+    scores, is_close = round_and_flag(sums, width, temperature)
+
+    chunks = is_close.sum() // PAIRS_PER_CHUNK + 1
+    for pairs in np.array_split(np.flatnonzero(is_close), chunks):
+        passages = vectors[rows[pairs]].astype(np.float64)
+        queries = np.broadcast_to(wide_query, passages.shape)
+        scores[pairs] = score_pairs(queries, passages, temperature)
     return scores
 
 
 def pack_keys(scores: Array, ranks: Array) -> Array:
-    """One uint64 per (score, alphabetical rank of the document) that sorts ascending by score, then descending by rank.
+    """Return one uint64 per (score, alphabetical rank of the document), by score, then descending by rank.
 
     The score's float32 bits, reordered to sort as numbers, are the high half. No pair packs to 0.
+
+    >>> pack_keys(np.array([-1.0, 0.5, 0.5]), np.array([0, 7, 3])).argsort().tolist()
+    [0, 1, 2]
     """
     bits = (scores.astype(np.float32) + np.float32(0)).view(np.uint32)  # + 0 turns -0 into 0
-    ordered = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
-    return (ordered << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - ranks.astype(np.uint64))
+    is_negative = bits >> 31
+    # As whole numbers, the bits of negative floats sort backwards and above those of positive ones.
+    ordered = np.where(is_negative, ~bits, bits | _SIGN_BIT).astype(np.uint64)
+    return (ordered << _HALF_BITS) | (_LOW_HALF - ranks.astype(np.uint64))
 
 
 def unpack_keys(keys: Array) -> tuple[Array, Array]:
-    """Scores (float32) and ranks (int64) of packed pairs."""
-    ordered = (keys >> np.uint64(32)).astype(np.uint32)
-    bits = np.where(ordered >> 31, ordered ^ np.uint32(1 << 31), ~ordered).astype(np.uint32)
-    return bits.view(np.float32), (np.uint64(0xFFFFFFFF) - (keys & np.uint64(0xFFFFFFFF))).astype(np.int64)
+    """Return the scores (float32) and ranks (int64) of packed pairs.
+
+    >>> scores, ranks = unpack_keys(pack_keys(np.array([-1.5]), np.array([7])))
+    >>> scores.tolist(), ranks.tolist()
+    ([-1.5], [7])
+    """
+    ordered = (keys >> _HALF_BITS).astype(np.uint32)
+    is_positive = ordered >> 31
+    bits = np.where(is_positive, ordered ^ _SIGN_BIT, ~ordered).astype(np.uint32)
+    ranks = _LOW_HALF - (keys & _LOW_HALF)
+    return bits.view(np.float32), ranks.astype(np.int64)
 
 
 class BestPassages:
-    """The best `depth` passages of each query so far: eight bytes each, whatever the size of the corpus."""
+    """Keep the best `depth` passages of each query: eight bytes each, whatever the size of the corpus."""
 
     def __init__(self, queries: int, depth: int) -> None:
         self.depth = depth
-        self.keys = np.zeros((queries, depth), np.uint64)
+        self.keys = np.zeros((queries, depth), np.uint64)  # packed; 0 where no passage is yet
 
-    def floors(self, at: slice) -> Array:
-        """The score a passage must reach to matter, per query, float64: -inf while there are fewer than `depth`."""
-        lowest = self.keys[at].min(axis=1)
-        return np.where(lowest > 0, unpack_keys(np.maximum(lowest, np.uint64(1 << 32)))[0], -np.inf)
+    def find_floors(self, rows: slice) -> Array:
+        """Return the score that a passage must reach to matter, per query, float64: -inf below `depth` passages."""
+        lowest = self.keys[rows].min(axis=1)
+        is_full = lowest > 0
+        # Where a query is not full, any packed pair will do: its score is not used.
+        scores, _ = unpack_keys(np.maximum(lowest, np.uint64(1 << 32)))
+        return np.where(is_full, scores, -np.inf)
 
-    def add(self, at: slice, keys: Array) -> None:
-        """Merge packed candidates, shape (queries of `at`, any), 0 for none."""
-        both = np.concatenate([self.keys[at], keys], axis=1)
-        self.keys[at] = np.partition(both, both.shape[1] - self.depth, axis=1)[:, -self.depth :]
+    def add(self, rows: slice, keys: Array) -> None:
+        """Merge packed candidates of some queries, shape (queries of `rows`, any), 0 for none."""
+        merged = np.concatenate([self.keys[rows], keys], axis=1)
+        surplus = merged.shape[1] - self.depth
+        self.keys[rows] = np.partition(merged, surplus, axis=1)[:, -self.depth :]
 
-    def ranked(self, query: int) -> tuple[Array, Array]:
-        """Ranks and scores of a query's passages, best first."""
-        keys = np.sort(self.keys[query])[::-1]
-        scores, ranks = unpack_keys(keys[keys > 0])
+    def rank(self, query: int) -> tuple[Array, Array]:
+        """Return the ranks and scores of a query's passages, best first."""
+        best_first = np.sort(self.keys[query])[::-1]
+        scores, ranks = unpack_keys(best_first[best_first > 0])
         return ranks, scores
 
-    def ranks(self) -> list[Array]:
-        """Ranks of each query's passages, best first."""
-        return [self.ranked(query)[0] for query in range(len(self.keys))]
+    def list_ranks(self) -> list[Array]:
+        """Return the ranks of each query's passages, best first."""
+        return [self.rank(query)[0] for query in range(len(self.keys))]
 
 
 def space_evenly(rows: int, most: int) -> Array:
-    """`most` of so many rows, or all, evenly spaced."""
+    """Return `most` of so many rows, or all, evenly spaced.
+
+    >>> space_evenly(10, 4).tolist()
+    [0, 2, 5, 7]
+    """
     count = min(rows, most)
     return np.arange(count) * rows // count
 
 
 def compute_recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
-    """Mean share of the exact top k that is among the first k retrieved; queries without any do not count."""
-    pairs = [(ours[:k], best[:k]) for ours, best in zip(retrieved, relevant, strict=True) if len(best)]
-    return float(np.mean([len(np.intersect1d(ours, best)) / len(best) for ours, best in pairs]))
+    """Return the mean share of the exact top k among the first k retrieved; queries without any do not count.
+
+    >>> compute_recall([np.array([4, 7])], [np.array([7, 9])], 2)
+    0.5
+    """
+    shares = []
+    for ours, best in zip(retrieved, relevant, strict=True):
+        if len(best):
+            shared = np.intersect1d(ours[:k], best[:k])
+            shares.append(len(shared) / len(best[:k]))
+    return float(np.mean(shares))
 
 
 def compute_recall_by_score(retrieved: BestPassages, exact: BestPassages, k: int) -> float:
-    """Mean share of the exact top k that is among the first k retrieved, where any of equally good passages counts.
+    """Return the mean share of the exact top k among the first k retrieved, any of equally good passages counting.
 
     Both have exact scores: of copies at the cut an index may have proposed others than those whose ids come first.
     """
     shares = []
     for query in range(len(exact.keys)):
-        ours, best = (side.ranked(query)[1][:k] for side in (retrieved, exact))
+        best = exact.rank(query)[1][:k]
+        ours = retrieved.rank(query)[1][:k]
         if len(best):
-            shares.append((ours >= best[-1]).sum() / len(best))
+            good_enough = ours >= best[-1]
+            shares.append(good_enough.sum() / len(best))
     return float(np.mean(shares))
 
 
@@ -136,25 +182,29 @@ def measure_search(
     retrieved: Sequence[Array],
     exact: Sequence[Array],
     ks: Sequence[int],
-    alone: Callable[[int], object],
-    together: Callable[[], object],
+    search_alone: Callable[[int], object],
+    search_together: Callable[[], object],
     repeats: int,
 ) -> dict[str, float]:
-    """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together.
+    """Return recall at each k against the exact top, milliseconds of a query alone, and queries a second together.
 
     Args:
         retrieved, exact: each query's passages, best first.
-        alone, together: search for one query, by its number, and for all.
+        search_alone, search_together: search for one query, by its number, and for all.
         repeats: how often each call is timed.
     """
-    single = [time_median(partial(alone, query), repeats) for query in range(min(_QUERIES_TIMED_ALONE, len(exact)))]
-    return {
-        **{f"recall@{k}": round(compute_recall(retrieved, exact, k), 4) for k in ks},
-        "ms_per_query": round(1000 * statistics.median(single), 4),
-        "queries_per_second": round(len(exact) / time_median(together, repeats), 1),
-    }
+    measures = {f"recall@{k}": round(compute_recall(retrieved, exact, k), 4) for k in ks}
+
+    timed = range(min(_QUERIES_TIMED_ALONE, len(exact)))
+    seconds_alone = [time_median(partial(search_alone, query), repeats) for query in timed]
+    measures["ms_per_query"] = round(1000 * statistics.median(seconds_alone), 4)
+
+    seconds_together = time_median(search_together, repeats)
+    measures["queries_per_second"] = round(len(exact) / seconds_together, 1)
+    return measures
 
 
 def time_median(work: Callable[[], object], repeats: int) -> float:
-    """Median wall time of some calls after one that warms up."""
-    return statistics.median(timeit.repeat(work, number=1, repeat=1 + repeats)[1:])
+    """Return the median wall time of some calls after one that warms up, in seconds."""
+    times = timeit.repeat(work, number=1, repeat=1 + repeats)
+    return statistics.median(times[1:])

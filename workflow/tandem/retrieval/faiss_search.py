@@ -144,7 +144,7 @@ class BlockSearch:
         batch = max(1, min(batch, -(-len(queries) // threads.workers)))
 
         def add(at: slice) -> None:
-            best.add(at, self.candidates(queries[at], best.depth, best.floors(at)))
+            best.add(at, self.candidates(queries[at], best.depth, best.find_floors(at)))
 
         list(threads.map(add, (slice(first, first + batch) for first in range(0, len(queries), batch))))
 

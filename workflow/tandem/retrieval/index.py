@@ -19,7 +19,7 @@ from tandem.cluster.work import Pieces, origin, spans
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
-from tandem.retrieval.copies import COPIES_FILE, digests, find_copies
+from tandem.retrieval.copies import COPIES_FILE, digest_rows, find_copies
 from tandem.retrieval.embeddings import Embeddings, block_name
 from tandem.retrieval.exact import Array
 from tandem.retrieval.factory_strings import SIGN_INDEX
@@ -206,7 +206,7 @@ class Build:
         encode = codes_of(index, graph)
         if not self.pieces.facts(piece):
             parts = self.threads.map(
-                lambda own: digests(encode(self.vectors(own))), split_rows(rows, self.passages.size)
+                lambda own: digest_rows(encode(self.vectors(own))), split_rows(rows, self.passages.size)
             )
             pairs = find_copies(parts, rows.start)
             self.pieces.write(piece, lambda path: save_array(path, pairs))

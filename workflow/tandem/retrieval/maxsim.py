@@ -192,7 +192,7 @@ class TokenSearches:
 
     def exact(self, _: Threads) -> list[Array]:
         """Each query's passages by exact search, best first."""
-        return self.search.best(self.queries, self.depth).ranks()
+        return self.search.best(self.queries, self.depth).list_ranks()
 
     def through(self, index: OpenedIndex, rescore: bool) -> TokenSearcher:
         """A search through an index; with `rescore` the stored vectors decide, else the index's codes."""

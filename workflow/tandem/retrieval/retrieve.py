@@ -84,7 +84,7 @@ def embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
 def iterate_ranked(best: BestPassages, queries: Rows, order: PassageOrder) -> Iterator[RankedRows]:
     """(the query's row, its passages' rows, their scores) of each row of `best`, best first."""
     for row, query in enumerate(queries.tolist()):
-        ranks, scores = best.ranked(row)
+        ranks, scores = best.rank(row)
         yield query, order.by_rank[ranks].astype(np.int64), scores
 
 

@@ -35,7 +35,7 @@ from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX_FOLDER, OpenIndex, start_java, versions
 from tandem.retrieval.lexical.lucene_index import TEXTS_FOLDER, index_files
 from tandem.retrieval.retrieve import embedded_rows, iterate_ranked, open_embeddings
-from tandem.retrieval.term_weights import QUERIES_PER_PRODUCT, TermWeights, best_of
+from tandem.retrieval.term_weights import QUERIES_PER_PRODUCT, TermWeights, select_best
 from tandem.stages import KINDS
 from tandem.stages import retrieval as stages
 from tandem.store.artifact import Artifact
@@ -45,9 +45,10 @@ from tandem.store.job import Job, writing
 _IMPACT_SEARCHER = "io.anserini.search.SimpleImpactSearcher"
 _LEVELS = 255
 _ANSERINI_OPTIONS: dict[str, object] = {"impact": True, "pretokenized": True}
-FILE, SUFFIX = "index", ".index.seismic"  # Seismic adds the second
+_SEISMIC_NAME = "index"
+_SEISMIC_FILE = f"{_SEISMIC_NAME}.index.seismic"  # Seismic adds the ending
 _TWO_BYTE_TERMS = 1 << 16  # terms that two bytes number
-_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
+_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # of a term's number and its weight
 
 _ImpactRanking = tuple[str, list[str], Floats]
 _ComparisonLine = dict[str, str | float | None]
@@ -55,7 +56,7 @@ _TimedSearch = Callable[[int, int, int], list[list[str]]]  # of the queries from
 
 
 def round_weights(weights: Any, largest: Any) -> Any:
-    """Weights as whole numbers from 1 to `_LEVELS`, those that become 0 left out.
+    """Return weights as whole numbers from 1 to `_LEVELS`, without those that become 0.
 
     Args:
         weights: a `csr_array` of shape (texts, vocabulary).
@@ -68,40 +69,51 @@ def round_weights(weights: Any, largest: Any) -> Any:
 
 
 def round_query_weights(weights: Any) -> Any:
-    """`round_weights` of queries, each by its own largest weight."""
-    largest = weights.max(axis=1).toarray().ravel() if weights.shape[0] else np.empty(0)
-    return round_weights(weights, np.repeat(largest, np.diff(weights.indptr)))
+    """Return `round_weights` of queries, each by its own largest weight."""
+    largest = np.empty(0)
+    if weights.shape[0]:
+        largest = weights.max(axis=1).toarray().ravel()
+    terms_per_query = np.diff(weights.indptr)
+    return round_weights(weights, np.repeat(largest, terms_per_query))
 
 
 def run_impacts(job: Job[stages.ImpactsParams]) -> None:
     """Index the input `passages` into the folder `index/`. Execution: `workers` threads, `heap` of Java."""
     require_dataset(job, "passages")
-    passages, threads = TermWeights(job.inputs["passages"], "passages"), job.execution.workers or usable_cores()
+    passages = TermWeights(job.inputs["passages"], "passages")
+    threads = job.execution.workers or usable_cores()
     ids = Collection(job.inputs["dataset"]).doc_ids()
     largest = max(float(passages.stored(number).max()) for number in range(len(passages)))
     machine = start_java(threads, job.execution.heap)
     with writing(job) as draft:
         for number in range(len(passages)):
-            rounded, first = round_weights(passages.stored(number), largest or 1.0), number * passages.size
-            with open(draft.path(f"{TEXTS_FOLDER}/{number:05}.jsonl"), "w", encoding="utf-8", newline="\n") as file:
-                for row, name in enumerate(ids.slice(first, passages.size).to_pylist()):  # as Anserini reads vectors
-                    line = {"id": name, "contents": "", "vector": _by_term(rounded, row)}
+            rounded = round_weights(passages.stored(number), largest or 1.0)
+            names = ids.slice(number * passages.size, passages.size).to_pylist()
+            path = draft.path(f"{TEXTS_FOLDER}/{number:05}.jsonl")
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                for row, name in enumerate(names):
+                    # As Anserini reads vectors.
+                    line = {"id": name, "contents": "", "vector": _name_terms(rounded, row)}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
         index_files(machine, job.key, "JsonVectorCollection", draft.folder, threads, passages.rows, _ANSERINI_OPTIONS)
+
         size = sum(path.stat().st_size for path in (draft.folder / INDEX_FOLDER).iterdir())
-        draft.facts |= {"passages": passages.rows, "bytes_per_passage": round(size / passages.rows, 1)}
-        draft.facts |= {"active_terms": passages.artifact.manifest.facts["active_terms"]}
+        draft.facts["passages"] = passages.rows
+        draft.facts["bytes_per_passage"] = round(size / passages.rows, 1)
+        draft.facts["active_terms"] = passages.artifact.manifest.facts["active_terms"]
         draft.facts["lucene"] = versions(machine)
 
 
-def _by_term(weights: Any, row: int) -> dict[str, int]:
-    """The weights of a row, terms named by their numbers."""
-    at = slice(weights.indptr[row], weights.indptr[row + 1])
-    return dict(zip(map(str, weights.indices[at].tolist()), weights.data[at].astype(int).tolist(), strict=True))
+def _name_terms(weights: Any, row: int) -> dict[str, int]:
+    """Return the weights of a row, terms named by their numbers."""
+    stored = slice(weights.indptr[row], weights.indptr[row + 1])
+    names = map(str, weights.indices[stored].tolist())
+    values = weights.data[stored].astype(int).tolist()
+    return dict(zip(names, values, strict=True))
 
 
 class Impacts(OpenIndex):
-    """The index of an artifact, opened. Execution: `workers` threads, `heap` of Java."""
+    """Open the index of an artifact and search it. Execution: `workers` threads, `heap` of Java."""
 
     def __init__(self, index: Artifact, execution: Execution) -> None:
         super().__init__(index, _IMPACT_SEARCHER, execution)
@@ -110,102 +122,187 @@ class Impacts(OpenIndex):
     def search(self, ids: list[str], queries: Any, depth: int, threads: int) -> Iterator[_ImpactRanking]:
         """Yield the best passages of queries that match any, ties by document id.
 
-        Queries are as of `round_query_weights`, (queries, vocabulary).
+        As many queries are searched for at a time as fill memory with `HITS_AT_ONCE` hits.
 
-        As many queries at a time as fill memory with `HITS_AT_ONCE` hits.
+        Args:
+            queries: as of `round_query_weights`, shape (queries, vocabulary).
         """
-        matching, size = np.flatnonzero(np.diff(queries.indptr)).tolist(), max(1, HITS_AT_ONCE // depth)
-        for rows in (matching[first : first + size] for first in range(0, len(matching), size)):
+        matching = np.flatnonzero(np.diff(queries.indptr)).tolist()
+        size = max(1, HITS_AT_ONCE // depth)
+        for first in range(0, len(matching), size):
+            rows = matching[first : first + size]
             names = [ids[row] for row in rows]
-            hits = self.batch(names, [_by_term(queries, row) for row in rows], depth, threads)
+            terms = [_name_terms(queries, row) for row in rows]
+            hits = self.batch(names, terms, depth, threads)
             for name in names:
-                if own := hits[name]:
-                    yield name, [doc for doc, _ in own], np.array([score for _, score in own], np.float32)
+                if hits[name]:
+                    docs = [doc for doc, _ in hits[name]]
+                    scores = [score for _, score in hits[name]]
+                    yield name, docs, np.array(scores, np.float32)
 
 
 def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
-    """Search the input `index` with the input `queries`; writes a run. A query without a match has no line."""
-    queries = open_embeddings(job, TermWeights)[1]
-    rounded, ids = round_query_weights(queries.take(0, queries.rows)), queries.query_ids()
+    """Search the input `index` with the input `queries` and write a run. A query without a match has no line."""
+    _, queries = open_embeddings(job, TermWeights)
+    rounded = round_query_weights(queries.take(0, queries.rows))
+    ids = queries.query_ids()
     with closing(Impacts(job.inputs["index"], job.execution)) as index, writing(job) as draft:
         with Progress(f"search_impacts {job.key}", queries.rows, "queries") as progress:
             ranked = index.search(ids, rounded, job.params.depth, index.threads)
-            lines = write_run(job, draft, counted(ranked, progress))
+            lines = write_run(job, draft, count_queries(ranked, progress))
         draft.facts |= {"queries": queries.rows, "lines": lines, "lucene": versions(index.java)}
 
 
-def counted(ranked: Iterator[_ImpactRanking], progress: Progress) -> Iterator[_ImpactRanking]:
-    """The ranked lists, query by query; `progress` counts each."""
-    for row in ranked:
-        yield row
+def count_queries(ranked: Iterator[_ImpactRanking], progress: Progress) -> Iterator[_ImpactRanking]:
+    """Yield the ranked lists, query by query; `progress` counts each."""
+    for ranking in ranked:
+        yield ranking
         progress.add(1)
 
 
 def load_seismic(name: str, passages: TermWeights | None = None) -> Any:
-    """A name of the package pyseismic-lsr, for as many terms as passages have; a `UserError` if it is not installed."""
+    """Return a name of the package pyseismic-lsr, for as many terms as passages have.
+
+    Raises:
+        UserError: the package is not installed.
+    """
     KINDS["seismic"].require_package()
-    large = passages is not None and passages.dimension > _TWO_BYTE_TERMS
-    return getattr(import_module("seismic"), f"{name}LV" if large else name)
+    needs_more_bytes = passages is not None and passages.dimension > _TWO_BYTE_TERMS
+    return getattr(import_module("seismic"), f"{name}LV" if needs_more_bytes else name)
 
 
 def run_seismic(job: Job[stages.SeismicParams]) -> None:
     """Index the input `passages`. Execution: `workers` threads. The bytes differ from build to build."""
     require_dataset(job, "passages")
+    params = job.params
     passages = TermWeights(job.inputs["passages"], "passages")
     vectors = load_seismic("SeismicDataset", passages)(dim=passages.dimension)
     with Progress(f"seismic {job.key}", passages.rows, "passages") as progress:
         for number in range(len(passages)):
-            rows, first = passages.stored(number), number * passages.size
-            names = [str(row) for row in range(first, first + rows.shape[0])]
-            vectors.add_documents_by_id(names, rows.indices.astype(np.int64), rows.data, rows.indptr.astype(np.int64))
-            progress.add(rows.shape[0])
-    options = {"n_postings": job.params.postings, "centroid_fraction": job.params.centroid_fraction}
-    options |= {"summary_energy": job.params.summary_energy, "num_threads": job.execution.workers or 0}
-    index = load_seismic("SeismicIndex", passages).build_from_dataset(vectors, **options)
+            block = passages.stored(number)
+            first = number * passages.size
+            names = [str(row) for row in range(first, first + block.shape[0])]
+            vectors.add_documents_by_id(
+                names, block.indices.astype(np.int64), block.data, block.indptr.astype(np.int64)
+            )
+            progress.add(block.shape[0])
+
+    index = load_seismic("SeismicIndex", passages).build_from_dataset(
+        vectors,
+        n_postings=params.postings,
+        centroid_fraction=params.centroid_fraction,
+        summary_energy=params.summary_energy,
+        num_threads=job.execution.workers or 0,
+    )
     with writing(job) as draft:
-        index.save(str(draft.folder / FILE))
-        size = draft.path(f"{FILE}{SUFFIX}").stat().st_size
-        draft.facts |= {"passages": passages.rows, "bytes_per_passage": round(size / passages.rows, 1)}
+        index.save(str(draft.folder / _SEISMIC_NAME))
+        size = draft.path(_SEISMIC_FILE).stat().st_size
+        draft.facts["passages"] = passages.rows
+        draft.facts["bytes_per_passage"] = round(size / passages.rows, 1)
 
 
 class Seismic:
-    """The index of an artifact, opened; `params` say how much of it is searched."""
+    """Open the index of an artifact and search it; `params` say how much of it is searched."""
 
     def __init__(self, index: Artifact, passages: TermWeights, params: SeismicSearch) -> None:
-        self.index = load_seismic("SeismicIndex", passages).load(str(index.folder / f"{FILE}{SUFFIX}"))
-        self.text, self.params = load_seismic("get_seismic_string")(), params
+        self.index = load_seismic("SeismicIndex", passages).load(str(index.folder / _SEISMIC_FILE))
+        self.text_type = load_seismic("get_seismic_string")()
+        self.params = params
 
     def search(self, queries: Any, depth: int, threads: int) -> list[Array]:
-        """The rows of at most `depth` passages for each query, best first by Seismic's own scores.
+        """Return the rows of at most `depth` passages for each query, best first by Seismic's own scores.
 
         Queries are weights, a `csr_array` of shape (queries, vocabulary).
         """
-        matching, starts = np.flatnonzero(np.diff(queries.indptr)), queries.indptr
-        spans = [slice(starts[row], starts[row + 1]) for row in matching]
-        terms, weights = queries.indices.astype(self.text), queries.data.astype(np.float32)
-        sides = ([side[at] for at in spans] for side in (terms, weights))
-        how = {"query_cut": self.params.query_cut, "heap_factor": self.params.heap_factor, "num_threads": threads}
-        hits = self.index.batch_search(matching.astype(self.text), *sides, k=depth, **how)
+        matching = np.flatnonzero(np.diff(queries.indptr))
+        terms = queries.indices.astype(self.text_type)
+        weights = queries.data.astype(np.float32)
+        terms_of_queries = []
+        weights_of_queries = []
+        for row in matching:
+            stored = slice(queries.indptr[row], queries.indptr[row + 1])
+            terms_of_queries.append(terms[stored])
+            weights_of_queries.append(weights[stored])
+
+        hits = self.index.batch_search(
+            matching.astype(self.text_type),
+            terms_of_queries,
+            weights_of_queries,
+            k=depth,
+            query_cut=self.params.query_cut,
+            heap_factor=self.params.heap_factor,
+            num_threads=threads,
+        )
         result = [np.empty(0, np.int64)] * queries.shape[0]
-        for own in filter(None, hits):  # the queries come in any order; each hit names its own
-            result[int(own[0][0])] = np.array([int(name) for _, _, name in own], np.int64)
+        for hits_of_query in hits:  # the queries come in any order; each hit names its own
+            if hits_of_query:
+                query = int(hits_of_query[0][0])
+                result[query] = np.array([int(name) for _, _, name in hits_of_query], np.int64)
         return result
 
 
 def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
-    """Search the input `index` with the input `queries`; writes a run. All passages' weights are in memory."""
+    """Search the input `index` with the input `queries` and write a run. All passages' weights are in memory."""
     passages, queries = open_embeddings(job, TermWeights)
-    engine, order = Seismic(job.inputs["index"], passages, job.params), PassageOrder(job.inputs["dataset"])
-    weights, vectors = passages.take(0, passages.rows), queries.take(0, queries.rows)
+    engine = Seismic(job.inputs["index"], passages, job.params)
+    order = PassageOrder(job.inputs["dataset"])
+    passage_weights = passages.take(0, passages.rows)
+    query_weights = queries.take(0, queries.rows)
     best = BestPassages(queries.rows, min(job.params.depth, passages.rows))
-    proposed = engine.search(vectors, best.depth, job.execution.workers or usable_cores())
+    proposed = engine.search(query_weights, best.depth, job.execution.workers or usable_cores())
     with writing(job) as draft, Progress(f"search_seismic {job.key}", queries.rows, "queries") as progress:
-        for row, own in enumerate(proposed):
-            inverted, options = weights[own].T.tocsr(), (best.depth, passages.temperature)
-            best.keys[row] = best_of(vectors[row : row + 1], inverted, order.ranks[own], *options)[0]
+        for query, rows in enumerate(proposed):
+            inverted = passage_weights[rows].T.tocsr()
+            weights = query_weights[query : query + 1]
+            keys = select_best(weights, inverted, order.ranks[rows], best.depth, passages.temperature)
+            best.keys[query] = keys[0]
             progress.add(1)
         lines = write_rows(job, draft, iterate_ranked(best, embedded_rows(job, queries), order), order)
         draft.facts |= {"queries": queries.rows, "lines": lines}
+
+
+class _Comparison:
+    """Search for a sample of queries exactly, in Lucene and in Seismic: what `run_term_tradeoffs` compares.
+
+    A search takes the first query, the one behind the last, and threads, and returns each query's documents.
+    """
+
+    def __init__(self, sample: Any, passages: TermWeights, order: PassageOrder, depth: int) -> None:
+        self.sample = sample
+        self.rounded = round_query_weights(sample)
+        self.inverted = passages.take(0, passages.rows).T.tocsr()
+        self.passages = passages
+        self.order = order
+        self.depth = depth
+
+    def search_exactly(self, first: int, stop: int, threads: int) -> list[list[str]]:
+        """Search by the exact product, a few queries at a time."""
+
+        def search(start: int) -> Array:
+            """Return the packed best passages of some queries."""
+            part = self.sample[start : min(start + QUERIES_PER_PRODUCT, stop)]
+            return select_best(part, self.inverted, self.order.ranks, self.depth, self.passages.temperature)
+
+        docs = []
+        with ThreadPoolExecutor(threads) as pool:
+            for keys_of_part in pool.map(search, range(first, stop, QUERIES_PER_PRODUCT)):
+                for keys in keys_of_part:
+                    best_first = np.sort(keys[keys > 0])[::-1]
+                    _, ranks = unpack_keys(best_first)
+                    docs.append(self.order.ids(ranks))
+        return docs
+
+    def search_lucene(self, lucene: Impacts, first: int, stop: int, threads: int) -> list[list[str]]:
+        """Search by rounded weights in Lucene."""
+        names = [str(number) for number in range(stop - first)]
+        ranked = lucene.search(names, self.rounded[first:stop], self.depth, threads)
+        docs_of_names = {name: docs for name, docs, _ in ranked}
+        return [docs_of_names.get(name, []) for name in names]
+
+    def search_seismic(self, engine: Seismic, first: int, stop: int, threads: int) -> list[list[str]]:
+        """Search by Seismic's own scores."""
+        results = engine.search(self.sample[first:stop], self.depth, threads)
+        return [self.order.ids(self.order.ranks[rows].astype(np.int64)) for rows in results]
 
 
 def run_term_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
@@ -216,49 +313,54 @@ def run_term_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
     """
     params = job.params
     passages, queries = open_embeddings(job, TermWeights)
-    order, depth = PassageOrder(job.inputs["dataset"]), max(params.k)
+    order = PassageOrder(job.inputs["dataset"])
     sample = queries.take(0, queries.rows)[space_evenly(queries.rows, params.queries)]
     sample = sample[np.flatnonzero(np.diff(sample.indptr))]
-    if not sample.shape[0]:
+    count = sample.shape[0]
+    if not count:
         raise UserError(f"{queries.artifact.folder}: no query has a weight above 0; there is nothing to search for")
-    rounded, inverted = round_query_weights(sample), passages.take(0, passages.rows).T.tocsr()
+
+    comparison = _Comparison(sample, passages, order, max(params.k))
     index = job.inputs["index"]
     with closing(Impacts(index, job.execution)) as lucene, writing(job) as draft:
+        best = [np.array(docs) for docs in comparison.search_exactly(0, count, lucene.threads)]
+        lines: list[_ComparisonLine] = []
 
-        def exact(first: int, stop: int, threads: int) -> list[list[str]]:
-            parts = [sample[at : min(at + QUERIES_PER_PRODUCT, stop)] for at in range(first, stop, QUERIES_PER_PRODUCT)]
-            options = inverted, order.ranks, depth, passages.temperature
-            with ThreadPoolExecutor(threads) as pool:
-                results = pool.map(lambda part: best_of(part, *options), parts)
-                return [order.ids(unpack_keys(np.sort(row[row > 0])[::-1])[1]) for keys in results for row in keys]
+        def measure(name: str, factory: str, search: _TimedSearch, size: float, artifact: Artifact) -> None:
+            """Measure one search and add its line; `size` is in bytes of a passage."""
 
-        def by_lucene(first: int, stop: int, threads: int) -> list[list[str]]:
-            names = list(map(str, range(stop - first)))
-            hits = {name: docs for name, docs, _ in lucene.search(names, rounded[first:stop], depth, threads)}
-            return [hits.get(name, []) for name in names]
+            def search_alone(query: int) -> object:
+                return search(query, query + 1, 1)
 
-        def by_seismic(engine: Seismic, first: int, stop: int, threads: int) -> list[list[str]]:
-            results = engine.search(sample[first:stop], depth, threads)
-            return [order.ids(order.ranks[rows].astype(np.int64)) for rows in results]
+            def search_together() -> list[list[str]]:
+                return search(0, count, lucene.threads)
 
-        def measure(search: _TimedSearch) -> dict[str, float]:
-            everything = partial(search, 0, sample.shape[0], lucene.threads)
-            ids = [np.array(docs) for docs in everything()]
-            return measure_search(ids, best, params.k, lambda at: search(at, at + 1, 1), everything, params.repeats)
+            retrieved = [np.array(docs) for docs in search_together()]
+            measures = measure_search(retrieved, best, params.k, search_alone, search_together, params.repeats)
+            lines.append(
+                {
+                    "index": name,
+                    "nprobe": None,
+                    "ef_search": None,
+                    "rescore": False,
+                    **measures,
+                    "factory": factory,
+                    "bytes_per_vector": size,
+                    "key": artifact.key,
+                    "active_terms": passages.active,
+                }
+            )
 
-        best = [np.array(docs) for docs in exact(0, sample.shape[0], lucene.threads)]
-        searches: list[tuple[str, str, _TimedSearch, float, Artifact]] = [
-            ("exact", "products", exact, _WEIGHT_BYTES[passages.dtype] * passages.active, passages.artifact),
-            ("lucene", "impacts", by_lucene, index.manifest.facts["bytes_per_passage"], index),
-        ]
-        for how, built in zip(params.seismic, job.many("seismic"), strict=True):
-            engine = partial(by_seismic, Seismic(built, passages, how))
-            searches.append((how.name, "seismic", engine, built.manifest.facts["bytes_per_passage"], built))
-        lines = [
-            _ComparisonLine(index=name, nprobe=None, ef_search=None, rescore=False)
-            | measure(search)
-            | _ComparisonLine(factory=kind, bytes_per_vector=size, key=artifact.key, active_terms=passages.active)
-            for name, kind, search, size, artifact in searches
-        ]
+        exact_size = _WEIGHT_BYTES[passages.dtype] * passages.active
+        measure("exact", "products", comparison.search_exactly, exact_size, passages.artifact)
+        lucene_size = index.manifest.facts["bytes_per_passage"]
+        measure("lucene", "impacts", partial(comparison.search_lucene, lucene), lucene_size, index)
+        for options, built in zip(params.seismic, job.many("seismic"), strict=True):
+            engine = Seismic(built, passages, options)
+            seismic_size = built.manifest.facts["bytes_per_passage"]
+            measure(options.name, "seismic", partial(comparison.search_seismic, engine), seismic_size, built)
+
         write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))
-        draft.facts |= {"lines": len(lines), "threads": lucene.threads, "active_query_terms": queries.active}
+        draft.facts["lines"] = len(lines)
+        draft.facts["threads"] = lucene.threads
+        draft.facts["active_query_terms"] = queries.active

@@ -60,13 +60,16 @@ class TermWeights(Embeddings):
         return int(12 * self.active) + 8
 
     def stored(self, number: int) -> Any:
-        """A block's weights, float32, in memory."""
-        with np.load(self.artifact.path(block_name(number, SparseBlocks.suffix)), allow_pickle=False) as arrays:
-            weights, terms, starts = (arrays[name] for name in ("weights", "terms", "starts"))
+        """Read a block's weights, float32."""
+        path = self.artifact.path(block_name(number, SparseBlocks.suffix))
+        with np.load(path, allow_pickle=False) as arrays:
+            weights = arrays["weights"]
+            terms = arrays["terms"]
+            starts = arrays["starts"]
         return csr_array((weights.astype(np.float32), terms, starts), shape=(len(starts) - 1, self.dimension))
 
     def block(self, number: int, rows: slice | Ids = slice(None)) -> Any:
-        """The weights of a block, or of some of its rows, in float64, which holds every product of two exactly."""
+        """Read the weights of a block, or of some of its rows, in float64, which holds every product of two exactly."""
         return self.stored(number)[rows].astype(np.float64)
 
     def _join(self, parts: list[Any]) -> Any:
@@ -74,7 +77,7 @@ class TermWeights(Embeddings):
 
 
 class Pruned(TermWeights):
-    """Passages' weights without the terms that more than a share of the passages have (Choi et al. 2022).
+    """Read passages' weights without the terms that more than a share of the passages have (Choi et al. 2022).
 
     Queries' weights of these terms meet nothing, as if they had been cut out there too. All blocks are read once before
     the first search.
@@ -88,7 +91,7 @@ class Pruned(TermWeights):
         self.common = df > params.above * self.rows
 
     def stored(self, number: int) -> Any:
-        """A block's weights that are left, float32, in memory."""
+        """Read a block's weights that are left, float32."""
         weights = super().stored(number)
         weights.data[self.common[weights.indices]] = 0
         weights.eliminate_zeros()
@@ -96,7 +99,7 @@ class Pruned(TermWeights):
 
 
 class Frequencies(TermWeights):
-    """Passages' weights by BM25, of frequencies tf = round(scale · weight): DeepCT-Index (Dai and Callan 2019).
+    """Read passages' weights by BM25, of frequencies tf = round(scale · weight): DeepCT-Index (Dai and Callan 2019).
 
     w_{t,d} = idf(t) · tf / (tf + k1 (1 - b + b |d| / mean |d|)), with |d| = Σ_t tf and
     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2)): Lucene's, but for its rounded lengths. All blocks are read once before
@@ -105,37 +108,44 @@ class Frequencies(TermWeights):
 
     def __init__(self, artifact: Artifact, params: FrequencyIndex) -> None:
         super().__init__(artifact, "passages")
-        self.params, df, total = params, np.zeros(self.dimension), 0.0
+        self.params = params
+        df = np.zeros(self.dimension)
+        total = 0.0
         for number in range(len(self)):
-            tf = self.frequencies(number)
+            tf = self.read_frequencies(number)
             df += np.bincount(tf.indices, minlength=self.dimension)
             total += float(tf.data.sum())
-        self.mean, self.idf = total / self.rows, np.log1p((self.rows - df + 0.5) / (df + 0.5))
+        self.mean_length = total / self.rows
+        self.idf = np.log1p((self.rows - df + 0.5) / (df + 0.5))
 
-    def frequencies(self, number: int) -> Any:
-        """A block's frequencies: whole numbers above 0, in float64."""
+    def read_frequencies(self, number: int) -> Any:
+        """Read a block's frequencies: whole numbers above 0, in float64."""
         tf = super().stored(number).astype(np.float64)
         tf.data = np.rint(tf.data * self.params.scale)
         tf.eliminate_zeros()
         return tf
 
     def stored(self, number: int) -> Any:
-        """A block's weights by BM25, float64, in memory."""
-        tf, k1, b = self.frequencies(number), self.params.k1, self.params.b
+        """Compute a block's weights by BM25, float64."""
+        k1 = self.params.k1
+        b = self.params.b
+        tf = self.read_frequencies(number)
         lengths = np.repeat(tf.sum(axis=1), np.diff(tf.indptr))
-        tf.data *= self.idf[tf.indices] / (tf.data + k1 * (1 - b + b * lengths / self.mean))
+        tf.data *= self.idf[tf.indices] / (tf.data + k1 * (1 - b + b * lengths / self.mean_length))
         return tf
 
 
 def open_passages(artifact: Artifact, index: ExactTermIndex | None) -> TermWeights:
-    """Passages' weights as an exact search multiplies them."""
+    """Open passages' weights as an exact search multiplies them."""
+    if index is None:
+        return TermWeights(artifact, "passages")
     if isinstance(index, FrequencyIndex):
         return Frequencies(artifact, index)
-    return Pruned(artifact, index) if index else TermWeights(artifact, "passages")
+    return Pruned(artifact, index)
 
 
-def best_of(queries: Any, inverted: Any, ranks: Array, depth: int, temperature: float) -> Array:
-    """The best passages of some queries, packed, 0 for none.
+def select_best(queries: Any, inverted: Any, ranks: Array, depth: int, temperature: float) -> Array:
+    """Return the best passages of some queries, packed, 0 for none.
 
     Args:
         queries: weights, a `csr_array` of float64, shape (queries, vocabulary), in the order of the vocabulary.
@@ -147,8 +157,9 @@ def best_of(queries: Any, inverted: Any, ranks: Array, depth: int, temperature: 
     scores = queries @ inverted  # scipy adds a row's products in the order of its terms
     keys = np.zeros((queries.shape[0], depth), np.uint64)
     for row in range(len(keys)):
-        at = slice(scores.indptr[row], scores.indptr[row + 1])
-        packed = pack_keys(scores.data[at] / temperature, ranks[scores.indices[at]])
+        stored = slice(scores.indptr[row], scores.indptr[row + 1])
+        passages = scores.indices[stored]
+        packed = pack_keys(scores.data[stored] / temperature, ranks[passages])
         if len(packed) > depth:
             packed = np.partition(packed, len(packed) - depth)[-depth:]
         keys[row, : len(packed)] = packed
@@ -167,11 +178,11 @@ class SparseRetrieval(retrieve.Retrieval):
             self.passages = open_passages(job.inputs["passages"], job.params.index)
 
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:
-        """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""
-        workers, size = self.job.execution.workers or 1, self.passages.size
+        """Yield the packed best passages in these blocks, a group of queries at a time, shape (group, depth)."""
+        workers = self.job.execution.workers or 1
         # Of a passage: its weights as stored, in float64 and by term, and a score for each query that is multiplied.
-        per_passage = 4 * self.passages.row_bytes + 12 * QUERIES_PER_PRODUCT * workers
-        step = max(1, self.memory // 2 // per_passage)
+        bytes_per_passage = 4 * self.passages.row_bytes + 12 * QUERIES_PER_PRODUCT * workers
+        step = max(1, self.memory // 2 // bytes_per_passage)
         total = len(self.groups) * self.passages.rows * len(numbers) // max(1, len(self.passages))
         with (
             Progress(f"retrieve {self.job.key}", total, "passages", quiet=not numbers) as progress,
@@ -179,25 +190,29 @@ class SparseRetrieval(retrieve.Retrieval):
         ):
             for first in self.groups:
                 queries = self.queries.take(first, first + self.group)
-                spans = [
-                    slice(at, min(at + QUERIES_PER_PRODUCT, queries.shape[0]))
-                    for at in range(0, queries.shape[0], QUERIES_PER_PRODUCT)
-                ]
+                starts = range(0, queries.shape[0], QUERIES_PER_PRODUCT)
+                batches = [slice(start, min(start + QUERIES_PER_PRODUCT, queries.shape[0])) for start in starts]
                 best = BestPassages(queries.shape[0], self.depth)
                 for number in numbers:
-                    rows = self.passages.stored(number)
-                    for start in range(0, rows.shape[0], step):
-                        inverted = rows[start : start + step].astype(np.float64).T.tocsr()
-                        ranks = self.order.ranks[number * size + start :][: inverted.shape[1]]
-                        part = partial(self._best_of, queries, inverted, ranks)
-                        for at, keys in zip(spans, threads.map(part, spans), strict=True):
-                            best.add(at, keys)
+                    for inverted, ranks in self._invert(number, step):
+                        select = partial(self._select_best, queries, inverted, ranks)
+                        for batch, keys in zip(batches, threads.map(select, batches), strict=True):
+                            best.add(batch, keys)
                         progress.add(inverted.shape[1])
                 yield best.keys
 
-    def _best_of(self, queries: csr_array, inverted: csr_array, ranks: Array, at: slice) -> Array:
-        """`best_of` for a slice of the queries, copied here, so that a thread holds only those that it searches for."""
-        return best_of(queries[at], inverted, ranks, self.depth, self.passages.temperature)
+    def _invert(self, number: int, step: int) -> Iterator[tuple[csr_array, Array]]:
+        """Yield a block's weights by term, `step` passages at a time, with the passages' ranks."""
+        rows = self.passages.stored(number)
+        first = number * self.passages.size
+        for start in range(0, rows.shape[0], step):
+            inverted = rows[start : start + step].astype(np.float64).T.tocsr()
+            ranks = self.order.ranks[first + start :][: inverted.shape[1]]
+            yield inverted, ranks
+
+    def _select_best(self, queries: csr_array, inverted: csr_array, ranks: Array, batch: slice) -> Array:
+        """Call `select_best` for some queries, copied here, so that a thread holds only those that it searches for."""
+        return select_best(queries[batch], inverted, ranks, self.depth, self.passages.temperature)
 
 
 def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:

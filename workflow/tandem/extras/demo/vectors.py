@@ -16,7 +16,7 @@ from tandem.retrieval import ann, maxsim
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, BestPassages, score_pairs
 from tandem.retrieval.faiss_search import BlockSearch, alone
-from tandem.retrieval.term_weights import best_of, open_passages
+from tandem.retrieval.term_weights import open_passages, select_best
 from tandem.stages.retrieval import AnnParams, MaxSimParams, RetrieveTermsParams
 from tandem.store.job import Job
 
@@ -40,7 +40,7 @@ class Searched(ABC):
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
         if "rows" in question:
             return self._scores(question["vector"], question["rows"]).tolist()
-        ranks, scores = self._best(question["vector"], min(question["depth"], len(self.order.ranks))).ranked(0)
+        ranks, scores = self._best(question["vector"], min(question["depth"], len(self.order.ranks))).rank(0)
         return self.order.ids(ranks), scores.tolist()
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Terms(Searched):
 
     def _best(self, vector: list[float], depth: int) -> BestPassages:
         best, query = BestPassages(1, depth), csr_array(np.array([vector]))
-        best.keys[:] = best_of(query, self.inverted, self.order.ranks, depth, self.temperature)
+        best.keys[:] = select_best(query, self.inverted, self.order.ranks, depth, self.temperature)
         return best
 
 
@@ -110,7 +110,7 @@ class Vectors(Searched):
         best, at = BestPassages(1, depth), slice(0, 1)
         for number in range(len(self.passages)):
             block = self.ready[number] if number < len(self.ready) else self._block(number)
-            best.add(at, block.candidates(query, depth, best.floors(at)))
+            best.add(at, block.candidates(query, depth, best.find_floors(at)))
         return best
 
 
@@ -131,7 +131,7 @@ class Tokens(Searched):
         self.search.set_queries(maxsim.OneQuery(np.array(vector, np.float64)))
         best, known = BestPassages(1, len(rows)), np.unique(rows)
         self.search.score(best, slice(0, 1), np.array([0]), known[self.search.lengths[known] > 0])
-        ranks, scores = best.ranked(0)
+        ranks, scores = best.rank(0)
         by_row = dict(zip(self.order.by_rank[ranks].tolist(), scores.tolist(), strict=True))
         return np.array([by_row.get(row, 0.0) for row in rows])  # without tokens: 0
 
