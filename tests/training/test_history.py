@@ -20,7 +20,7 @@ from tandem.training.history import (
     warn_of_no_gain,
 )
 from tandem.training.lists import Lists
-from tandem.training.losses import supervision_loss
+from tandem.training.losses import find_supervision_loss
 from tandem.training.validation import ndcg, rank_passages
 
 LISTS = Lists(np.arange(4), np.arange(5) * 9, np.ones(4, np.int64), np.arange(36))  # a positive and eight negatives
@@ -58,12 +58,14 @@ def test_patience_counts_validations_without_a_gain():
 
 
 def test_chance_by_hand():
-    assert compute_chance(supervision_loss("listwise", CrossTrain()), [4]) == approx(math.log(4))
-    assert compute_chance(supervision_loss("listwise", CrossTrain()), [2, 4]) == approx((math.log(2) + math.log(4)) / 2)
+    assert compute_chance(find_supervision_loss("listwise", CrossTrain()), [4]) == approx(math.log(4))
+    assert compute_chance(find_supervision_loss("listwise", CrossTrain()), [2, 4]) == approx(
+        (math.log(2) + math.log(4)) / 2
+    )
     # one of four is relevant, and a bias says no more: the entropy of (1/4, 3/4)
     entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
-    assert compute_chance(supervision_loss("pointwise", CrossTrain()), [4]) == approx(entropy, rel=1e-3)
-    assert compute_chance(supervision_loss("hinge", CrossTrain(margin=0.5)), [3]) == approx(0.5)
+    assert compute_chance(find_supervision_loss("pointwise", CrossTrain()), [4]) == approx(entropy, rel=1e-3)
+    assert compute_chance(find_supervision_loss("hinge", CrossTrain(margin=0.5)), [3]) == approx(0.5)
 
 
 def test_in_batch_lists_are_as_long_as_their_batch():

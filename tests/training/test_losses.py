@@ -13,7 +13,7 @@ from tandem.config.losses import KEYED, Distil, VectorWeights, distillation, opt
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.config.validation import parse
 from tandem.registry import load_plugins
-from tandem.training.losses import distillation_loss, supervision_loss
+from tandem.training.losses import find_distillation_loss, find_supervision_loss
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
     listwise,
@@ -137,8 +137,8 @@ def test_losses_get_the_options_that_they_take():
     assert takers == {option: set(losses) for option, losses in option_takers().items()}
     scores, teacher = drawn(1, 2)
     lead = (scores[0, 0] - scores[0, 1]).item()
-    assert supervision_loss("hinge", DualTrain(margin=20.0))(scores, full(scores)).item() == approx(20 - lead)
-    warm = distillation_loss("kl", JointTrain(temperature=5.0))(scores, teacher, full(scores))
+    assert find_supervision_loss("hinge", DualTrain(margin=20.0))(scores, full(scores)).item() == approx(20 - lead)
+    warm = find_distillation_loss("kl", JointTrain(temperature=5.0))(scores, teacher, full(scores))
     assert warm.item() == approx(distillation["kl"](scores / 5, teacher / 5, full(scores)).item())
 
 
@@ -179,12 +179,16 @@ def plugin(tmp_path, monkeypatch):
 def test_a_plugins_loss_gets_its_own_options(plugin):
     scores, teacher = drawn(1, 2)
     train = DualTrain(loss="focal", loss_options={"gamma": 3}, margin=7.0)
-    assert supervision_loss("focal", train)(scores, full(scores)).item() == approx(3 * scores.sum().item() + 7)
+    assert find_supervision_loss("focal", train)(scores, full(scores)).item() == approx(3 * scores.sum().item() + 7)
     distil = Distil(from_="ce", loss="cubed", loss_options={"weight": 5.0}, weight=0.5)  # not that of the term
-    assert distillation_loss("cubed", distil)(scores, teacher, full(scores)).item() == approx(5 * scores.sum().item())
+    assert find_distillation_loss("cubed", distil)(scores, teacher, full(scores)).item() == approx(
+        5 * scores.sum().item()
+    )
     joint = JointTrain(semantics="cubed", supervision="focal", loss_options={"gamma": 2.0, "weight": 4.0})
-    assert supervision_loss("focal", joint)(scores, full(scores)).item() == approx(2 * scores.sum().item() + 1)
-    assert distillation_loss("cubed", joint)(scores, teacher, full(scores)).item() == approx(4 * scores.sum().item())
+    assert find_supervision_loss("focal", joint)(scores, full(scores)).item() == approx(2 * scores.sum().item() + 1)
+    assert find_distillation_loss("cubed", joint)(scores, teacher, full(scores)).item() == approx(
+        4 * scores.sum().item()
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.losses import flops, l1, ramp
+from tandem.training.losses import flops, l1, ramp_up
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
     kl,
@@ -114,5 +114,5 @@ def test_flops_prefers_activations_spread_over_dimensions():
 
 
 def test_a_weight_grows_quadratically_and_then_stays():
-    assert [ramp(step, 4) for step in range(6)] == [1 / 16, 4 / 16, 9 / 16, 1, 1, 1]
-    assert ramp(0, 0) == 1
+    assert [ramp_up(step, 4) for step in range(6)] == [1 / 16, 4 / 16, 9 / 16, 1, 1, 1]
+    assert ramp_up(0, 0) == 1

@@ -13,7 +13,7 @@ from tandem.training.forward import Seeds
 from tandem.training.history import list_sizes
 from tandem.training.instances import Instances, draw_list, iter_batches
 from tandem.training.lists import Lists
-from tandem.training.losses import over_positives
+from tandem.training.losses import average_over_positives
 from tandem.training.losses.listwise import listwise, pointwise
 from tandem.training.optimizer import count_step_operations
 
@@ -24,7 +24,7 @@ def test_two_positives_and_a_negative_by_hand():
     # against the negative alone: softmax(ln 3, 0) = (3/4, 1/4) and softmax(0, 0) = (1/2, 1/2)
     scores, mask = torch.tensor([[math.log(3), 0.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
     expected = (math.log(4 / 3) + math.log(2)) / 2
-    assert over_positives(listwise, scores, mask, np.array([2])).item() == approx(expected)
+    assert average_over_positives(listwise, scores, mask, np.array([2])).item() == approx(expected)
 
 
 def test_lists_of_one_positive_are_as_without_counts_and_lists_add_up():
@@ -32,19 +32,19 @@ def test_lists_of_one_positive_are_as_without_counts_and_lists_add_up():
     mask = torch.tensor([[True, True, True, True], [True, True, True, False]])
     for loss in (listwise, pointwise):
         whole = loss(scores, mask)
-        assert over_positives(loss, scores, mask, None) == whole
-        assert over_positives(loss, scores, mask, np.array([1, 1])).item() == approx(whole.item())
+        assert average_over_positives(loss, scores, mask, None) == whole
+        assert average_over_positives(loss, scores, mask, np.array([1, 1])).item() == approx(whole.item())
         each = [
             loss(scores[:1], mask[:1]).item(),
             loss(scores[1:, [0, 2, 3]], mask[1:, [0, 2, 3]]).item() / 2,  # the second list has two positives
             loss(scores[1:, 1:], mask[1:, 1:]).item() / 2,
         ]
-        assert over_positives(loss, scores, mask, np.array([1, 2])).item() == approx(sum(each))
+        assert average_over_positives(loss, scores, mask, np.array([1, 2])).item() == approx(sum(each))
 
 
 def test_a_share_without_a_list_has_a_gradient():
     scores = torch.zeros(0, 3, requires_grad=True)
-    over_positives(listwise, scores, torch.ones(0, 3, dtype=torch.bool), np.empty(0, np.int64)).backward()
+    average_over_positives(listwise, scores, torch.ones(0, 3, dtype=torch.bool), np.empty(0, np.int64)).backward()
     assert scores.grad.shape == (0, 3)
 
 

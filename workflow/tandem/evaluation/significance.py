@@ -1,4 +1,4 @@
-"""Whether two systems differ by more than chance, query by query, and how sure a mean is.
+"""Test whether two systems differ by more than chance, query by query, and tell how sure a mean is.
 
 All work on matrices: rows are queries, columns are comparisons (or systems) that share them. Signs and resamples are
 drawn once for all columns, so that a column's result does not depend on its neighbours.
@@ -12,16 +12,16 @@ from scipy.special import fdtri, stdtr, stdtrit
 from tandem.data.columns import Floats64
 
 MOST_ENUMERATED = 14  # queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
+CELLS_PER_BLOCK = 4_000_000  # of a block of draws: 32 MB of float64
 _SIGN_PATTERNS = 100_000
 _RESAMPLES = 10_000
 _SEED = 13
-CELLS_PER_BLOCK = 4_000_000  # of a block of draws: 32 MB of float64
 _TOLERANCE = 1e-9  # relative: sums that are equal on paper differ in their last bits
 _HALVINGS = 60  # of the interval that p lies in: its width is below 1e-18 then
 
 
-def randomisation_test(differences: Floats64, samples: int = _SIGN_PATTERNS, seed: int = _SEED) -> Floats64:
-    """Two-sided p of the paired randomisation (sign-flip) test, a column at a time.
+def run_randomisation_test(differences: Floats64, samples: int = _SIGN_PATTERNS, seed: int = _SEED) -> Floats64:
+    """Return the two-sided p of the paired randomisation (sign-flip) test, a column at a time.
 
     Under the null hypothesis a query's difference d_q is as likely as its negative, so
 
@@ -38,25 +38,46 @@ def randomisation_test(differences: Floats64, samples: int = _SIGN_PATTERNS, see
     Returns:
         p per column, shape (comparisons,).
     """
-    threshold = np.abs(differences.sum(axis=0)) - _TOLERANCE * np.abs(differences).sum(axis=0)
-    few = (differences != 0).sum(axis=0) <= MOST_ENUMERATED
+    observed = np.abs(differences.sum(axis=0))
+    threshold = observed - _TOLERANCE * np.abs(differences).sum(axis=0)
+    changed = (differences != 0).sum(axis=0)
+    is_enumerated = changed <= MOST_ENUMERATED
+
     p = np.ones(differences.shape[1])
-    for column in np.flatnonzero(few):
-        changed = differences[differences[:, column] != 0, column]
-        bits = np.arange(2 ** len(changed))[:, None] >> np.arange(len(changed)) & 1
-        p[column] = (np.abs((2 * bits - 1).astype(np.float64) @ changed) >= threshold[column]).mean()
-    many = np.flatnonzero(~few)
-    if many.size:
-        counts, generator = np.zeros(many.size), np.random.default_rng(seed)
-        for rows in _blocks(samples, len(differences)):
-            signs = (2 * generator.integers(0, 2, (rows, len(differences)), dtype=np.int8) - 1).astype(np.float64)
-            counts += (np.abs(signs @ differences[:, many]) >= threshold[many]).sum(axis=0)
-        p[many] = (counts + 1) / (samples + 1)
+    for column in np.flatnonzero(is_enumerated):
+        p[column] = _enumerate_signs(differences[:, column], threshold[column])
+    sampled = np.flatnonzero(~is_enumerated)
+    if sampled.size:
+        p[sampled] = _sample_signs(differences[:, sampled], threshold[sampled], samples, seed)
     return p
 
 
-def seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Floats64:
-    """Two-sided p of differences that were measured with several seeds: chance of the queries and of the training.
+def _enumerate_signs(differences: Floats64, threshold: float) -> float:
+    """Return the share of all sign patterns of one column whose sum reaches the threshold."""
+    nonzero = differences[differences != 0]
+    # Pattern i gives difference j the sign of bit j of i.
+    patterns = np.arange(2 ** len(nonzero))[:, None]
+    bits = patterns >> np.arange(len(nonzero)) & 1
+    signs = (2 * bits - 1).astype(np.float64)
+    return float((np.abs(signs @ nonzero) >= threshold).mean())
+
+
+def _sample_signs(differences: Floats64, threshold: Floats64, samples: int, seed: int) -> Floats64:
+    """Return the estimated share of sign patterns, per column, whose sum reaches the threshold."""
+    queries, columns = differences.shape
+    counts = np.zeros(columns)
+    generator = np.random.default_rng(seed)
+    for rows in _iterate_blocks(samples, queries):
+        bits = generator.integers(0, 2, (rows, queries), dtype=np.int8)
+        signs = (2 * bits - 1).astype(np.float64)
+        sums = np.abs(signs @ differences)
+        counts += (sums >= threshold).sum(axis=0)
+    p: Floats64 = (counts + 1) / (samples + 1)
+    return p
+
+
+def run_seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Floats64:
+    """Return the two-sided p of differences measured with several seeds: chance of the queries and of the training.
 
     The mean over seeds of one system may lie above another's because of the queries that were drawn, or because of the
     seeds. Both are random factors, crossed: d_sq = mu + a_s + b_q + e_sq. With the mean squares of seeds, queries and
@@ -73,8 +94,8 @@ def seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Floats6
     that over queries. Of two seeds MS_s is one squared difference, which is often small by chance: E is all of it.
     The variance is at least that of seeds alone.
 
-    The means over seeds also go through `randomisation_test`, which assumes no distribution, and p is the larger of the
-    two. Where all seeds have the same differences that is all.
+    The means over seeds also go through `run_randomisation_test`, which assumes no distribution, and p is the larger of
+    the two. Where all seeds have the same differences that is all.
     Sources: Clark, The Language-as-Fixed-Effect Fallacy, 1973 (quasi-F); Judd, Westfall and Kenny, 2012, for t. The
     weighted quantiles: Cochran and Cox, Experimental Designs, 1950. Satterthwaite's degrees of freedom, estimated by
     MS_s itself, are too many wherever MS_s is small by chance: p < 0.05 came out in .11 of experiments with two seeds
@@ -82,105 +103,120 @@ def seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Floats6
 
     Args:
         differences: system minus baseline, shape (seeds, queries, comparisons).
-        samples: of `randomisation_test`.
+        samples: of `run_randomisation_test`.
     Returns:
         p per comparison, shape (comparisons,).
     """
     seeds, queries, _ = differences.shape
-    p = randomisation_test(differences.mean(axis=0), samples)
-    touched = (differences != differences[0]).any(axis=(0, 1))
-    if queries > 1 and touched.any():
-        error, share = _crossed(differences[..., touched])
+    p = run_randomisation_test(differences.mean(axis=0), samples)
+    differs_by_seed = (differences != differences[0]).any(axis=(0, 1))
+    if queries > 1 and differs_by_seed.any():
+        error, share = _cross_factors(differences[..., differs_by_seed])
         # Without any variance of seeds' and queries' means there is no t: the randomisation test stands alone.
-        varied = error > 0
-        tested = np.flatnonzero(touched)[varied]
-        t = np.abs(differences[..., tested].mean(axis=(0, 1))) / error[varied]
-        p[tested] = np.maximum(p[tested], _probability(t, share[varied], seeds, queries))
+        has_error = error > 0
+        tested = np.flatnonzero(differs_by_seed)[has_error]
+        mean = differences[..., tested].mean(axis=(0, 1))
+        t = np.abs(mean) / error[has_error]
+        p[tested] = np.maximum(p[tested], _solve_p(t, share[has_error], seeds, queries))
     return p
 
 
-def _crossed(differences: Floats64) -> tuple[Floats64, Floats64]:
-    """Standard error of the mean over seeds and queries, and the seeds' part of its square, both by comparison."""
+def _cross_factors(differences: Floats64) -> tuple[Floats64, Floats64]:
+    """Return the standard error of the mean over seeds and queries, and the seeds' part of its square, per column."""
     seeds, queries, _ = differences.shape
-    mean, of_seeds, of_queries = (differences.mean(axis=axis) for axis in ((0, 1), 1, 0))
+    mean = differences.mean(axis=(0, 1))
+    of_seeds = differences.mean(axis=1)
+    of_queries = differences.mean(axis=0)
     rest = differences - of_seeds[:, None] - of_queries + mean
+
     ms_seeds = queries * ((of_seeds - mean) ** 2).sum(axis=0) / (seeds - 1)
     ms_queries = seeds * ((of_queries - mean) ** 2).sum(axis=0) / (queries - 1)
     freedom = (seeds - 1) * (queries - 1)
     ms_rest = (rest**2).sum(axis=(0, 1)) / freedom
+
     by_chance = fdtri(seeds - 1, freedom, 0.5) * ms_rest if seeds > 2 else 0.0
     excess = np.maximum(ms_seeds - by_chance, 0.0)
     both = excess + ms_queries
     share = np.divide(excess, both, out=np.zeros_like(both), where=both > 0)
-    return np.sqrt(np.maximum(both, ms_seeds) / (seeds * queries)), share
+    error = np.sqrt(np.maximum(both, ms_seeds) / (seeds * queries))
+    return error, share
 
 
-def _quantile(probability: Floats64 | float, share: Floats64, seeds: int, queries: int) -> Floats64:
+def _average_quantiles(probability: Floats64 | float, share: Floats64, seeds: int, queries: int) -> Floats64:
     """Return the mean of Student's quantiles for seeds and queries, weighted by their shares of the variance."""
-    of_seeds, of_queries = (stdtrit(number - 1, probability) for number in (seeds, queries))
+    of_seeds = stdtrit(seeds - 1, probability)
+    of_queries = stdtrit(queries - 1, probability)
     quantile: Floats64 = share * of_seeds + (1 - share) * of_queries
     return quantile
 
 
-def _probability(t: Floats64, share: Floats64, seeds: int, queries: int) -> Floats64:
+def _solve_p(t: Floats64, share: Floats64, seeds: int, queries: int) -> Floats64:
     """Return the two-sided p at which the weighted quantile is `t`, by halving the interval between both tests' p."""
-    of_seeds, of_queries = (2 * stdtr(number - 1, -t) for number in (seeds, queries))
+    of_seeds = 2 * stdtr(seeds - 1, -t)
+    of_queries = 2 * stdtr(queries - 1, -t)
     low: Floats64 = np.minimum(of_seeds, of_queries)
     high: Floats64 = np.maximum(of_seeds, of_queries)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        above = _quantile(middle / 2, share, seeds, queries) > -t  # lower tails: tiny p keep their digits
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
+        above = _average_quantiles(middle / 2, share, seeds, queries) > -t  # lower tails: tiny p keep their digits
+        low = np.where(above, low, middle)
+        high = np.where(above, middle, high)
     return high
 
 
-def margins(differences: Floats64, low: Floats64, high: Floats64, confidence: float = 0.95) -> Floats64:
-    """Half the width of an interval of a mean difference: what the test may have missed.
+def compute_margins(differences: Floats64, low: Floats64, high: Floats64, confidence: float = 0.95) -> Floats64:
+    """Return half the width of an interval of a mean difference: what the test may have missed.
 
-    By the bootstrap over queries of the means over seeds; where seeds differ at least that of `seeded_test`'s t, with
+    By the bootstrap over queries of the means over seeds; where seeds differ at least that of `run_seeded_test`, with
     queries and seeds as random factors.
 
     Args:
         differences: system minus baseline, shape (seeds, queries, comparisons).
-        low, high: `bootstrap_interval` of the differences' means over seeds, with the same confidence.
+        low, high: `bootstrap_mean` of the differences' means over seeds, with the same confidence.
     Returns:
         Shape (comparisons,), in the differences' unit.
     """
     seeds, queries, _ = differences.shape
     half: Floats64 = (high - low) / 2
-    touched = (differences != differences[0]).any(axis=(0, 1))
-    if queries > 1 and touched.any():
-        error, share = _crossed(differences[..., touched])
-        half[touched] = np.maximum(half[touched], error * _quantile((1 + confidence) / 2, share, seeds, queries))
+    differs_by_seed = (differences != differences[0]).any(axis=(0, 1))
+    if queries > 1 and differs_by_seed.any():
+        error, share = _cross_factors(differences[..., differs_by_seed])
+        quantile = _average_quantiles((1 + confidence) / 2, share, seeds, queries)
+        half[differs_by_seed] = np.maximum(half[differs_by_seed], error * quantile)
     return half
 
 
-def _blocks(total: int, width: int) -> Iterator[int]:
+def _iterate_blocks(total: int, width: int) -> Iterator[int]:
+    """Yield numbers of rows of this width that add up to the total, each a block of `CELLS_PER_BLOCK` at most."""
     size = max(1, CELLS_PER_BLOCK // max(width, 1))
     for start in range(0, total, size):
         yield min(size, total - start)
 
 
-def holm(p: Floats64) -> Floats64:
-    """p corrected for being one of several comparisons, so that the chance of any false claim stays at the level.
+def correct_by_holm(p: Floats64) -> Floats64:
+    """Correct each p for being one of several comparisons, so that the chance of any false claim stays at the level.
 
     Sorted ascending, p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j)), i and j from 1 to m.
     Source: Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statistics 6(2), 1979.
 
     Args:
         p: shape (comparisons,); any order, which the result keeps.
+
+    >>> correct_by_holm(np.array([0.25, 0.125])).tolist()
+    [0.25, 0.25]
     """
     order = np.argsort(p, kind="stable")
-    steps = np.minimum(1.0, (len(p) - np.arange(len(p))) * p[order])
+    factors = len(p) - np.arange(len(p))
+    steps = np.minimum(1.0, factors * p[order])
     corrected = np.empty_like(p)
     corrected[order] = np.maximum.accumulate(steps)
     return corrected
 
 
-def bootstrap_interval(
+def bootstrap_mean(
     values: Floats64, confidence: float = 0.95, resamples: int = _RESAMPLES, seed: int = _SEED
 ) -> tuple[Floats64, Floats64]:
-    """Percentile bootstrap interval of the mean over queries, a column at a time.
+    """Return the percentile bootstrap interval of the mean over queries, a column at a time.
 
     Queries are drawn n of n with replacement; the interval runs from the (1 - confidence)/2 to the
     (1 + confidence)/2 quantile of the resamples' means. Source: Efron, Annals of Statistics 7(1), 1979; the
@@ -191,13 +227,16 @@ def bootstrap_interval(
     Returns:
         (low, high), each of shape (columns,).
     """
-    n, generator = len(values), np.random.default_rng(seed)
+    queries = len(values)
+    generator = np.random.default_rng(seed)
     means = []
-    for rows in _blocks(resamples, n):
-        drawn = generator.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
-        # How often each query was drawn: the mean is then one product for all columns.
-        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
-        means.append(counts.astype(np.float64) @ values / n)
+    for rows in _iterate_blocks(resamples, queries):
+        draws = generator.integers(0, queries, (rows, queries))
+        # How often each query was drawn: the mean is then one product for all columns. Resamples count in cells of
+        # their own, `queries` cells each.
+        cells = draws + queries * np.arange(rows)[:, None]
+        counts = np.bincount(cells.ravel(), minlength=rows * queries).reshape(rows, queries)
+        means.append(counts.astype(np.float64) @ values / queries)
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
     return low, high

@@ -10,7 +10,7 @@ from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, system_name
 from tandem.evaluation.scores import read_aligned
-from tandem.evaluation.significance import holm, seeded_test
+from tandem.evaluation.significance import correct_by_holm, run_seeded_test
 from tandem.extras.analysis.error_table import add_analyses
 from tandem.extras.audits.report import add_audits
 from tandem.extras.fidelity import ValidationRow, add_validations
@@ -118,8 +118,8 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
 def _tests(pairs: Sequence[tuple[FilledRow, FilledRow]], cells: Sequence[tuple[Cell, Cell]]) -> list[float | None]:
     """p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
     differences = [_differences(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
-    raw = [seeded_test(difference[..., None])[0] for difference in differences if difference is not None]
-    corrected = iter(holm(np.array(raw)).tolist())
+    raw = [run_seeded_test(difference[..., None])[0] for difference in differences if difference is not None]
+    corrected = iter(correct_by_holm(np.array(raw)).tolist())
     return [None if difference is None else next(corrected) for difference in differences]
 
 

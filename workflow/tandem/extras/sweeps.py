@@ -11,7 +11,7 @@ from tandem.config.base import Model
 from tandem.config.settings import PrintedPoint
 from tandem.data.columns import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
-from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
+from tandem.evaluation.significance import bootstrap_mean, correct_by_holm, run_seeded_test
 from tandem.report.results import Origin, percent, read_result_json, to_json
 from tandem.report.scored import averaged, describe_origin, open_score_artifact, run_folder, warn_of_few_seeds
 from tandem.store.lineage import walk
@@ -135,8 +135,8 @@ def compute(plan: SweepPlan) -> Result:
     low, high = _intervals(means)
     p: dict[int, Floats64] = {}  # per measure of each cell that has a baseline, corrected
     if baselines:
-        raw = np.stack([seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()])
-        p = dict(zip(baselines, np.apply_along_axis(holm, 0, raw), strict=True))
+        raw = np.stack([run_seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()])
+        p = dict(zip(baselines, np.apply_along_axis(correct_by_holm, 0, raw), strict=True))
     keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
     lines = []
     for place, ((key, system), folders) in enumerate(cells.items()):
@@ -176,6 +176,6 @@ def _intervals(means: Floats64) -> tuple[Floats64, Floats64]:
     """Low and high, shape (cells, measures), of means of shape (cells, queries, measures), a part of them at a time."""
     cells, queries, measures = means.shape
     columns = means.transpose(1, 0, 2).reshape(queries, -1)
-    parts = [bootstrap_interval(columns[:, start : start + PART]) for start in range(0, columns.shape[1], PART)]
+    parts = [bootstrap_mean(columns[:, start : start + PART]) for start in range(0, columns.shape[1], PART)]
     low, high = (np.concatenate(side).reshape(cells, measures) for side in zip(*parts, strict=True))
     return low, high

@@ -9,7 +9,7 @@ import numpy as np
 from tandem.config.tables import Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, system_name
-from tandem.evaluation.significance import holm
+from tandem.evaluation.significance import correct_by_holm
 from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Lineage, Table, percent
 from tandem.report.scored import (
     Position,
@@ -47,8 +47,8 @@ class Place:
 def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
     """Compute the numbers of a planned table from the scores of every row that has some, the hidden ones included.
 
-    Each visible row is tested against its baseline (`seeded_test`), and a column's p-values are Holm-corrected over the
-    table's comparisons.
+    Each visible row is tested against its baseline (`run_seeded_test`), and a column's p-values are
+    Holm-corrected over the table's comparisons.
     """
     layout, absent = plan.layout, {row.id: row.absent for row in plan.rows if row.absent}
     places = dict.fromkeys(score.place for score in scored)
@@ -108,7 +108,7 @@ def _positions(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> 
 
 def _corrected(positions: dict[System, Position]) -> dict[System, float]:
     p = {row: at.block.p[row][at.measure] for row, at in positions.items() if row in at.block.p}
-    return dict(zip(p, holm(np.array([*p.values()])).tolist(), strict=True))
+    return dict(zip(p, correct_by_holm(np.array([*p.values()])).tolist(), strict=True))
 
 
 def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System, Position], p: float | None) -> Cell:
@@ -181,7 +181,7 @@ def _best(
     if baselines[system] != reference:
         others = [row for row in cells if row in position.block.systems and row != reference]
         tests = position.block.p_against(reference, others)[:, position.measure]
-        p = round(float(holm(tests)[others.index(system)]), 6)
+        p = round(float(correct_by_holm(tests)[others.index(system)]), 6)
     return replace(best, over=system_name(reference), gain=percent(position.mean - base.mean), p=p)
 
 

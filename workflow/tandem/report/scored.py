@@ -15,7 +15,7 @@ from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, system_name
 from tandem.evaluation.scores import read_aligned, shared_measures
-from tandem.evaluation.significance import bootstrap_interval, holm, margins, seeded_test
+from tandem.evaluation.significance import bootstrap_mean, compute_margins, correct_by_holm, run_seeded_test
 from tandem.report.results import Cell, Costs, FilledOrder, Origin, percent
 from tandem.stages import KINDS, holding
 from tandem.store.artifact import Artifact, open_artifact
@@ -148,7 +148,7 @@ class ScoreBlock:
     def p_against(self, base: System, systems: Sequence[System]) -> Floats64:
         """Uncorrected p of the tests of systems against one base, shape (systems, measures)."""
         differences = subtract(self.values, self.systems, [(system, base) for system in systems])
-        return seeded_test(differences).reshape(len(systems), len(self.measures))
+        return run_seeded_test(differences).reshape(len(systems), len(self.measures))
 
     def compare(self, pairs: Sequence[tuple[System, System]]) -> Floats64:
         """First minus second of each pair, p of its test, uncorrected, and half the width of its 95 % interval.
@@ -156,8 +156,8 @@ class ScoreBlock:
         The shape is (pairs, 3, measures).
         """
         differences = subtract(self.values, self.systems, pairs)
-        halves = margins(differences, *bootstrap_interval(differences.mean(axis=0)))
-        numbers = np.stack([differences.mean(axis=(0, 1)), seeded_test(differences), halves])
+        halves = compute_margins(differences, *bootstrap_mean(differences.mean(axis=0)))
+        numbers = np.stack([differences.mean(axis=(0, 1)), run_seeded_test(differences), halves])
         return numbers.reshape(3, len(pairs), len(self.measures)).transpose(1, 0, 2)
 
 
@@ -210,10 +210,10 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
     differences = subtract(values, present, tested.items())
     means = values.mean(axis=0).transpose(1, 0, 2).reshape(values.shape[2], -1)
     # One bootstrap for systems and differences: the queries drawn are the same.
-    bounds = np.stack(bootstrap_interval(np.hstack([means, differences.mean(axis=0)])))
+    bounds = np.stack(bootstrap_mean(np.hstack([means, differences.mean(axis=0)])))
     low, high = bounds[:, : means.shape[1]].reshape(2, len(present), len(measures))
     by_test = (len(tested), len(measures))
-    p, halves = seeded_test(differences), margins(differences, *bounds[:, means.shape[1] :])
+    p, halves = run_seeded_test(differences), compute_margins(differences, *bounds[:, means.shape[1] :])
     return ScoreBlock(
         scored[0].place,
         present,
@@ -249,7 +249,7 @@ def fill_orders(
                 if (higher, lower) not in tests.get(place, ()):
                     continue
                 measured[number] = tests[place][higher, lower][:, measure]
-        corrected = holm(np.array([p for _, p, _ in measured.values()])).tolist()
+        corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
         for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
             own[number] = replace(own[number], change=percent(change), p=round(p, 6), margin=percent(margin))
     orders = [

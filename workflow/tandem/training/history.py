@@ -22,7 +22,7 @@ from tandem.store.job import Job, writing
 from tandem.training.checkpoints import LogRow
 from tandem.training.instances import count_visits
 from tandem.training.lists import Lists, count_visited
-from tandem.training.losses import SupervisionLoss, supervision_loss
+from tandem.training.losses import SupervisionLoss, find_supervision_loss
 from tandem.training.selection import find_best, read_validation_value, read_worth
 from tandem.training.validation import MEASURE, ValidationSet
 
@@ -158,7 +158,7 @@ def warn_of_chance(train: DualTrain | CrossTrain | JointTrain, log: Sequence[Log
         return ""
     last_tenth = losses[-max(1, len(losses) // 10) :]
     value = fmean(last_tenth) / weight
-    expected = compute_chance(supervision_loss(name, train), list_sizes(train, lists))
+    expected = compute_chance(find_supervision_loss(name, train), list_sizes(train, lists))
     if value < _NEAR_CHANCE * expected:
         return ""
     figures = f"{name} loss {value:.3f} in the last tenth of its steps, {expected:.3f} if all scores are equal"

@@ -1,8 +1,8 @@
 """Losses: functions of scores and labels, registered where they are written, with the paper's equation beside the code.
 
-A list is one query with its passages; the positive stands first (of several: `over_positives`). Shorter lists are
-padded, and `mask` is True where a passage stands. Every reduction over queries is a *sum*: the caller divides by the
-number of queries of the whole batch, so that a batch computed in parts has exactly the loss and gradient of one
+A list is one query with its passages; the positive stands first (of several: `average_over_positives`). Shorter lists
+are padded, and `mask` is True where a passage stands. Every reduction over queries is a *sum*: the caller divides by
+the number of queries of the whole batch, so that a batch computed in parts has exactly the loss and gradient of one
 computed at once. A loss's keyword-only parameters are its options: `margin` and `temperature` are keys beside its name,
 all others keys of `loss_options`.
 
@@ -26,12 +26,12 @@ SupervisionLoss = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum
 DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (student, teacher, mask) → a sum over queries
 
 
-def supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
-    """The loss by the first passage of this name, with the options of its section."""
+def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
+    """Return the loss by the first passage of this name, with the options of its section."""
     return partial(supervision[name], **read_options(supervision[name], section))
 
 
-def over_positives(loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None) -> Tensor:
+def average_over_positives(loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None) -> Tensor:
     """(1/k) Σ_i loss(positive i first, then all that is no positive), summed over the lists; k: a list's positives.
 
     Every positive is set against the negatives alone: no other positive is its negative.
@@ -45,16 +45,18 @@ def over_positives(loss: SupervisionLoss, scores: Tensor, mask: Tensor, positive
         return loss(scores, mask)
     total = scores[:0].sum()  # with a gradient, where a process has no list
     for count in np.unique(positives).tolist():
-        rows = torch.from_numpy(positives == count).to(scores.device)
-        own, own_mask = scores[rows], mask[rows]
+        lists = torch.from_numpy(positives == count).to(scores.device)
+        scores_of_lists = scores[lists]
+        mask_of_lists = mask[lists]
         for i in range(count):
-            alone = [torch.cat([side[:, i : i + 1], side[:, count:]], 1) for side in (own, own_mask)]
-            total = total + loss(*alone) / count
+            alone = torch.cat([scores_of_lists[:, i : i + 1], scores_of_lists[:, count:]], 1)
+            alone_mask = torch.cat([mask_of_lists[:, i : i + 1], mask_of_lists[:, count:]], 1)
+            total = total + loss(alone, alone_mask) / count
     return total
 
 
-def distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
-    """The loss by a teacher's scores of this name, with the options of its section."""
+def find_distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
+    """Return the loss by a teacher's scores of this name, with the options of its section."""
     return partial(distillation[name], **read_options(distillation[name], section))
 
 
@@ -75,6 +77,12 @@ def l1(vectors: Tensor) -> Tensor:
     return vectors.abs().sum(1).mean()
 
 
-def ramp(step: int, steps: int) -> float:
-    """min(1, (t / steps)²), t = step + 1: the quadratic growth of a regulariser's weight in SPLADE; 1 for 0 steps."""
-    return min(1.0, ((step + 1) / steps) ** 2) if steps else 1.0
+def ramp_up(step: int, steps: int) -> float:
+    """Return min(1, (t / steps)²), t = step + 1: how a regulariser's weight grows in SPLADE; 1 for 0 steps.
+
+    >>> ramp_up(4, 10)
+    0.25
+    """
+    if not steps:
+        return 1.0
+    return min(1.0, ((step + 1) / steps) ** 2)

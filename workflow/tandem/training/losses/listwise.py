@@ -24,8 +24,13 @@ def listwise(scores: Tensor, mask: Tensor) -> Tensor:
         mask: True where a passage counts, same shape; the first column is always True.
     Returns:
         Scalar, in nats.
+
+    >>> scores = torch.zeros(1, 2)
+    >>> round(listwise(scores, scores == 0).item(), 4)  # ln 2
+    0.6931
     """
-    return -scores.masked_fill(~mask, float("-inf")).log_softmax(dim=-1)[:, 0].sum()
+    log_probabilities = scores.masked_fill(~mask, float("-inf")).log_softmax(dim=-1)
+    return -log_probabilities[:, 0].sum()
 
 
 @supervision("pointwise")
@@ -40,11 +45,17 @@ def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
         mask: True where a passage counts, same shape.
     Returns:
         Scalar, in nats.
+
+    >>> scores = torch.zeros(1, 2)
+    >>> round(pointwise(scores, scores == 0).item(), 4)  # (ln 2 + ln 2) / 2
+    0.6931
     """
     sign = torch.full_like(scores, -1.0)
     sign[:, 0] = 1.0
+    # 1 - σ(s) = σ(-s)
     losses = -logsigmoid(sign * scores).masked_fill(~mask, 0.0)
-    return (losses.sum(-1) / mask.sum(-1)).sum()
+    mean_of_lists = losses.sum(-1) / mask.sum(-1)
+    return mean_of_lists.sum()
 
 
 @supervision("approx_ndcg")
@@ -60,9 +71,16 @@ def approx_ndcg(scores: Tensor, mask: Tensor) -> Tensor:
         mask: True where a passage counts, same shape; the first column is always True.
     Returns:
         Scalar, 0 to 1 for each query; 0 for a list without negatives.
+
+    >>> scores = torch.zeros(1, 3)
+    >>> round(approx_ndcg(scores, scores == 0).item(), 4)  # r(p+) = 1 + 1/2 + 1/2: 1 - 1 / log2(3)
+    0.3691
     """
-    above = ((scores[:, 1:] - scores[:, :1]) / _RANK_TEMPERATURE).sigmoid().masked_fill(~mask[:, 1:], 0.0)
-    return (1 - 1 / (2 + above.sum(-1)).log2()).sum()
+    lead = scores[:, 1:] - scores[:, :1]
+    above = (lead / _RANK_TEMPERATURE).sigmoid().masked_fill(~mask[:, 1:], 0.0)
+    rank_plus_one = 2 + above.sum(-1)
+    ndcg = 1 / rank_plus_one.log2()
+    return (1 - ndcg).sum()
 
 
 @distillation("paper")
@@ -77,6 +95,11 @@ def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Ten
         mask: True where a passage stands, same shape.
     Returns:
         Scalar, in nats.
+
+    >>> equal, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
+    >>> reranker = torch.tensor([[0.0, 3.0]]).log1p()  # softmax (1/5, 4/5)
+    >>> round(dynamic_listwise_distillation(equal, reranker, mask).item(), 4)  # ln(5/2)/2 + ln(5/8)/2
+    0.2231
     """
     return compute_divergence(retriever, reranker, mask).sum()
 
@@ -88,14 +111,18 @@ def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: T
     What RocketQAv2's released `joint_encoder.py` computes: Paddle's `kldiv_loss` takes the re-ranker as its target,
     averages over all elements of (queries, passages), and has no gradient for the target.
     """
-    return (compute_divergence(reranker.detach(), retriever, mask).sum(-1) / mask.sum(-1)).sum()
+    terms = compute_divergence(reranker.detach(), retriever, mask)
+    mean_of_lists = terms.sum(-1) / mask.sum(-1)
+    return mean_of_lists.sum()
 
 
 def compute_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
-    """The terms p log(p / q) of KL(softmax(first) ‖ softmax(second)); 0 where no passage stands."""
+    """Compute the terms p log(p / q) of KL(softmax(first) ‖ softmax(second)); 0 where no passage stands."""
+    # -inf keeps what does not stand out of the softmax; 0 in its place afterwards keeps NaN out of the gradient.
     log_p = first.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     log_q = second.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
-    return (log_p.exp() * (log_p - log_q)).masked_fill(~mask, 0.0)
+    terms = log_p.exp() * (log_p - log_q)
+    return terms.masked_fill(~mask, 0.0)
 
 
 @distillation("kl")
@@ -134,7 +161,8 @@ def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperatur
     (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
     """
     terms = compute_divergence(teacher.detach() / temperature, student / temperature, mask)
-    return (terms.sum(-1) / mask.sum(-1)).sum()
+    mean_of_lists = terms.sum(-1) / mask.sum(-1)
+    return mean_of_lists.sum()
 
 
 @distillation("kl_reverse")
@@ -157,7 +185,8 @@ def kl_minmax(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """
     highest = student.masked_fill(~mask, float("-inf")).amax(-1, keepdim=True)
     lowest = student.masked_fill(~mask, float("inf")).amin(-1, keepdim=True)
-    return kl((student - lowest) / (highest - lowest).clamp(min=1e-8), teacher, mask)
+    span = (highest - lowest).clamp(min=1e-8)
+    return kl((student - lowest) / span, teacher, mask)
 
 
 @distillation("mse")
@@ -173,9 +202,13 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
         mask: True where a passage stands, same shape.
     Returns:
         Scalar, in squared units of the scores.
+
+    >>> mse(torch.tensor([[1.0, 4.0]]), torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)).item()  # (1² + 4²) / 2
+    8.5
     """
-    errors = (student - teacher.detach()).masked_fill(~mask, 0.0).square()
-    return (errors.sum(-1) / mask.sum(-1)).sum()
+    errors = (student - teacher.detach()).masked_fill(~mask, 0.0)
+    mean_of_lists = errors.square().sum(-1) / mask.sum(-1)
+    return mean_of_lists.sum()
 
 
 @distillation("mse_probability")
@@ -205,7 +238,8 @@ def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
         Scalar, in nats.
     """
     order = teacher.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
-    stands = mask.gather(1, order)
-    scores = student.gather(1, order).masked_fill(~stands, torch.finfo(student.dtype).min)
-    remaining = scores.flip(-1).logcumsumexp(-1).flip(-1)  # log Σ_{k ≥ i} e^{s_π(k)}
-    return (remaining - scores).masked_fill(~stands, 0.0).sum()
+    is_passage = mask.gather(1, order)
+    scores = student.gather(1, order).masked_fill(~is_passage, torch.finfo(student.dtype).min)
+    # log Σ_{k ≥ i} e^{s_π(k)}: a running sum from the end of the list.
+    remaining = scores.flip(-1).logcumsumexp(-1).flip(-1)
+    return (remaining - scores).masked_fill(~is_passage, 0.0).sum()

@@ -12,7 +12,7 @@ from tandem.config.losses import distillation, supervision
 
 @dataclass(frozen=True)
 class RankedPairs:
-    """The pairs (better, worse) of each query's list.
+    """Keep the pairs (better, worse) of each query's list.
 
     Attributes:
         lead: s(q, better) - s(q, worse), 0 where there is no pair, shape (queries, …).
@@ -24,32 +24,36 @@ class RankedPairs:
 
     @classmethod
     def of_first(cls, scores: Tensor, mask: Tensor) -> Self:
-        """The first passage, where it counts, against each other one, shape (queries, passages - 1)."""
-        return cls._of(scores[:, :1] - scores[:, 1:], mask[:, :1] & mask[:, 1:])
+        """Pair the first passage, where it counts, with each other one, shape (queries, passages - 1)."""
+        lead = scores[:, :1] - scores[:, 1:]
+        both = mask[:, :1] & mask[:, 1:]
+        return cls._keep_where(lead, both)
 
     @classmethod
     def of_teacher(cls, student: Tensor, teacher: Tensor, mask: Tensor) -> Self:
-        """Every passage against each that the teacher scores lower, shape (queries, passages, passages).
+        """Pair every passage with each that the teacher scores lower, shape (queries, passages, passages).
 
         Passages of equal teacher's score are no pair. The teacher gives the order alone: it has no gradient.
         """
-        higher = teacher[:, :, None] > teacher[:, None, :]
+        lead = student[:, :, None] - student[:, None, :]
+        is_higher = teacher[:, :, None] > teacher[:, None, :]
         both = mask[:, :, None] & mask[:, None, :]
-        return cls._of(student[:, :, None] - student[:, None, :], higher & both)
+        return cls._keep_where(lead, is_higher & both)
 
     @classmethod
-    def _of(cls, lead: Tensor, there: Tensor) -> Self:
-        """RankedPairs whose score difference is kept where there is a pair."""
+    def _keep_where(cls, lead: Tensor, there: Tensor) -> Self:
         return cls(lead.masked_fill(~there, 0.0), there)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum of the pairs' values, over all lists."""
+        """Sum the pairs' values over all lists."""
         return values.masked_fill(~self.there, 0.0).sum()
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of each list's pairs' values, summed over lists; 0 for a list without a pair."""
-        flat, there = values.masked_fill(~self.there, 0.0).flatten(1), self.there.flatten(1)
-        return (flat.sum(1) / there.sum(1).clamp(min=1)).sum()
+        """Average the values of each list's pairs, summed over lists; 0 for a list without a pair."""
+        sums = values.masked_fill(~self.there, 0.0).flatten(1).sum(1)
+        counts = self.there.flatten(1).sum(1)
+        mean_of_lists = sums / counts.clamp(min=1)
+        return mean_of_lists.sum()
 
 
 @supervision("hinge")
@@ -66,6 +70,10 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
         margin: m, in the scores' unit.
     Returns:
         Scalar, in the scores' unit; 0 for a list without negatives.
+
+    >>> scores = torch.tensor([[2.0, 1.5, 0.0]])
+    >>> hinge(scores, torch.ones(1, 3, dtype=torch.bool)).item()  # (1/2 + 0) / 2
+    0.25
     """
     pairs = RankedPairs.of_first(scores, mask)
     return pairs.mean((margin - pairs.lead).relu())
@@ -125,8 +133,9 @@ def lambdarank(scores: Tensor, mask: Tensor) -> Tensor:
     Args and returns: as `hinge`, in nats weighted by nDCG.
     """
     pairs = RankedPairs.of_first(scores, mask)
-    discount = discounts(scores, mask)
-    return pairs.sum((discount[:, :1] - discount[:, 1:]).abs() * softplus(-pairs.lead))
+    discounts = discount_ranks(scores, mask)
+    delta = (discounts[:, :1] - discounts[:, 1:]).abs()
+    return pairs.sum(delta * softplus(-pairs.lead))
 
 
 @distillation("lambdarank")
@@ -141,10 +150,15 @@ def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> T
     """
     pairs = RankedPairs.of_teacher(student, teacher, mask)
     # pairs.there[q, i, j] is t_i > t_j: the column's sum counts the passages that are better than j.
-    gain = (torch.exp2(1.0 / (1 + pairs.there.sum(1)).to(student)) - 1.0).masked_fill(~mask, 0.0)
-    discount = discounts(student, mask)
-    ideal = (gain.sort(-1, descending=True).values * by_rank(mask.shape[1], student)).sum(-1)
-    delta = (gain[:, :, None] - gain[:, None, :]) * (discount[:, :, None] - discount[:, None, :])
+    teacher_ranks = 1 + pairs.there.sum(1)
+    gains = (torch.exp2(1.0 / teacher_ranks.to(student)) - 1.0).masked_fill(~mask, 0.0)
+    best_first = gains.sort(-1, descending=True).values
+    ideal = (best_first * list_discounts(mask.shape[1], student)).sum(-1)
+
+    discounts = discount_ranks(student, mask)
+    gain_differences = gains[:, :, None] - gains[:, None, :]
+    discount_differences = discounts[:, :, None] - discounts[:, None, :]
+    delta = gain_differences * discount_differences
     return pairs.sum(delta.abs() / ideal[:, None, None] * softplus(-pairs.lead))
 
 
@@ -163,8 +177,9 @@ def lambda_mrr_of_first(scores: Tensor, mask: Tensor) -> Tensor:
     0.2777
     """
     pairs = RankedPairs.of_first(scores, mask)
-    reciprocal = 1.0 / (1 + ranks(scores, mask)).to(scores)
-    return pairs.mean((reciprocal[:, :1] - reciprocal[:, 1:]).abs() * softplus(-pairs.lead))
+    reciprocal = 1.0 / (1 + rank_passages(scores, mask)).to(scores)
+    delta = (reciprocal[:, :1] - reciprocal[:, 1:]).abs()
+    return pairs.mean(delta * softplus(-pairs.lead))
 
 
 @distillation("lambda_mrr")
@@ -177,24 +192,26 @@ def lambda_mrr(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Args and returns: as `hinge_distillation`, in nats weighted by reciprocal ranks.
     """
     pairs = RankedPairs.of_teacher(student, teacher, mask)
-    reciprocal = 1.0 / (1 + ranks(student, mask)).to(student)
-    return pairs.mean((reciprocal[:, :, None] - reciprocal[:, None, :]).abs() * softplus(-pairs.lead))
+    reciprocal = 1.0 / (1 + rank_passages(student, mask)).to(student)
+    delta = (reciprocal[:, :, None] - reciprocal[:, None, :]).abs()
+    return pairs.mean(delta * softplus(-pairs.lead))
 
 
-def discounts(scores: Tensor, mask: Tensor) -> Tensor:
-    """1 / log2(1 + rank) of each passage by falling score, ties in the list's order; no gradient, scores' shape."""
-    return by_rank(scores.shape[1], scores)[ranks(scores, mask)]
+def discount_ranks(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return 1 / log2(1 + rank) of each passage by falling score, ties in the list's order; no gradient."""
+    return list_discounts(scores.shape[1], scores)[rank_passages(scores, mask)]
 
 
-def ranks(scores: Tensor, mask: Tensor) -> Tensor:
-    """The rank of each passage by falling score, from 0, ties in the list's order, scores' shape."""
-    ranked = scores.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
-    return ranked.argsort(-1)
+def rank_passages(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the rank of each passage by falling score, from 0, ties in the list's order, scores' shape."""
+    best_first = scores.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    return best_first.argsort(-1)  # the inverse of the order: each passage's place in it
 
 
-def by_rank(count: int, like: Tensor) -> Tensor:
-    """1 / log2(1 + rank) for the ranks 1 to count."""
-    return 1.0 / torch.arange(2, count + 2, dtype=like.dtype, device=like.device).log2()
+def list_discounts(count: int, like: Tensor) -> Tensor:
+    """Return 1 / log2(1 + rank) for the ranks 1 to count."""
+    ranks_plus_one = torch.arange(2, count + 2, dtype=like.dtype, device=like.device)
+    return 1.0 / ranks_plus_one.log2()
 
 
 @distillation("margin_mse")
@@ -210,6 +227,10 @@ def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
         mask: True where a passage stands, same shape.
     Returns:
         Scalar, in squared units of the scores; 0 for a list without negatives.
+
+    >>> student, teacher = torch.tensor([[3.0, 1.0]]), torch.tensor([[9.0, 8.0]])
+    >>> margin_mse(student, teacher, torch.ones(1, 2, dtype=torch.bool)).item()  # (2 - 1)²
+    1.0
     """
     pairs = RankedPairs.of_first(student - teacher.detach(), mask)
     return pairs.mean(pairs.lead.square())

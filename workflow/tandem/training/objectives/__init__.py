@@ -15,7 +15,7 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import distillation_loss, over_positives, supervision_loss
+from tandem.training.losses import average_over_positives, find_distillation_loss, find_supervision_loss
 
 
 class Objective(Protocol):
@@ -78,8 +78,8 @@ class ListLoss:
     """weight · distillation(scores, teacher) + supervision · loss(scores) with `train.distil`; else the loss alone."""
 
     def __init__(self, train: DualTrain | CrossTrain) -> None:
-        self.supervision, self.distil = supervision_loss(train.loss, train), train.distil
-        self.distillation = distillation_loss(self.distil.loss, self.distil) if self.distil else None
+        self.supervision, self.distil = find_supervision_loss(train.loss, train), train.distil
+        self.distillation = find_distillation_loss(self.distil.loss, self.distil) if self.distil else None
 
     def __call__(self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch) -> dict[str, Tensor]:
         """The loss's terms, each summed over the lists.
@@ -92,7 +92,7 @@ class ListLoss:
                 with fewer than two scored ones.
         """
         if self.distil is None or self.distillation is None:
-            return {"sup": over_positives(self.supervision, scores, mask, batch.positives)}
+            return {"sup": average_over_positives(self.supervision, scores, mask, batch.positives)}
         terms = {}
         if batch.teacher is not None:
             teacher = torch.from_numpy(batch.teacher).to(own)
@@ -103,7 +103,7 @@ class ListLoss:
         elif self.distil.in_batch is None:
             raise ValueError("train.distil needs lists with a teacher's scores")
         if self.distil.supervision:
-            supervised = over_positives(self.supervision, scores, mask, batch.positives)
+            supervised = average_over_positives(self.supervision, scores, mask, batch.positives)
             terms["sup"] = supervised * self.distil.supervision
         return terms
 
@@ -189,8 +189,8 @@ class Joint(SeparableRanker):
         self.models = nn.ModuleDict({"dual": self.dual, "cross": self.cross})
         self.vectors = TextVectors(self.dual, self.tokens, self.train.precision, self.budget)
         self.pairs = CrossScores(self.cross, self.cross_tokens, self.train.precision, self.budget)
-        self.distillation = distillation_loss(self.train.semantics, self.train)
-        self.supervision = supervision_loss(self.train.supervision, self.train)
+        self.distillation = find_distillation_loss(self.train.semantics, self.train)
+        self.supervision = find_supervision_loss(self.train.supervision, self.train)
         self.static = self.train.teacher == "static"
         if self.static:
             self.cross.requires_grad_(False)
@@ -206,7 +206,9 @@ class Joint(SeparableRanker):
             ce = on_lists(pairs.values(), batch)
         mask = mask_of(batch, de)
         kl = self.distillation(de, ce, mask) * self.train.weight
-        sup = torch.zeros_like(kl) if self.static else over_positives(self.supervision, ce, mask, batch.positives)
+        sup = (
+            torch.zeros_like(kl) if self.static else average_over_positives(self.supervision, ce, mask, batch.positives)
+        )
         values = backward({"kl": kl, "sup": sup}, queries)
         for computed in (*sides, pairs):
             computed.backward()

@@ -16,7 +16,7 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, list_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import distillation_loss, ramp
+from tandem.training.losses import find_distillation_loss, ramp_up
 from tandem.training.losses.listwise import listwise
 from tandem.training.objectives import ListLoss, backward, mask_of
 
@@ -82,7 +82,7 @@ class Teacher:
         self, model: DualEncoder, tokens: Tokens, params: InBatchTeaching, precision: str, budget: Budget
     ) -> None:
         self.vectors = TextVectors(model.requires_grad_(False).eval(), tokens, precision, budget)
-        self.params, self.distillation = params, distillation_loss(params.loss, params)
+        self.params, self.distillation = params, find_distillation_loss(params.loss, params)
 
     @torch.no_grad()
     def loss(self, batch: Batch, world: World) -> Taught:
@@ -237,4 +237,4 @@ def regularised(params: Regularise, state: InBatch) -> Tensor:
         if weights:
             vectors = state.passages if side == "passage" else state.gather(state.queries)
             total = total + torch.stack([w * regulariser[name](vectors) for name, w in weights.items()]).sum()
-    return total * ramp(state.step, params.ramp) * len(state.batch.queries)
+    return total * ramp_up(state.step, params.ramp) * len(state.batch.queries)
