@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.models.device import move_to_device
 from tandem.models.dual import dot_scores
 from tandem.models.ragged import Ids
-from tandem.retrieval.embeddings import FP16, FP32, Embeddings, Stretches, FloatVectors
+from tandem.retrieval.embeddings import FP16, FP32, Embeddings, FloatVectors, Stretches
 from tandem.retrieval.exact import unpack_keys
 from tandem.retrieval.torch_search import search_by_torch
 from tandem.store.artifact import Artifact
