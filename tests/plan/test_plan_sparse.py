@@ -11,7 +11,7 @@ from tandem.extras.estimate.resources import Setting, Volumes
 from tandem.extras.estimate.stage_costs import bm25s, tune_bm25
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
-from tandem.stages.data import Bm25Params, Bm25sParams, LuceneParams, TuneBm25Params
+from tandem.stages.data import Bm25Params, Bm25sParams, LsiParams, LuceneParams, TuneBm25Params
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +66,26 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
     assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
     assert stemless.upstream.keys() == {"dataset", "bm25s"}
     assert stemless.upstream["bm25s"].params == Bm25sParams(analyzer="none", language="en")
+
+
+def test_classical_scores_search_the_index_of_their_engine_and_have_no_k1(planned):
+    plan = planned(
+        {
+            "likelihood": {"similarity": {"type": "dirichlet"}},
+            "cosine": {"similarity": {"type": "tf_idf"}},
+            "latent": {"similarity": {"type": "lsi", "dimensions": 20}},
+            "and": {"match": "all"},
+        }
+    )
+    bm25, likelihood, cosine, latent = (run(plan, name) for name in ("bm25", "likelihood", "cosine", "latent"))
+    assert likelihood.upstream["lucene"] is bm25.upstream["lucene"]
+    assert likelihood.values["similarity"] == {"type": "dirichlet", "mu": 1000.0}
+    assert (likelihood.values["k1"], likelihood.values["b"]) == (None, None)
+    assert cosine.upstream.keys() == {"dataset", "bm25s"}
+    assert latent.upstream["bm25s"] is cosine.upstream["bm25s"]
+    assert latent.upstream["lsi"].params == LsiParams(dimensions=20)
+    assert (run(plan, "and").values["match"], run(plan, "and").values["k1"]) == ("all", 0.9)
+    assert "match" not in bm25.values
 
 
 def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(planned):
@@ -158,6 +178,24 @@ def test_a_variant_stands_wherever_a_run_does(configured):
         ("v", {"fields": {"title": {"weight": 2, "b": 0.3}}}, "sparse.v.fields.title is a section, .* in field_b"),
         ("v", {"fields": {"title": 0.5}}, "sparse.v.fields.title is 0.5; allowed: ≥ 1"),
         ("v", {"rm3": {"fb_docs": 51}}, "sparse.v.rm3.fb_docs is 51; allowed: ≤ 50"),
+        (
+            "v",
+            {"similarity": {"type": "dirichlet"}, "engine": "bm25s"},
+            "sparse.v.similarity is dirichlet, which bm25s lacks; set sparse.v.engine to lucene",
+        ),
+        (
+            "v",
+            {"similarity": {"type": "lsi"}, "engine": "lucene"},
+            "sparse.v.similarity is lsi, which lucene lacks; set sparse.v.engine to bm25s",
+        ),
+        ("v", {"similarity": {"type": "dfr"}, "k1": 1}, "sparse.v.k1 is of BM25 alone, but sparse.v.similarity is dfr"),
+        ("v", {"similarity": {"type": "dfr"}, "tuned": True}, "sparse.v.tuned is of BM25 alone"),
+        ("v", {"similarity": {"type": "lsi"}, "rm3": {}}, "sparse.v.rm3 is of BM25 alone"),
+        ("v", {"match": "all", "engine": "bm25s"}, "sparse.v.match needs Lucene, but the engine is bm25s"),
+        ("v", {"match": "all", "rm3": {}}, "sparse.v has rm3 and match all"),
+        ("v", {"similarity": {"type": "dirichlet", "mu": 0}}, "sparse.v.similarity.mu is 0; allowed: > 0"),
+        ("v", {"similarity": {"type": "bert"}}, "sparse.v.similarity.type is bert; allowed: dirichlet, "),
+        ("v", {"similarity": {"type": "dfr", "mu": 1}}, unknown_key("sparse.v.similarity.mu")),
         ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),
     ],
 )

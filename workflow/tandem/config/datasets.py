@@ -1,7 +1,7 @@
 """Datasets: the keys of every dataset, and those of each source."""
 
 import inspect
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -327,6 +327,23 @@ class Reduced(Derived):
     others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
 
 
+Perturbation = Literal["keyboard", "swap", "drop", "double", "case", "order"]
+PERTURBATIONS = get_args(Perturbation)
+
+
+class Perturbed(Derived):
+    """A dataset with broken copies of a split's queries: a further split `<split>_<kind>` for each kind."""
+
+    source: Literal["perturbed"]
+    of: str = Field(description="the dataset")
+    split: str = Field("test", description="whose queries are copied and broken")
+    kinds: Distinct[Perturbation] = Field(
+        PERTURBATIONS, description="a letter hit beside, swapped, dropped, doubled; capitals; another order of words"
+    )
+    words: int = Field(1, ge=1, description="words of a query that get a typo")
+    seed: int = Field(42, ge=0, description="of what is drawn, with the kind and the query's id")
+
+
 class Windows(Derived):
     """The documents of a dataset, cut into windows."""
 
@@ -375,7 +392,7 @@ _SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
     *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822),
-    *(Pair, Dissimilar, Domains, Reduced, Windows, UnionDataset, Unlabelled, Group),
+    *(Pair, Dissimilar, Domains, Perturbed, Reduced, Windows, UnionDataset, Unlabelled, Group),
 )
 # The classes that read them. Those above have their keys here, so that planning imports none of them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tandem.config.datasets import UNSPACED, Dataset, Domains, Unlabelled, Windows
+from tandem.config.datasets import UNSPACED, Dataset, Domains, Perturbed, Unlabelled, Windows
 from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.registry import load_plugins
@@ -22,7 +22,7 @@ CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
-INHERITING = (Windows, Unlabelled, Domains)
+INHERITING = (Windows, Unlabelled, Domains, Perturbed)
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 
 
@@ -249,7 +249,7 @@ def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[st
     return result, wrong
 
 
-def _completed(name: str, entry: Windows | Unlabelled | Domains, datasets: dict[str, Dataset]) -> Dataset:
+def _completed(name: str, entry: Windows | Unlabelled | Domains | Perturbed, datasets: dict[str, Dataset]) -> Dataset:
     origin = _origin(name, datasets)
     update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
     if not isinstance(entry, Windows):

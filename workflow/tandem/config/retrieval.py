@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from tandem.config.base import Analyzer, Choice, Count, Distinct, Items, Precision, Section, equals, problem
+from tandem.config.datasets import Perturbation
+from tandem.config.similarities import Similarity
 from tandem.registry import Registry
 
 # Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.
@@ -16,6 +18,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 FusionMethod = Annotated[str, Choice(fusion)]
 Engine = Literal["lucene", "bm25s"]
 Formula = Literal["lucene", "bm25+", "bm25l"]
+Match = Literal["any", "all"]
 Normalization = Literal["min_max", "z_score", "none"]
 
 
@@ -77,7 +80,7 @@ class Rm3(Section):
 
 
 class Sparse(Section):
-    """A variant of BM25, an entry of `sparse`."""
+    """A variant of BM25, or another classical score, an entry of `sparse`."""
 
     engine: Engine | None = Field(None, description="null: that of `bm25`")
     analyzer: Analyzer | None = Field(None, description="null: that of `bm25`")
@@ -89,6 +92,8 @@ class Sparse(Section):
     fields: FieldWeights | None = Field(None, description="search title and text apart, by BM25F, with these weights")
     field_b: FieldLengths | None = Field(None, description="fields' own b, beside `fields`; of the engine bm25s")
     rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
+    similarity: Similarity | None = Field(None, description="scores instead of BM25")
+    match: Match = Field("any", description="passages with any term of the query, or with all: Boolean OR and AND")
 
 
 class Depth(Section):
@@ -241,3 +246,11 @@ class Aggregation(Section):
     k: int = Field(3, ge=1, description="of kmax")
     scores: Literal["raw", "probability"] | None = Field(None, description="of `by`; null: probability for sum only")
     missing: Literal["lowest", "zero"] | None = Field(None, description="of a window; null: zero in sum alone")
+
+
+class PerturbedRun(Section):
+    """A run on broken queries, scored as one on the queries as they were asked; an entry of `perturbed`."""
+
+    of: str = Field(description="the run")
+    dataset: str = Field(description="a dataset of source perturbed, of the one that is scored")
+    kind: Perturbation = Field(description="one of its kinds")

@@ -19,6 +19,7 @@ from tandem.config.retrieval import (
     Fusion,
     ImportedRun,
     Lengths,
+    PerturbedRun,
     Pipeline,
     Rerank,
     Scorer,
@@ -249,6 +250,7 @@ class Settings(Section):
     ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
     scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
     aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")
+    perturbed: dict[str, PerturbedRun] = Field({}, description="runs on broken queries, usable as runs on the others")
     audits: Audits = Field(Audits(), description="audits of the dataset")
     analysis: Analysis = Field(Analysis(), description="what `snakemake notebooks` looks at; see docs/notebooks.md")
     validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")

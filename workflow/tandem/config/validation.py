@@ -179,10 +179,15 @@ def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tup
     for path, by_branch in unions.items():
         inner = [errors for errors in by_branch.values() if all(len(place.path) > len(path) for place, _ in errors)]
         if inner:
-            yield from min(inner, key=len)
+            yield from min(inner, key=lambda errors: (_has_other_tag(errors), len(errors)))
         else:
             place, detail = next(iter(by_branch.values()))[0]
             yield place._replace(annotation=place.union and place.union[1]), detail
+
+
+def _has_other_tag(errors: list[tuple[_Place, ErrorDetails]]) -> bool:
+    """Whether a branch is of another `type`: a key that it allows a single value of has another."""
+    return any(detail["type"] == "literal_error" and len(get_args(place.annotation)) == 1 for place, detail in errors)
 
 
 def _line(place: _Place, detail: ErrorDetails, at: str) -> str:

@@ -22,7 +22,7 @@ from tandem.stages import KINDS, Params
 from tandem.stages.base import Json
 
 # Blocks of the configuration: names that are runs, names that score the passages of a run after its "+", all systems.
-RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations")
+RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations", "perturbed")
 RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "scorers")
 SYSTEMS = ("models", *RUNS, *RERANKERS, "encoders")
 OWN = ("bm25", "given", "encoder")  # runs that every configuration has

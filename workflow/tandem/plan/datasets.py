@@ -12,6 +12,7 @@ from tandem.config.datasets import (
     Domains,
     Group,
     Pair,
+    Perturbed,
     Reduced,
     Squad,
     UnionDataset,
@@ -69,7 +70,7 @@ def parts(entry: Dataset) -> list[tuple[str, str]]:
             return [("of", entry.of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
         case UnionDataset():
             return [(f"of.{i}", of) for i, of in enumerate(entry.of)]
-        case Windows() | Dissimilar() | Domains() | Reduced():
+        case Windows() | Dissimilar() | Domains() | Perturbed() | Reduced():
             return [("of", entry.of)]
         case _:
             return []
@@ -158,6 +159,9 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
             return None if None in each else set().union(*(of for of in each if of))
         case Dissimilar() | Domains() | Windows():
             return splits(ctx, entry.of)
+        case Perturbed():
+            whole = splits(ctx, entry.of)
+            return whole and whole | {f"{entry.split}_{kind}" for kind in entry.kinds}
         case Group():
             return splits(ctx, entry.of[0])
         case Pair() if entry.queries_of:

@@ -1,10 +1,11 @@
 """BM25 and its variants: which stages index, tune and search.
 
 `bm25` and `bm25.<analyzer>` are the configuration's `bm25`; a name of `sparse:` is a variant of it, which may be tuned,
-expanded by RM3, searched over fields, scored by another formula or by another engine.
+expanded by RM3, searched over fields, scored by another formula, by another engine or by another classical score.
 """
 
 from tandem.config.retrieval import Sparse
+from tandem.config.similarities import Lsi, VectorSimilarity
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, json_of
 from tandem.plan.datasets import dataset, require_split
@@ -39,7 +40,13 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
     if (delta := FORMULAS[variant.formula]) is not None:
         method |= {"formula": variant.formula, "delta": delta if variant.delta is None else variant.delta}
     params = searched(ctx, split, data) | method
-    if variant.tuned:
+    if variant.match != "any":
+        params["match"] = variant.match
+    if variant.similarity:
+        params["similarity"] = json_of(variant.similarity)
+        if isinstance(variant.similarity, Lsi):
+            upstream["lsi"] = _lsi(ctx, name, variant.similarity, upstream, data)
+    elif variant.tuned:
         upstream["tuned"] = _tune(ctx, name, at, method, upstream, data)
     else:
         params["k1"] = bm25.k1 if variant.k1 is None else variant.k1
@@ -67,6 +74,12 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
 
 
+def _lsi(ctx: Context, name: str, similarity: Lsi, upstream: dict[str, Stage], data: str) -> Stage:
+    """The stage that puts passages and terms into few dimensions."""
+    params = json_of(similarity, "sublinear", "dimensions")
+    return ctx.stage("lsi", data, name, params, dict(upstream))
+
+
 def _tune(ctx: Context, name: str, at: str, method: Json, upstream: dict[str, Stage], data: str) -> Stage:
     """The stage that chooses k1 and b, searching as the variant does."""
     tune, entry = ctx.settings.bm25.tune, ctx.dataset_entry(data)
@@ -81,6 +94,9 @@ def _tune(ctx: Context, name: str, at: str, method: Json, upstream: dict[str, St
 
 
 def _engine(ctx: Context, variant: Sparse) -> str:
+    """A variant's own engine, else that of its similarity, else the configuration's."""
+    if variant.engine is None and variant.similarity is not None:
+        return "bm25s" if isinstance(variant.similarity, VectorSimilarity) else "lucene"
     return variant.engine or ctx.settings.bm25.engine
 
 
@@ -93,6 +109,12 @@ def check_sparse(ctx: Context, name: str) -> None:
     """Refuse a variant whose keys do not go together."""
     variant, at = ctx.settings.sparse[name], f"sparse.{name}"
     engine = _engine(ctx, variant)
+    if variant.similarity:
+        _check_similarity(variant, at)
+    if engine == "bm25s" and variant.match == "all":
+        raise UserError(f"{at}.match needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
+    if variant.match == "all" and variant.rm3:
+        raise UserError(f"{at} has rm3 and match all, but no passage has all terms of feedback; leave one of them out")
     if engine == "bm25s" and variant.rm3:
         raise UserError(f"{at}.rm3 needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
     if engine == "lucene" and variant.formula != "lucene":
@@ -114,3 +136,15 @@ def check_sparse(ctx: Context, name: str) -> None:
         raise UserError(f"{at}.delta is of bm25+ and bm25l, but formula is {variant.formula}; leave it out")
     if variant.tuned and (key := next((key for key in ("k1", "b") if getattr(variant, key) is not None), None)):
         raise UserError(f"{at}.{key} is set, but {at}.tuned chooses it; leave one of them out")
+
+
+def _check_similarity(variant: Sparse, at: str) -> None:
+    """Refuse keys of BM25 beside a similarity, and the engine that does not have it."""
+    assert variant.similarity is not None
+    chosen = variant.similarity.type
+    needed = "bm25s" if isinstance(variant.similarity, VectorSimilarity) else "lucene"
+    if variant.engine not in (None, needed):
+        raise UserError(f"{at}.similarity is {chosen}, which {variant.engine} lacks; set {at}.engine to {needed}")
+    for key in ("k1", "b", "tuned", "formula", "delta", "fields", "field_b", "rm3"):
+        if getattr(variant, key) != Sparse.model_fields[key].default:
+            raise UserError(f"{at}.{key} is of BM25 alone, but {at}.similarity is {chosen}; leave one of them out")

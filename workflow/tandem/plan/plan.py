@@ -207,6 +207,7 @@ def check_all(settings: Settings) -> None:
         partial(audits.check_names, planner.ctx),
         *(partial(fusions.check_ensemble, planner.ctx, name) for name in settings.ensembles),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
+        *(partial(_check_perturbed, planner, name) for name in settings.perturbed),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
         *(partial(_check_pipeline, planner, name) for name in settings.pipelines),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
@@ -270,6 +271,13 @@ def _check_aggregation(planner: Planner, name: str) -> None:
     wrong = _on_some_split(planner, data, lambda split: planner.run(name, split, f"aggregations.{name}", data))
     if wrong := [error for error in wrong if not isinstance(error, Unavailable)]:
         raise wrong[0]
+
+
+def _check_perturbed(planner: Planner, name: str) -> None:
+    entry = planner.settings.perturbed[name]
+    broken = planner.ctx.dataset_entry(entry.dataset)
+    data, split = getattr(broken, "of", entry.dataset), getattr(broken, "split", "test")
+    planner.run(name, split, f"perturbed.{name}", data)
 
 
 def _check_fusion(planner: Planner, name: str) -> None:

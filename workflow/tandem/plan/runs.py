@@ -10,11 +10,11 @@ where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may t
 from collections.abc import Iterable
 from pathlib import Path
 
-from tandem.config.datasets import Group
+from tandem.config.datasets import Group, Perturbed
 from tandem.config.language_models import HostedModel
 from tandem.config.validation import read
 from tandem.data.reading import check_run
-from tandem.errors import UserError, nearest
+from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, RUNS, Context, Upstream, json_of, require_depth, search
 from tandem.plan.datasets import check_group, dataset, require_split
@@ -58,6 +58,8 @@ def run(
         stage = ctx.stage("given", data, name, searched(ctx, split, data), {"dataset": dataset(ctx, data)})
     elif system in settings.aggregations:
         stage = _aggregated(ctx, system, split, where, data, opened)
+    elif system in settings.perturbed:
+        stage = _perturbed(ctx, system, split, where, data, opened)
     elif system in settings.runs and settings.runs[system].stage:
         stage = _by_kind(ctx, system, split, where, data, opened)
     elif system in settings.runs:
@@ -190,6 +192,26 @@ def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, open
     params["scores"] = entry.scores or ("probability" if entry.method == "sum" else "raw")
     upstream |= judges(ctx, [entry.by], f"{at}.by", entry.windows, CROSS_PARTS)
     return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
+
+
+def _perturbed(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened) -> Stage:
+    """The stage that makes a run on broken queries one on the queries that they were."""
+    entry, at = ctx.settings.perturbed[name], f"perturbed.{name}"
+    broken = ctx.dataset_entry(entry.dataset)
+    if not isinstance(broken, Perturbed):
+        raise UserError(f"{at}.dataset is {printable(entry.dataset)}, which is no dataset of source perturbed")
+    if entry.kind not in broken.kinds:
+        kinds = ", ".join(broken.kinds)
+        raise UserError(f"{at}.kind is {entry.kind}, but datasets.{entry.dataset}.kinds has {kinds}")
+    if broken.of != data:
+        raise UserError(f"{where}: {name} is on queries of {broken.of} ({entry.dataset}), not of {data}")
+    if broken.split != split:
+        raise Unavailable(f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone")
+    opened, asked = _opened(opened, "perturbed", name), f"{split}_{entry.kind}"
+    ranking = run(ctx, entry.of, asked, f"{at}.of", entry.dataset, opened)
+    upstream = {"dataset": dataset(ctx, data), "perturbed": dataset(ctx, entry.dataset), "run": ranking}
+    params = {"split": split, "depth": run_depth(ctx, asked, entry.dataset), "kind": entry.kind}
+    return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)
 
 
 def _rerank(

@@ -5,9 +5,10 @@ from typing import Literal, get_args
 
 from pydantic import ConfigDict, Field
 
-from tandem.config.base import Analyzer
+from tandem.config.base import Analyzer, equals
 from tandem.config.datasets import Dataset, Normalize, sources
-from tandem.config.retrieval import Bm25Tuning, Engine, FieldLengths, FieldWeights, Formula, Rm3, Ties
+from tandem.config.retrieval import Bm25Tuning, Engine, FieldLengths, FieldWeights, Formula, Match, Rm3, Ties
+from tandem.config.similarities import Similarity
 from tandem.stages.base import Kind, Params, Part, Planned
 from tandem.stages.retrieval import RunParams
 
@@ -91,8 +92,15 @@ class Bm25sParams(Params):
     fields: bool = Field(False, exclude_if=not_, description="title and text apart, instead of together")
 
 
+class LsiParams(Params):
+    """Passages in few dimensions: the largest singular values of their TF-IDF vectors."""
+
+    sublinear: bool = Field(False, description="1 + ln(frequency) for a term's frequency")
+    dimensions: int = Field(200, ge=1, description="singular values that are kept")
+
+
 class Bm25Variant(RunParams):
-    """How BM25 scores, beside k1 and b."""
+    """How BM25, or another classical score, is computed, beside k1 and b."""
 
     queries: int | None = Field(None, ge=1, description="search for the first so many queries; null: all")
     rm3: Rm3 | None = Field(None, description="of Lucene: expand queries")
@@ -100,6 +108,8 @@ class Bm25Variant(RunParams):
     field_b: FieldLengths | None = Field(None, exclude_if=not_, description="of bm25s: fields' own b")
     formula: Formula = Field("lucene", description="the last two are of bm25s")
     delta: float | None = Field(None, ge=0, description="of bm25+ and bm25l; null: that of the paper")
+    similarity: Similarity | None = Field(None, exclude_if=not_, description="scores instead of BM25, without k1 and b")
+    match: Match = Field("any", exclude_if=equals("any"), description="passages with any term of the query, or all")
 
 
 class Bm25Params(Bm25Variant):
@@ -125,6 +135,8 @@ KINDS = (
         shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search",
         holds="index"),
     Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search", holds="index"),
+    Kind("lsi", "retrieval.lexical.vector_space:run", LsiParams, env="lexical", threads="all", box="Sparse search",
+        holds="index"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
         shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search"),
     Kind("tune_bm25", "retrieval.lexical.bm25:run_bm25_tuning", TuneBm25Params, env="lexical", threads="all",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.config import retrieval
+from tandem.config.datasets import Perturbation
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, TradeoffSearches
 from tandem.config.language_models import LanguageModel, UnlikelyBelow
 from tandem.config.retrieval import Encode, Inference, Normalization
@@ -187,6 +188,12 @@ class AggregateParams(RunParams):
     missing: Literal["lowest", "zero"] = Field("zero", description="of sum and kmax: score of a window not retrieved")
 
 
+class RestoreQueriesParams(RunParams):
+    """A run on broken queries, made into one on the queries that they were."""
+
+    kind: Perturbation = Field(description="what was broken")
+
+
 class FuseParams(RunParams):
     """Fusion of several runs."""
 
@@ -255,6 +262,7 @@ KINDS = (
     Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=4, env="models", threads="all",
         gpu=("run",), box="Re-ranking"),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
+    Kind("restore_queries", "retrieval.perturbed:run", RestoreQueriesParams, box="Retrieval"),
     Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion"),
     Kind("pipeline", "retrieval.pipeline:run", PipelineParams, version=2, box="Re-ranking"),
     Kind("choose_pipeline", "retrieval.pipeline:run_choice", ChoosePipelineParams, box="Re-ranking"),

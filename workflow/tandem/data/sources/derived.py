@@ -16,6 +16,7 @@ from tandem.config.datasets import UNLABELLED_FILE, Dataset
 from tandem.data.collection import CORPUS, DOMAINS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
 from tandem.data.forms import composed
+from tandem.data.perturbation import perturb, perturbed_id
 from tandem.data.reading import fields
 from tandem.data.runs import COLUMNS, iter_run, require_split
 from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, Source, dataset_format
@@ -215,6 +216,47 @@ class Dissimilar(Derived):
 
     def rows(self, part: str) -> Iterator[Any]:
         return (row for row in super().rows(part) if part in OF_PASSAGES or row[0] not in self._removed)
+
+
+@dataset_format("perturbed")
+class Perturbed(Derived):
+    """The dataset of the input `of` with a further split `<split>_<kind>` for each kind of broken queries.
+
+    A broken copy of query q is named `<kind>.q` and has q's judgements and answers.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.Perturbed) -> None:
+        super().__init__(job, entry)
+        self._entry = entry
+        self.facts["changed"] = dict.fromkeys(entry.kinds, 0)  # texts that a kind has changed
+
+    def queries(self) -> Iterator[Query]:
+        """The dataset's queries, and then the broken ones of each kind."""
+        yield from super().queries()
+        entry = self._entry
+        for kind in entry.kinds:
+            for query, text, split in super().queries():
+                if split == entry.split:
+                    broken = perturb(text, kind, query, entry.seed, entry.words)
+                    self.facts["changed"][kind] += broken != text
+                    yield perturbed_id(kind, query), broken, f"{split}_{kind}"
+
+    def qrels(self) -> Iterator[Judgement]:
+        """The dataset's judgements, and then those of each kind."""
+        yield from super().qrels()
+        for kind in self._entry.kinds:
+            for query, doc, relevance, split in super().qrels():
+                if split == self._entry.split:
+                    yield perturbed_id(kind, query), doc, relevance, f"{split}_{kind}"
+
+    def answers(self) -> Iterator[Answers]:
+        """The dataset's answers, and then those of each kind."""
+        yield from super().answers()
+        copied = {query for query, _, split in super().queries() if split == self._entry.split}
+        for kind in self._entry.kinds:
+            for query, texts in super().answers():
+                if query in copied:
+                    yield perturbed_id(kind, query), texts
 
 
 @dataset_format("unlabelled")

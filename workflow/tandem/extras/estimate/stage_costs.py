@@ -76,6 +76,16 @@ def bm25s(stage: Stage, setting: Setting) -> Work:
     return Work(rows=(("indexed", size.passages),), memory=1024 * MIB, disk=disk)
 
 
+@cost("lsi")
+def lsi(stage: Stage, setting: Setting) -> Work:
+    """Reading all terms some two times a dimension; a hundred dimensions take about as long as indexing."""
+    size, dimensions = setting.size(stage), params_of(stage).dimensions
+    rows = size.passages * (1 + dimensions / 100)
+    vectors = 4 * size.passages * dimensions
+    memory = LIGHT + 12 * size.passages * size.lengths["passage"] + 4 * vectors
+    return Work(rows=(("indexed", rows),), memory=memory, disk=vectors)
+
+
 @cost("bm25")
 def bm25(stage: Stage, setting: Setting) -> Work:
     """Searching."""
@@ -217,6 +227,13 @@ def tune_fusion(stage: Stage, setting: Setting) -> Work:
     settings = len(params.k) if params.method == "rrf" else comb(round(1 / params.step) + runs - 1, runs - 1)
     lines = queries * params.depth * runs * (1 + settings)
     return Work(rows=(("lines", lines),), memory=named(stage, setting) + 8.0 * settings * queries)
+
+
+@cost("restore_queries")
+def restore_queries(stage: Stage, setting: Setting) -> Work:
+    """Reading a run and writing it under other names."""
+    lines = 2 * setting.queries(stage) * params_of(stage).depth
+    return Work(rows=(("lines", lines),), memory=named(stage, setting), run=setting.run(stage))
 
 
 @cost("pipeline")

@@ -33,8 +33,8 @@ COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the colle
 KINDS_OF_RULES = {"train": "model", "encode": "embeddings"}  # rules whose name is not that of a kind of stage
 DOES = {
     "dataset": "reading", "encoder": "loading", "tokens": "tokenizing", "lucene": "indexing", "bm25": "searching",
-    "bm25s": "indexing", "term_weights": "encoding", "retrieve_sparse": "searching", "impacts": "indexing",
-    "search_impacts": "searching", "seismic": "indexing", "search_seismic": "searching",
+    "bm25s": "indexing", "lsi": "decomposing", "term_weights": "encoding", "retrieve_sparse": "searching",
+    "impacts": "indexing", "search_impacts": "searching", "seismic": "indexing", "search_seismic": "searching",
     "candidates": "drawing negatives for", "teacher": "scoring training lists of", "model": "training",
     "checkpoint": "training", "embeddings": "encoding", "retrieve": "searching", "index": "indexing",
     "token_vectors": "encoding", "maxsim": "searching", "term_tradeoffs": "measuring",

@@ -34,6 +34,11 @@ from tandem.store.job import Job, writing
 def open_lexical_engine(job: Job[Any]) -> Iterator[LexicalEngine]:
     """The engine of a job's index, closed at the end; imported now, as only Lucene needs Java."""
     if "bm25s" in job.inputs:
+        if job.params.similarity:
+            from tandem.retrieval.lexical.vector_space import VectorSpace
+
+            yield VectorSpace(job)
+            return
         from tandem.retrieval.lexical.bm25s import Bm25s
 
         yield Bm25s(job)
@@ -61,7 +66,9 @@ def require_index(job: Job[Any]) -> Artifact:
 
 
 def k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
-    """k1 and b: parameters, or as the input `tuned` has chosen them on the same index."""
+    """k1 and b: parameters, or as the input `tuned` has chosen them on the same index; of other scores than BM25, 0."""
+    if job.params.similarity:
+        return 0.0, 0.0  # nothing reads them
     if "tuned" not in job.inputs:
         if job.params.k1 is None or job.params.b is None:
             raise UserError("bm25: k1 and b are needed where the input tuned is missing")

@@ -18,7 +18,9 @@ from typing import Any
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.threads import usable_cores
+from tandem.config.retrieval import Match
 from tandem.config.settings import HEAP, Execution
+from tandem.config.similarities import AnySimilarity, Dfr, Dirichlet, JelinekMercer
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
@@ -177,6 +179,31 @@ class OpenIndex:
         self.searcher.close()
 
 
+def build_similarity(machine: JavaClass, similarity: AnySimilarity) -> Any:
+    """Return Lucene's `Similarity` for a classical score.
+
+    Frequencies tf and lengths |d| are in terms, p(t) = (cf(t) + 1) / (terms of the collection + 1), as Lucene has them:
+
+        dirichlet        max(0, ln(1 + tf / (μ p(t))) + ln(μ / (|d| + μ))): Zhai and Lafferty 2001, but not below 0
+        jelinek_mercer   ln(1 + (1 - λ) tf / |d| / (λ p(t)))
+        dfr              In, L, H2: f / (f + 1) · log2((N + 1) / (df + 1/2)) with f = tf · log2(1 + mean |d| / |d|)
+        boolean          1
+
+    each summed over the query's terms that the passage has, as often as the query has them.
+    """
+    package = f"{LUCENE_PACKAGE}search.similarities"
+    if isinstance(similarity, Dirichlet):
+        return machine(f"{package}.LMDirichletSimilarity")(similarity.mu)
+    if isinstance(similarity, JelinekMercer):
+        return machine(f"{package}.LMJelinekMercerSimilarity")(similarity.collection_weight)
+    if isinstance(similarity, Dfr):
+        basic_model = machine(f"{package}.BasicModel{similarity.basic_model}")()
+        after_effect = machine(f"{package}.AfterEffect{similarity.after_effect}")()
+        normalization = machine(f"{package}.Normalization{similarity.normalization}")()
+        return machine(f"{package}.DFRSimilarity")(basic_model, after_effect, normalization)
+    return machine(f"{package}.BooleanSimilarity")()
+
+
 class Lucene(OpenIndex):
     """The input `lucene` of a job, opened. RM3 and weights of fields exclude one another."""
 
@@ -193,7 +220,10 @@ class Lucene(OpenIndex):
             self.searcher.set_rm3(None, *options, False, index.language == "en")
         self.keep_ties()
         weights = params.fields.weights() if params.fields else None
-        self.fields = FieldSearch(self.java, self.searcher, analyzer, weights) if weights else None
+        similarity = build_similarity(self.java, params.similarity) if params.similarity else None
+        self.clauses: ClauseSearch | None = None
+        if weights or similarity or params.match == "all":
+            self.clauses = ClauseSearch(self.java, self.searcher, analyzer, weights, params.match, similarity)
 
     def search(
         self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
@@ -204,17 +234,19 @@ class Lucene(OpenIndex):
         for start in range(0, len(queries), size):
             ids, texts = zip(*queries[start : start + size], strict=True)
             split = [self.split(text) for text in texts]
-            results = self.fields.search(ids, split, depth) if self.fields else self.batch(ids, split, depth, 1)
+            results = self.clauses.search(ids, split, depth) if self.clauses else self.batch(ids, split, depth, 1)
             for query in ids:
                 if hits := results[query]:
                     yield query, [doc for doc, _ in hits], [score for _, score in hits]
             progress.add(len(ids))
 
 
-class FieldSearch:
-    """Search over title and text as two fields, by BM25F: queries one by one, each on all of Java's processors.
+class ClauseSearch:
+    """Search with a clause for each term of a query: queries one by one, each on all of Java's processors.
 
-    Lucene's `CombinedFieldQuery` treats the fields as one: with w_f a field's weight, per query term t
+    Passages have all terms of the query (`match: all`, Boolean AND), or any; a similarity takes BM25's place. With
+    weights of fields a clause is over title and text, by BM25F. Lucene's `CombinedFieldQuery` treats the fields as one:
+    with w_f a field's weight, per query term t
 
         tf(t, d) = Σ_f w_f tf_f(t, d)        |d| = Σ_f w_f |d|_f        df(t) = max_f df_f(t)
         score(q, d) = Σ_t ln(1 + (N - df + 1/2) / (df + 1/2)) · tf / (tf + k1 (1 - b + b |d| / mean |d|))
@@ -227,8 +259,17 @@ class FieldSearch:
     Weights are at least 1, as Lucene demands.
     """
 
-    def __init__(self, machine: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
-        self.java, self.searcher, self.analyzer, self.weights = machine, searcher, analyzer, weights
+    def __init__(
+        self,
+        machine: JavaClass,
+        searcher: Any,
+        analyzer: Any,
+        weights: dict[str, float] | None,
+        match: Match,
+        similarity: Any | None,
+    ) -> None:
+        self.java, self.searcher, self.analyzer = machine, searcher, analyzer
+        self.weights, self.match, self.similarity = weights, match, similarity
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
         field, kind = machine(f"{LUCENE_PACKAGE}search.SortField"), machine(f"{LUCENE_PACKAGE}search.SortField$Type")
         self.order = machine(f"{LUCENE_PACKAGE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
@@ -237,7 +278,7 @@ class FieldSearch:
     def search(self, ids: Sequence[str], texts: Sequence[str], depth: int) -> dict[str, _DocumentScores]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
         searcher = self.java(f"{LUCENE_PACKAGE}search.IndexSearcher")(self.searcher.reader, self.pool)
-        searcher.setSimilarity(self.searcher.get_similarity())
+        searcher.setSimilarity(self.similarity or self.searcher.get_similarity())
         return {query: self._hits(searcher, text, depth) for query, text in zip(ids, texts, strict=True)}
 
     def _hits(self, searcher: Any, text: str, depth: int) -> _DocumentScores:
@@ -249,15 +290,23 @@ class FieldSearch:
         return [(doc, hit["score"]) for doc, hit in zip(docs, hits, strict=True)]
 
     def _query(self, text: str) -> Any:
-        """A Lucene query: a clause for each term over all fields, weighing as often as the query has the term."""
-        term, boost = self.java(f"{LUCENE_PACKAGE}index.Term"), self.java(f"{LUCENE_PACKAGE}search.BoostQuery")
-        should = self.java(f"{LUCENE_PACKAGE}search.BooleanClause$Occur").SHOULD
+        """A Lucene query: a clause for each term, weighing as often as the query has the term."""
+        occurs = self.java(f"{LUCENE_PACKAGE}search.BooleanClause$Occur")
+        occur = occurs.MUST if self.match == "all" else occurs.SHOULD
+        boost = self.java(f"{LUCENE_PACKAGE}search.BoostQuery")
         builder = self.java(f"{LUCENE_PACKAGE}search.BooleanQuery$Builder")()
         terms = self.java("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).toArray()
         for word, count in Counter(terms).items():
-            clause = self.java(f"{LUCENE_PACKAGE}sandbox.search.CombinedFieldQuery$Builder")()
-            for field, weight in self.weights.items():
-                clause.addField(field, float(weight))
-            clause.addTerm(term("", word).bytes())
-            builder.add(boost(clause.build(), float(count)), should)
+            builder.add(boost(self._clause(word), float(count)), occur)
         return builder.build()
+
+    def _clause(self, word: str) -> Any:
+        """The query for one term: in the whole passage, or over fields as one."""
+        term = self.java(f"{LUCENE_PACKAGE}index.Term")
+        if self.weights is None:
+            return self.java(f"{LUCENE_PACKAGE}search.TermQuery")(term("contents", word))
+        clause = self.java(f"{LUCENE_PACKAGE}sandbox.search.CombinedFieldQuery$Builder")()
+        for field, weight in self.weights.items():
+            clause.addField(field, float(weight))
+        clause.addTerm(term("", word).bytes())
+        return clause.build()

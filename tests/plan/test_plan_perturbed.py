@@ -1,0 +1,63 @@
+"""Runs on broken queries: what they are planned from, and what is wrong with them in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import Unavailable, UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+BROKEN = {"source": "perturbed", "of": "pydocs", "kinds": ["swap", "case"]}
+
+
+@pytest.fixture
+def planned(configured):
+    """`planned(perturbed, **broken)`: the default's plan with runs on broken queries."""
+
+    def make(perturbed, **broken):
+        config = configured()
+        config.setdefault("datasets", {})["pydocs_broken"] = BROKEN | broken
+        return FullPlan(config | {"perturbed": perturbed}, ROOT)
+
+    return make
+
+
+def test_a_run_on_broken_queries_is_one_on_the_queries_as_they_were(planned):
+    plan = planned(
+        {
+            "bm25_swap": {"of": "bm25", "dataset": "pydocs_broken", "kind": "swap"},
+            "de_swap": {"of": "de_bm25neg", "dataset": "pydocs_broken", "kind": "swap"},
+            "de_case": {"of": "de_bm25neg", "dataset": "pydocs_broken", "kind": "case"},
+        }
+    )
+    swap, dense, upper = (plan.planner.run(name, "test", "here") for name in ("bm25_swap", "de_swap", "de_case"))
+    assert swap.kind == "restore_queries"
+    assert swap.upstream["dataset"] is plan.planner.dataset()
+    assert swap.upstream["perturbed"].upstream["of"] is plan.planner.dataset()
+    assert swap.upstream["run"].values["split"] == "test_swap"
+    passages = [stage.upstream["run"].upstream["passages"] for stage in (dense, upper)]
+    assert passages[0] is passages[1]  # encoded once
+    model = passages[0].upstream["model"]
+    assert model is plan.planner.model("de_bm25neg", "here")  # it learned from the queries as they are
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"kind": "drop"}, "perturbed.x.kind is drop, but datasets.pydocs_broken.kinds has swap, case"),
+        ({"dataset": "pydocs"}, "perturbed.x.dataset is pydocs, which is no dataset of source perturbed"),
+        ({"kind": "typo"}, "perturbed.x.kind is .typo.; allowed: keyboard, swap, drop, double, case, order"),
+        ({"of": "bm26"}, "perturbed.x.of: .*bm26"),
+    ],
+)
+def test_what_is_wrong_is_one_line(planned, entry, message):
+    with pytest.raises(UserError, match=message) as error:
+        planned({"x": {"of": "bm25", "dataset": "pydocs_broken", "kind": "swap"} | entry})
+    assert "\n" not in str(error.value)
+
+
+def test_only_the_broken_split_has_such_a_run(planned):
+    plan = planned({"x": {"of": "bm25", "dataset": "pydocs_broken", "kind": "swap"}})
+    with pytest.raises(Unavailable, match="x is on split dev, but pydocs_broken breaks test alone"):
+        plan.planner.run("x", "dev", "here")

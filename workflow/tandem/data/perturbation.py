@@ -1,0 +1,109 @@
+"""Broken queries: one typo in some words, another case, another order of the words.
+
+What becomes of a query follows from a seed, the kind and the query's id alone, whatever the order or the number of
+queries.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable
+
+WORD = re.compile(r"[^\W\d_]+")  # letters of any script
+SHORTEST = 4  # letters of a word that gets a typo, if any is as long: short words are mostly function words
+ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a US keyboard, each half a key right of the one above
+
+
+def perturbed_id(kind: str, query: str) -> str:
+    """Return the id of a query's broken copy."""
+    return f"{kind}.{query}"
+
+
+def keyboard_neighbours() -> dict[str, str]:
+    """Return the letters around each letter of a US keyboard, in the order of the rows."""
+    places = {letter: (row, at) for row, letters in enumerate(ROWS) for at, letter in enumerate(letters)}
+    neighbours = {}
+    for letter, (row, at) in places.items():
+        # In the row above the keys at the same place and to the right touch it, in the row below those to the left.
+        around = [(row - 1, at), (row - 1, at + 1), (row, at - 1), (row, at + 1), (row + 1, at - 1), (row + 1, at)]
+        neighbours[letter] = "".join(other for other, place in places.items() if place in around)
+    return neighbours
+
+
+NEIGHBOURS = keyboard_neighbours()
+
+
+def hit_neighbour(word: str, draw: random.Random) -> str:
+    """Return a word with one letter in place of a neighbour on the keyboard; a word without such letters as it is."""
+    at = [place for place, letter in enumerate(word) if letter.lower() in NEIGHBOURS]
+    if not at:
+        return word
+    place = draw.choice(at)
+    letter = draw.choice(NEIGHBOURS[word[place].lower()])
+    return word[:place] + (letter.upper() if word[place].isupper() else letter) + word[place + 1 :]
+
+
+def swap_letters(word: str, draw: random.Random) -> str:
+    """Return a word with two different neighbouring letters swapped; a word without such letters as it is."""
+    at = [place for place in range(len(word) - 1) if word[place] != word[place + 1]]
+    if not at:
+        return word
+    place = draw.choice(at)
+    return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+
+
+def drop_letter(word: str, draw: random.Random) -> str:
+    """Return a word without one of its letters; a word of one letter as it is."""
+    if len(word) < 2:
+        return word
+    place = draw.randrange(len(word))
+    return word[:place] + word[place + 1 :]
+
+
+def double_letter(word: str, draw: random.Random) -> str:
+    """Return a word with one of its letters twice."""
+    place = draw.randrange(len(word))
+    return word[:place] + word[place] + word[place:]
+
+
+TYPOS: dict[str, Callable[[str, random.Random], str]] = {
+    "keyboard": hit_neighbour,
+    "swap": swap_letters,
+    "drop": drop_letter,
+    "double": double_letter,
+}
+
+
+def break_words(text: str, kind: str, count: int, draw: random.Random) -> str:
+    """Return a text with a typo in `count` of its words, or in all that there are; what is no word stays."""
+    words = list(WORD.finditer(text))
+    long = [word for word in words if len(word[0]) >= SHORTEST] or words
+    chosen = draw.sample(long, min(count, len(long)))
+    for word in sorted(chosen, key=lambda word: -word.start()):  # from the end: earlier places stay as they are
+        text = text[: word.start()] + TYPOS[kind](word[0], draw) + text[word.end() :]
+    return text
+
+
+def shuffle_words(text: str, draw: random.Random) -> str:
+    """Return a text with its words, as spaces part them, in another order; one of equal words alone as it is."""
+    words = text.split()
+    shuffled = draw.sample(words, len(words))
+    while shuffled == words and len(set(words)) > 1:
+        shuffled = draw.sample(words, len(words))
+    return " ".join(shuffled)
+
+
+def perturb(text: str, kind: str, query: str, seed: int, words: int = 1) -> str:
+    """Return a query's text with one kind of fault.
+
+    Args:
+        kind: `keyboard`, `swap`, `drop`, `double`: a typo in so many `words`; `case`: capitals; `order`: of its words.
+        query: its id.
+    """
+    if kind == "case":
+        return text.upper()
+    digest = hashlib.sha256(f"{seed} {kind} {query}".encode()).digest()
+    draw = random.Random(int.from_bytes(digest, "big"))
+    if kind == "order":
+        return shuffle_words(text, draw)
+    return break_words(text, kind, words, draw)

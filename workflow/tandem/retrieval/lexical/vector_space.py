@@ -1,0 +1,187 @@
+"""TF-IDF vectors of passages and queries by their cosine, and stage `lsi`, the same in few dimensions.
+
+Terms are those of the stage `bm25s`. With tf a term's frequency in a text (1 + ln(tf) where `sublinear`), N passages,
+df of them with the term:
+
+    w_t = tf · ln(N / df)        cosine(q, d) = Σ_t w_t(q) w_t(d) / (‖w(q)‖ ‖w(d)‖)
+
+as Salton, Wong and Yang (1975). LSI (Deerwester et al. 1990) takes X ≈ U S Vᵀ of the passages' vectors of length 1, a
+row each, by its largest singular values, and compares w(q) V with X V, by their cosine.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.cluster.progress import Progress, say
+from tandem.config.similarities import TfIdf
+from tandem.data.columns import Floats, Floats64
+from tandem.errors import UserError
+from tandem.models.ragged import Ragged
+from tandem.retrieval.lexical.bm25s import DTYPE, NAME, NUMBERS_PER_BLOCK, VOCABULARY, Bm25s, Field
+from tandem.stages.data import Bm25Variant, LsiParams
+from tandem.store.job import Job, writing
+
+IDF, DIRECTIONS, PASSAGES = "idf.npy", "directions.npy", "passages.npy"
+START_SEED = 0  # of the vector that the iteration for singular values starts from
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """TF-IDF of terms by their number."""
+
+    idf: Floats64
+    sublinear: bool
+
+    def weigh(self, counts: Any) -> Any:
+        """Return vectors of length 1 of texts' counts of terms, both SciPy's matrices, float64, a row a text.
+
+        A text without terms, or with none but those of all passages, stays a row of zeros.
+        """
+        weights = counts.astype(np.float64)
+        if self.sublinear:
+            weights.data = 1 + np.log(weights.data)
+        weights.data *= self.idf[weights.indices]
+        squares = np.asarray(weights.multiply(weights).sum(axis=1)).ravel()
+        lengths = np.sqrt(np.where(squares > 0, squares, 1))
+        weights.data /= np.repeat(lengths, np.diff(weights.indptr))
+        return weights
+
+    def weigh_query(self, numbers: list[int]) -> Any:
+        """Return the vector of a query's terms, which may repeat, shape (1, terms)."""
+        from scipy import sparse
+
+        row = np.zeros(len(numbers), np.int64)
+        shape = (1, len(self.idf))
+        counts = sparse.csr_matrix((np.ones(len(numbers)), (row, np.array(numbers, np.int64))), shape=shape)
+        counts.sum_duplicates()
+        return self.weigh(counts)
+
+
+def count_terms(terms: Ragged, vocabulary: int) -> Iterator[Any]:
+    """Yield the counts of terms of passages, some at a time: SciPy's matrices, a row a passage."""
+    field = Field(terms, 1.0, 0.0)  # whose lengths do not count
+    for start in range(0, len(terms), NUMBERS_PER_BLOCK):
+        yield field.frequencies(slice(start, min(start + NUMBERS_PER_BLOCK, len(terms))), vocabulary)
+
+
+def inverse_frequencies(terms: Ragged, vocabulary: int) -> Floats64:
+    """Return ln(N / df) of each term by its number, float64."""
+    df = np.zeros(vocabulary, np.int64)
+    for counts in count_terms(terms, vocabulary):
+        df += np.bincount(counts.indices, minlength=vocabulary)
+    frequencies: Floats64 = np.log(len(terms) / df)
+    return frequencies
+
+
+def run(job: Job[LsiParams]) -> None:
+    """Find the directions of the input `bm25s`' passages with the largest singular values, and put passages there.
+
+    Writes idf.npy, directions.npy (a row a term) and passages.npy (a row of length 1 a passage), both float32. In
+    memory: 12 bytes for each passage and different term of it, and 16 for each of the `dimensions` and term or passage,
+    whichever are fewer.
+
+    Raises:
+        UserError: there are not more passages, or terms, than dimensions.
+    """
+    from scipy import sparse
+    from scipy.sparse.linalg import svds
+
+    index, dimensions = job.inputs["bm25s"], job.params.dimensions
+    terms = Ragged.open(index.folder, NAME, DTYPE)
+    vocabulary = len(json.loads(index.path(VOCABULARY).read_text(encoding="utf-8")))
+    if dimensions >= min(len(terms), vocabulary):
+        has = f"{index.folder} has {len(terms):,} passages and {vocabulary:,} terms"
+        raise UserError(f"lsi: dimensions is {dimensions}, but {has}; fewer dimensions are allowed")
+    weighting = Weighting(inverse_frequencies(terms, vocabulary), job.params.sublinear)
+    with writing(job) as draft, Progress(f"lsi {job.key}", len(terms), "passages") as progress:
+        matrix = sparse.vstack([weighting.weigh(counts) for counts in count_terms(terms, vocabulary)], format="csr")
+        # A start of its own: SciPy's is another one in every process.
+        start = np.random.default_rng(START_SEED).standard_normal(min(matrix.shape))
+        _, values, transposed = svds(matrix, dimensions, v0=start, return_singular_vectors="vh")
+        directions = np.ascontiguousarray(transposed[::-1].T, np.float32)
+        vectors = np.lib.format.open_memmap(draft.path(PASSAGES), "w+", np.float32, (len(terms), dimensions))
+        for first in range(0, len(terms), NUMBERS_PER_BLOCK):
+            rows = matrix[first : first + NUMBERS_PER_BLOCK] @ directions.astype(np.float64)
+            vectors[first : first + NUMBERS_PER_BLOCK] = unit_rows(rows)
+            progress.add(len(rows))
+        vectors.flush()
+        np.save(draft.path(IDF), weighting.idf)
+        np.save(draft.path(DIRECTIONS), directions)
+        kept = float((values**2).sum() / matrix.multiply(matrix).sum())
+        say(f"lsi {job.key} · {dimensions} dimensions keep {kept:.1%} of the vectors' squares")
+        draft.facts |= {"passages": len(terms), "terms": vocabulary, "squares_kept": round(kept, 4)}
+
+
+def unit_rows(rows: Floats64) -> Floats64:
+    """Return rows of length 1; those of zeros stay."""
+    lengths = np.sqrt(np.einsum("pd,pd->p", rows, rows))
+    result: Floats64 = rows / np.where(lengths > 0, lengths, 1)[:, None]
+    return result
+
+
+class VectorSpace(Bm25s):
+    """The input `bm25s` of a job, and for LSI the input `lsi`, opened for search by cosines.
+
+    Only passages with a positive cosine are found.
+    """
+
+    def __init__(self, job: Job[Any]) -> None:
+        super().__init__(job)
+        params: Bm25Variant = job.params
+        assert isinstance(params.similarity, TfIdf)
+        self.sublinear = params.similarity.sublinear
+        self.lsi = job.inputs.get("lsi")
+
+    def scores(self, k1: float, b: float) -> Any:
+        """The cosines of all passages with a query, to be computed; k1 and b are not read."""
+        if self.lsi:
+            return LatentScores(
+                Weighting(np.load(self.lsi.path(IDF), allow_pickle=False), self.sublinear), self.lsi.folder
+            )
+        terms = Ragged.open(self.folder, NAME, DTYPE)
+        return CosineScores(terms, Weighting(inverse_frequencies(terms, len(self.vocab)), self.sublinear))
+
+
+class CosineScores:
+    """The weight of every term in every passage that has it, in passages' vectors of length 1.
+
+    Memory: 8 bytes each, three times as much while they are computed.
+    """
+
+    def __init__(self, terms: Ragged, weighting: Weighting) -> None:
+        from scipy import sparse
+
+        self.weighting, self.passages = weighting, len(terms)
+        blocks = [weighting.weigh(counts).astype(np.float32) for counts in count_terms(terms, len(weighting.idf))]
+        self.columns: Any = sparse.vstack(blocks, format="csc")
+
+    def get_scores_from_ids(self, numbers: list[int]) -> Floats:
+        """Return the cosines of all passages with a query's terms: float32, shape (passages,)."""
+        query, scores = self.weighting.weigh_query(numbers), np.zeros(self.passages)
+        for number, weight in zip(query.indices.tolist(), query.data.tolist(), strict=True):
+            begin, end = self.columns.indptr[number : number + 2]
+            scores[self.columns.indices[begin:end]] += weight * self.columns.data[begin:end]
+        return scores.astype(np.float32)
+
+
+class LatentScores:
+    """Passages and terms in few dimensions, memory-mapped."""
+
+    def __init__(self, weighting: Weighting, folder: Path) -> None:
+        self.weighting = weighting
+        self.directions = np.load(folder / DIRECTIONS, mmap_mode="r", allow_pickle=False)
+        self.passages = np.load(folder / PASSAGES, mmap_mode="r", allow_pickle=False)
+
+    def get_scores_from_ids(self, numbers: list[int]) -> Floats:
+        """Return the cosines of all passages with a query's terms: float32, shape (passages,)."""
+        query = self.weighting.weigh_query(numbers)
+        vector = query.data @ self.directions[query.indices].astype(np.float64)
+        [unit] = unit_rows(vector[None])
+        # Not by BLAS, whose sums depend on its threads: equal passages must tie.
+        scores: Floats = np.einsum("pd,d->p", self.passages, unit.astype(np.float32))
+        return scores

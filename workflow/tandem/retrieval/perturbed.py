@@ -1,0 +1,43 @@
+"""Stage `restore_queries`: a run on broken queries under the names of the queries that they were.
+
+So it is scored beside runs on the queries as they were asked, query by query.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tandem.cluster.progress import Progress
+from tandem.data.columns import Floats
+from tandem.data.perturbation import perturbed_id
+from tandem.data.runs import iter_run, write_run
+from tandem.errors import UserError
+from tandem.retrieval.inputs import require_dataset
+from tandem.stages.retrieval import RestoreQueriesParams
+from tandem.store.job import Job, writing
+
+
+def run(job: Job[RestoreQueriesParams]) -> None:
+    """Write the run of the input `run`, which is over `perturbed`, as one over `dataset`.
+
+    Raises:
+        UserError: `perturbed` is made of another dataset, or the run is on other queries.
+    """
+    perturbed, dataset = job.inputs["perturbed"], job.inputs["dataset"]
+    require_dataset(job, "run", of="perturbed")
+    made_of = Path(perturbed.upstream.get("of", "nothing")).name
+    if perturbed.params.get("source") != "perturbed" or made_of != dataset.key:
+        raise UserError(
+            f"{job.kind}: {perturbed.folder} holds queries of {made_of}; expected broken ones of {dataset.key}"
+        )
+    before = perturbed_id(job.params.kind, "")
+
+    def restored(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
+        """(query, documents, scores) of each query, by the name that it has unbroken."""
+        for query, docs, scores in iter_run(job.inputs["run"], perturbed):
+            if not query.startswith(before):
+                raise UserError(f"{job.kind}: {job.inputs['run'].folder} is on query {query}, which is not {before}…")
+            progress.add(1)
+            yield query.removeprefix(before), docs[: job.params.depth], scores[: job.params.depth]
+
+    with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "queries") as progress:
+        draft.facts["lines"] = write_run(job, draft, restored(progress))
