@@ -124,9 +124,10 @@ def test_an_environment_has_what_its_stages_and_commands_import(path, commands):
 
 def test_an_annotation_sheet_needs_no_package_of_the_tables():
     """The stage that writes it runs in the environment of models, which has no ir_measures."""
-    page = "render_template('sheet.html', groups=[], total=0, shown=0, key='k', scored_by='BM25', columns=[], formula=[])"
-    line = f"import sys; sys.modules['ir_measures'] = None; from tandem.extras.audits.sheets import render_template; {page}"
-    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
+    values = "groups=[], total=0, shown=0, key='k', scored_by='BM25', columns=[], formula=[]"
+    page = f"render_template('sheet.html', {values})"
+    line = "import sys; sys.modules['ir_measures'] = None; from tandem.extras.audits.sheets import render_template; "
+    done = subprocess.run([sys.executable, "-c", line + page], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -15,7 +15,7 @@ from tandem.plan.graph import upstream_first
 
 ROOT = Path(__file__).parents[2]
 # Of no paper.
-OTHERS = {"dimensions", "matryoshka", "perturbed", "scifact", "systems", "systems_squad", "zero_shot"}
+OTHERS = {"dimensions", "matryoshka", "perturbed", "pretraining", "scifact", "systems", "systems_squad", "zero_shot"}
 COLLECTIONS = {"chinese", "squad", "debian", "debian_domains"}  # whose folders the user has
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS)
 SYSTEMS = [

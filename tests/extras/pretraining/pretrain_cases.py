@@ -14,9 +14,8 @@ from ranks import together
 from safetensors.torch import save_file
 from tiny_training import WORDS, bert, texts
 
-from tandem.extras.pretraining import passages_alone
+from tandem.extras.pretraining import OBJECTIVES, passages_alone
 from tandem.extras.pretraining.masking import Vocabulary
-from tandem.extras.pretraining.objectives import OBJECTIVES
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.models.saving import DualShape
@@ -34,6 +33,12 @@ CASES = {
     "mlm": {"mask_probability": 0.15},
     "retromae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5},
     "cocondenser": {**SPANS, "mask_probability": 0.15, "head_layers": 2, "skip_from": None},
+    "condenser": {"mask_probability": 0.15, "head_layers": 2, "skip_from": None},
+    "tsdae": {"deletion_probability": 0.6, "decoder_layers": 2},
+    "ict": {**SPANS, "keep_probability": 0.3},
+    "cot_mae": {**SPANS, "mask_probability": 0.3, "decoder_mask_probability": 0.45, "decoder_layers": 2},
+    "dup_mae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5, "bag_weight": 0.5},
+    "lex_mae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5, "decoder_layers": 2},
 }
 ROWS = np.array([3, 40, 17, 3, 8, 59, 22])  # passage 3 stands twice
 COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a passage

@@ -24,7 +24,7 @@ def test_parts_equal_one_big_batch(name, dtype, tolerance):
     assert_same(results(name, SMALL, dtype=dtype), whole, tolerance)
 
 
-@pytest.mark.parametrize("name", ["crop", "cocondenser"])
+@pytest.mark.parametrize("name", ["crop", "ict", "cocondenser"])
 def test_cached_gradients_replay_dropout(name):
     uncached, cached = (
         results(name, Budget(micro_tokens=60, graph_tokens=tokens), dropout=0.3) for tokens in (1 << 20, 1)

@@ -140,11 +140,54 @@ class Masking(Pretrain):
     mask_probability: float = Field(0.15, gt=0, le=1, description="share of the tokens that are hidden")
 
 
-class RetroMaeTrain(Pretrain):
+class CondenserTrain(Masking):
+    """Condenser: a short head restores tokens from the vector and early states."""
+
+    head_layers: int = Field(2, ge=1, description="layers of the head")
+    skip_from: int | None = Field(None, ge=0, description="layer whose token states enter the head; null: the middle")
+
+
+class TsdaeTrain(Pretrain):
+    """TSDAE: a decoder restores a passage from the vector of what is left of it."""
+
+    deletion_probability: float = Field(0.6, ge=0, lt=1, description="share of the tokens that are deleted")
+    decoder_layers: int = Field(2, ge=1, description="layers of the decoder")
+
+
+class IctTrain(Spans):
+    """The inverse cloze task: a span is near to the passage that it is cut out of."""
+
+    crop_longest: float = Field(0.3, gt=0, le=1, description="largest share of a passage that a span has")
+    keep_probability: float = Field(0.1, ge=0, le=1, description="share of the spans that stay in their passage")
+
+
+class CotMaeTrain(Spans):
+    """CoT-MAE: a shallow decoder restores a span from the vector of another one of its passage."""
+
+    mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
+    decoder_mask_probability: float = Field(0.45, gt=0, le=1, description="share of the decoder's hidden tokens")
+    decoder_layers: int = Field(2, ge=1, description="layers of the decoder")
+
+
+class LexMaeTrain(Masking):
+    """LexMAE: a shallow decoder restores the passage from weights of terms."""
+
+    mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
+    decoder_mask_probability: float = Field(0.5, gt=0, le=1, description="share of the decoder's hidden tokens")
+    decoder_layers: int = Field(2, ge=1, description="layers of the decoder")
+
+
+class RetroMaeTrain(Masking):
     """RetroMAE: a shallow decoder restores the passage from its vector."""
 
     mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
     decoder_mask_probability: float = Field(0.5, ge=0, le=1, description="share of the decoder's hidden tokens")
+
+
+class DupMaeTrain(RetroMaeTrain):
+    """DupMAE, or RetroMAE v2: token states restore the passage's set of words too."""
+
+    bag_weight: float = Field(1.0, gt=0, description="weight of the loss of the set of words")
 
 
 class CoCondenserTrain(Spans):
@@ -225,6 +268,71 @@ class CoCondenserEncoder(PretrainedEncoder):
     usual_pooling: ClassVar[Pooling] = "cls"
 
 
-AnyPretrained = CropEncoder | MlmEncoder | RetroMaeEncoder | CoCondenserEncoder
+class CondenserEncoder(PretrainedEncoder):
+    """An encoder that learns by Condenser."""
+
+    objective: Literal["condenser"] = Field(description="what is learned")
+    train: CondenserTrain = Field(CondenserTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+class TsdaeEncoder(PretrainedEncoder):
+    """An encoder that learns by TSDAE."""
+
+    objective: Literal["tsdae"] = Field(description="what is learned")
+    train: TsdaeTrain = Field(TsdaeTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+class IctEncoder(PretrainedEncoder):
+    """An encoder that learns by the inverse cloze task."""
+
+    objective: Literal["ict"] = Field(description="what is learned")
+    train: IctTrain = Field(IctTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+class CotMaeEncoder(PretrainedEncoder):
+    """An encoder that learns by CoT-MAE."""
+
+    objective: Literal["cot_mae"] = Field(description="what is learned")
+    train: CotMaeTrain = Field(CotMaeTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+class DupMaeEncoder(PretrainedEncoder):
+    """An encoder that learns by DupMAE."""
+
+    objective: Literal["dup_mae"] = Field(description="what is learned")
+    train: DupMaeTrain = Field(DupMaeTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+class LexMaeEncoder(PretrainedEncoder):
+    """An encoder that learns by LexMAE."""
+
+    objective: Literal["lex_mae"] = Field(description="what is learned")
+    train: LexMaeTrain = Field(LexMaeTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+AnyPretrained = (
+    CropEncoder
+    | MlmEncoder
+    | RetroMaeEncoder
+    | CoCondenserEncoder
+    | CondenserEncoder
+    | TsdaeEncoder
+    | IctEncoder
+    | CotMaeEncoder
+    | DupMaeEncoder
+    | LexMaeEncoder
+)
 EncoderEntry = PublishedEncoder | AnyPretrained
 PRETRAINING: dict[str, type[AnyPretrained]] = by_value("objective", *get_args(AnyPretrained))

@@ -2,12 +2,26 @@
 
 from collections.abc import Mapping
 from operator import not_
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tandem.config.base import Model, Names, PairPooling, problem
-from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
+from tandem.config.base import Choice, Model, Names, PairPooling, problem
+from tandem.config.encoders import (
+    PRETRAINING,
+    CoCondenserTrain,
+    CondenserTrain,
+    CotMaeTrain,
+    DupMaeTrain,
+    EncoderFiles,
+    IctTrain,
+    LexMaeTrain,
+    Masking,
+    NewEncoder,
+    RetroMaeTrain,
+    Spans,
+    TsdaeTrain,
+)
 from tandem.config.losses import Distil, InBatchTeaching
 from tandem.config.representations import ChosenRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, Topics
@@ -75,11 +89,9 @@ class Learning(Vectors):
         return result
 
 
+# Objective → how it learns.
 PRETRAININGS: dict[str, type[Model]] = {
-    "crop": Spans,
-    "mlm": Masking,
-    "retromae": RetroMaeTrain,
-    "cocondenser": CoCondenserTrain,
+    name: type(entry.model_fields["train"].default) for name, entry in PRETRAINING.items()
 }
 
 
@@ -88,8 +100,19 @@ class PretrainParams(Learning):
 
     trains = PRETRAININGS
 
-    objective: Literal["crop", "mlm", "retromae", "cocondenser"] = Field(description="what is learned")
-    train: Spans | Masking | RetroMaeTrain | CoCondenserTrain = Field(description="how it learns; the seed is set")
+    objective: Annotated[str, Choice(PRETRAININGS)] = Field(description="what is learned")
+    train: (
+        Spans
+        | Masking
+        | RetroMaeTrain
+        | CoCondenserTrain
+        | CondenserTrain
+        | TsdaeTrain
+        | IctTrain
+        | CotMaeTrain
+        | DupMaeTrain
+        | LexMaeTrain
+    ) = Field(description="how it learns; the seed is set")
 
 
 class InBatchDistillation(InBatchTeaching):

@@ -197,26 +197,34 @@ def _spared(shape: EncoderShape, frozen: int) -> float:
     return (BACKWARD - 1) * min(1.0, frozen / shape.layers) if frozen else 0.0
 
 
+_HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1, "cocondenser": 2, "condenser": 2}
+_ALL_TOKENS = ("tsdae", "dup_mae", "lex_mae")  # objectives that look at logits of every token
+
+
 @cost("pretrain")
 def pretrain(stage: Stage, setting: Setting) -> Work:
     """Pre-training: the passages of a step forward and backward, under the head of the objective.
 
-    Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage. Hidden tokens pass a
-    projection to the vocabulary; RetroMAE's and coCondenser's heads add one layer and two.
+    Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage; of the inverse cloze
+    task one is the passage. Hidden tokens, of some objectives all tokens, pass a projection to the vocabulary; heads
+    and decoders add layers.
     """
     params, read = params_of(stage), stage.upstream["tokens"]
     train, objective = params.train, params.objective
     shape, (_, passage) = setting.shape(stage), setting.lengths(read)
     count = train.passages_per_batch
     steps = train.steps or ceil(train.epochs * setting.size(read).passages / count)
-    if objective == "crop":
-        passage *= (train.crop_shortest + train.crop_longest) / 2
+    span = (train.crop_shortest + train.crop_longest) / 2 if hasattr(train, "crop_longest") else 1.0
+    if objective in ("crop", "cot_mae"):
+        passage *= span
         count *= 2
+    elif objective == "ict":
+        count *= 1 + span  # its own tokens, as a part of the passage's
     length = passage + DUAL_SPECIAL
     operations = shape.forward(count, length)
-    if objective != "crop":
-        head = replace(shape, layers={"mlm": 0, "retromae": 1, "cocondenser": 2}[objective])
-        hidden = count * passage * train.mask_probability
+    if objective not in ("crop", "ict"):
+        head = replace(shape, layers=_HEAD_LAYERS.get(objective, getattr(train, "decoder_layers", 2)))
+        hidden = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
         operations += head.forward(count, length) + 2 * hidden * shape.hidden * shape.vocabulary
     memory = PROCESS + setting.held + TRAINED * shape.parameters + _activations(shape, count * length, setting, length)
     return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)

@@ -25,8 +25,14 @@ from tandem.config.settings import Execution
 from tandem.config.training import Optimisation, Train
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
+from tandem.extras.pretraining.condenser import Condenser
+from tandem.extras.pretraining.cot_mae import CotMae
+from tandem.extras.pretraining.dup_mae import DupMae
+from tandem.extras.pretraining.ict import Ict
+from tandem.extras.pretraining.lex_mae import LexMae
 from tandem.extras.pretraining.masking import Vocabulary, masked_lm
-from tandem.extras.pretraining.objectives import OBJECTIVES, Mlm
+from tandem.extras.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
+from tandem.extras.pretraining.tsdae import Tsdae
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
@@ -49,6 +55,19 @@ INNER = "##"  # begins a piece that continues a word
 LEAST = 2  # a character or a pair of pieces that occurs less often is no piece
 Texts = Callable[[], Iterator[str]]
 PretrainJob = Job[PretrainParams]
+# A stage's `objective` → its class, by the model, its tokens, `train`, the vocabulary, a budget and the processes.
+OBJECTIVES: dict[str, Any] = {
+    "crop": Crop,
+    "mlm": Mlm,
+    "retromae": RetroMae,
+    "cocondenser": CoCondenser,
+    "condenser": Condenser,
+    "tsdae": Tsdae,
+    "ict": Ict,
+    "cot_mae": CotMae,
+    "dup_mae": DupMae,
+    "lex_mae": LexMae,
+}
 
 
 def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
@@ -137,7 +156,7 @@ def vocabulary(job: Job[VocabularyParams]) -> None:
 def pretrain(job: PretrainJob) -> None:
     """Train and write the encoder as a Hugging Face folder `hf/`, and `log.parquet`.
 
-    Heads are dropped, but for that of `mlm`, which sparse encoders start from.
+    Heads are dropped, but for those of `mlm` and `lex_mae`, which sparse encoders start from.
     """
     with World.current().joined() as world:
         use_workers(job.execution.workers)
@@ -172,13 +191,13 @@ def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Obj
     longest = int(np.diff(tokens.passages.offsets).max(initial=0)) + tokens.template.extra[0]
     check_length(encoder, -(-longest // MULTIPLE) * MULTIPLE, f"{job.inputs['tokens'].folder}: passage")
     torch.manual_seed(train.seed)  # heads
-    crops = params.objective == "crop"
-    vocabulary = None if crops else Vocabulary.of(load_tokenizer(start.folder / "hf"), start.key)
-    objective: Objective = OBJECTIVES[params.objective](model, tokens, train, vocabulary, budget, world)
+    kind = OBJECTIVES[params.objective]
+    vocabulary = Vocabulary.of(load_tokenizer(start.folder / "hf"), start.key) if kind.hides_tokens else None
+    objective: Objective = kind(model, tokens, train, vocabulary, budget, world)
     set_dropout(objective.models, train.dropout)
     objective.models.to(device())
-    # hidden tokens stand in a grid
-    execution = job.execution if crops else Execution(attention="padded", compile="never")
+    # what is predicted stands in a grid
+    execution = Execution(attention="padded", compile="never") if kind.predicts_tokens else job.execution
     accelerate(objective.models, execution, budget.micro_tokens, train.precision, training=True)
     return objective
 
@@ -189,7 +208,7 @@ def write(job: PretrainJob, objective: Objective, state: State) -> None:
     folder, params = job.inputs["start"].folder / "hf", job.params
 
     def with_head(encoder: Any, folder: Path) -> None:
-        whole = masked_lm(encoder, objective.head) if isinstance(objective, Mlm) else encoder
+        whole = masked_lm(encoder, objective.head) if isinstance(objective, Mlm | LexMae) else encoder
         whole.save_pretrained(folder)
 
     with writing(job) as draft:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tandem.config.encoders import Spans
@@ -67,12 +68,24 @@ def crop(texts: Ragged, spans: Spans, draw: np.random.Generator) -> Ragged:
 
     The independent cropping of Contriever (Izacard et al. 2022). A span has at least one token where its text has any.
     """
+    starts, sizes = draw_spans(texts, spans, draw)
+    return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes))
+
+
+def draw_spans(texts: Ragged, spans: Spans, draw: np.random.Generator) -> tuple[Ids, Ids]:
+    """Return where the span of each text begins among all tokens, and its number of tokens, both of shape (texts,)."""
     lengths = np.diff(texts.offsets)
     shares = draw.uniform(spans.crop_shortest, spans.crop_longest, len(texts))
     places = draw.random(len(texts))
     sizes = np.minimum(lengths, np.maximum(1, np.rint(shares * lengths).astype(np.int64)))
     starts = texts.offsets[:-1] + np.floor(places * (lengths - sizes + 1)).astype(np.int64)
-    return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes))
+    return starts, sizes
+
+
+def select_tokens(texts: Ragged, kept: NDArray[np.bool_]) -> Ragged:
+    """Return texts with some of their tokens; `kept` has a value for each token of all texts."""
+    rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
+    return Ragged(texts.ids[kept], ends(np.bincount(rows[kept], minlength=len(texts))))
 
 
 def aligned(labels: Ragged, before: int, width: int) -> Ids:
@@ -121,12 +134,16 @@ class LanguageHead(nn.Module):
             Shape (passages,), in nats, float32.
         """
         at = labels != IGNORED
-        states = self.norm(nn.functional.gelu(self.dense(hidden[at])))
-        logits = nn.functional.linear(states, embeddings, self.bias)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = self.logits(hidden[at], embeddings)
         losses = nn.functional.cross_entropy(logits, labels[at], reduction="none")
         rows = at.nonzero()[:, 0]
         return losses.new_zeros(len(labels)).index_add(0, rows, losses / at.sum(1)[rows])
+
+    def logits(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
+        """o of some states, shape (…, vocabulary), float32 at least."""
+        states = self.norm(nn.functional.gelu(self.dense(hidden)))
+        logits = nn.functional.linear(states, embeddings, self.bias)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def masked_lm(encoder: Any, head: LanguageHead) -> Any:

@@ -1,13 +1,16 @@
-"""Objectives of pre-training over passages alone: masked language modelling, crops, RetroMAE and coCondenser."""
+"""Objectives of pre-training over passages alone: their bases, masked language modelling, crops, RetroMAE, coCondenser.
+
+The other modules of the package have one objective each.
+"""
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
+from tandem.config.encoders import CoCondenserTrain, CondenserTrain, Masking, Pretrain, RetroMaeTrain, Spans
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Block, LanguageHead, Vocabulary, aligned, crop, generator
@@ -22,16 +25,19 @@ from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import add, backward
 from tandem.training.objectives.dual import BatchDualObjective
 
-T = TypeVar("T", Masking, RetroMaeTrain, CoCondenserTrain)
+T = TypeVar("T", bound=Pretrain)
+M = TypeVar("M", bound=Masking)
+R = TypeVar("R", bound=RetroMaeTrain)
 
 
-class Crop:
-    """-log( e^{s(a_i, b_i)} / Σ_j e^{s(a_i, b_j)} ), a_i and b_i being two random spans of passage i.
+class Contrast(ABC):
+    """The dual encoder's loss of two texts that are made of each passage, one as query and the other as passage.
 
-    Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping, the negatives being the
-    batch's other passages, of all processes, instead of a queue of earlier ones. It is the dual encoder's loss with one
-    span as query and the other as passage. The encoder is both towers of `model`; no vocabulary is needed.
+    The encoder is both towers of `model`; no vocabulary is needed.
     """
+
+    hides_tokens: ClassVar[bool] = False
+    predicts_tokens: ClassVar[bool] = False
 
     def __init__(
         self, model: DualEncoder, tokens: Tokens, train: Spans, vocabulary: None, budget: Budget, world: World
@@ -43,20 +49,41 @@ class Crop:
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. A passage that stands in the batch twice is no negative of itself."""
         texts, places = self.tokens.passages.take(batch.queries), np.arange(len(batch.queries))
-        first, second = (crop(texts, self.train, generator(seeds, side)) for side in (0, 1))
+        first, second = self.pair(texts, seeds)
         same = Positives(*np.argwhere(batch.queries[:, None] == batch.queries).T)
-        spans = Tokens(second, first, self.tokens.template)
-        objective = BatchDualObjective(self.model, spans, self.contrast, same, self.budget, self.world)
+        pairs = Tokens(second, first, self.tokens.template)
+        objective = BatchDualObjective(self.model, pairs, self.contrast, same, self.budget, self.world)
         return objective.backward(Batch(places, places[:, None]), seeds)
+
+    @abstractmethod
+    def pair(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, Ragged]:
+        """Return the query and the passage that are made of each text."""
+
+
+class Crop(Contrast):
+    """-log( e^{s(a_i, b_i)} / Σ_j e^{s(a_i, b_j)} ), a_i and b_i being two random spans of passage i.
+
+    Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping, the negatives being the
+    batch's other passages, of all processes, instead of a queue of earlier ones.
+    """
+
+    def pair(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, Ragged]:
+        """Return two spans of each text."""
+        first, second = (crop(texts, self.train, generator(seeds, side)) for side in (0, 1))
+        return first, second
 
 
 class Pretraining(ABC, Generic[T]):
-    """An encoder, both towers of `model`, with a head that predicts hidden tokens; `vocabulary` says which may be."""
+    """An encoder, both towers of `model`, with a head that predicts tokens; `vocabulary` says which may be hidden."""
+
+    hides_tokens: ClassVar[bool] = True
+    predicts_tokens: ClassVar[bool] = True
 
     def __init__(
-        self, model: DualEncoder, tokens: Tokens, train: T, vocabulary: Vocabulary, budget: Budget, world: World
+        self, model: DualEncoder, tokens: Tokens, train: T, vocabulary: Any, budget: Budget, world: World
     ) -> None:
-        self.model, self.tokens, self.vocabulary, self.budget, self.world = model, tokens, vocabulary, budget, world
+        self.model, self.tokens, self.budget, self.world = model, tokens, budget, world
+        self.vocabulary: Vocabulary = vocabulary  # None where no token is hidden
         self.train: T = train
         self.encoder: Any = model.towers["passage"]
         self.head = LanguageHead(self.encoder)
@@ -74,12 +101,27 @@ class Pretraining(ABC, Generic[T]):
         """Padded inputs on the device."""
         return place_all(self.tokens.template.single_inputs(texts).padded(MULTIPLE))
 
+    def align(self, labels: Ragged, hidden: Tensor) -> Tensor:
+        """Labels where `hidden` has its tokens, shape (passages, length); `IGNORED` elsewhere."""
+        at = aligned(labels, len(self.tokens.template.single[0]), hidden.shape[1])
+        return torch.from_numpy(at).to(hidden.device)
+
     def predict(self, hidden: Tensor, labels: Ragged) -> Tensor:
         """The head's loss of each passage, shape (passages,)."""
-        at = aligned(labels, len(self.tokens.template.single[0]), hidden.shape[1])
-        embeddings = self.encoder.get_input_embeddings().weight
-        loss: Tensor = self.head(hidden, torch.from_numpy(at).to(hidden.device), embeddings)
+        loss: Tensor = self.head(hidden, self.align(labels, hidden), self.encoder.get_input_embeddings().weight)
         return loss
+
+    def vector(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        """The vector of each passage as the encoder pools it, shape (passages, 1, dim)."""
+        return pool_states(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
+
+    def embedder(self, objective: str) -> Any:
+        """The encoder's embedding layer, positions included; a `UserError` that names the objective if it has none."""
+        embeddings = getattr(self.encoder, "embeddings", None)
+        if not hasattr(embeddings, "position_embeddings"):
+            kind = self.encoder.config.model_type
+            raise UserError(f"objective {objective} needs an encoder with position embeddings, and {kind} has none")
+        return embeddings
 
 
 class Separable(Pretraining[T]):
@@ -90,7 +132,7 @@ class Separable(Pretraining[T]):
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`."""
         texts, count = self.tokens.passages.take(batch.queries), len(batch.queries)
-        seen, labels = self.vocabulary.hide(texts, self.train.mask_probability, generator(seeds))
+        drawn = self.draw(texts, seeds)
         own = np.arange(count)[self.world.slice(count)]
         totals = dict.fromkeys(self.names, 0.0)
         lengths = texts.lengths(own) + self.tokens.template.extra[0]
@@ -98,16 +140,28 @@ class Separable(Pretraining[T]):
             seeds.child(number).set()
             places = own[rows]
             with precision(self.train.precision):
-                terms = self.terms(texts.take(places), seen.take(places), labels.take(places), places, seeds)
+                terms = self.terms(texts.take(places), [part.take(places) for part in drawn], places, seeds)
             add(totals, backward(terms, count))
         return totals
 
     @abstractmethod
-    def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
+        """Return what is made of the whole batch's texts by chance, each with a row a text."""
+
+    @abstractmethod
+    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
         """The loss's terms by name, each a sum over some passages; `places` are theirs in the whole batch."""
 
 
-class Mlm(Separable[Masking]):
+class Masked(Separable[M]):
+    """An objective in which a share of each passage's tokens is hidden."""
+
+    def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
+        """Return what the encoder sees, and the labels."""
+        return self.vocabulary.hide(texts, self.train.mask_probability, generator(seeds))
+
+
+class Mlm(Masked[Masking]):
     """-log p(x_i | the passage with `mask_probability` of its tokens hidden), averaged over the hidden tokens.
 
     BERT's objective (Devlin et al. 2019 §3.1) without next-sentence prediction.
@@ -115,8 +169,9 @@ class Mlm(Separable[Masking]):
 
     names = ("loss",)
 
-    def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
-        """See `SeparableRanker`."""
+    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+        """See `Separable`."""
+        seen, labels = drawn
         hidden = self.encoder(**self.inputs(seen)).last_hidden_state
         return {"mlm": self.predict(hidden, labels).sum()}
 
@@ -144,7 +199,41 @@ def views(lengths: Ids, width: int, template: Template, share: float, draws: lis
     return visible
 
 
-class RetroMae(Separable[RetroMaeTrain]):
+class EnhancedDecoding(Masked[R]):
+    """RetroMAE's two losses; a subclass may add to them."""
+
+    name: str
+
+    def further(self) -> dict[str, nn.Module]:
+        """The decoder."""
+        self.embeddings = self.embedder(self.name)
+        self.decoder = Block(self.encoder.config)
+        return {"decoder": self.decoder}
+
+    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+        """See `Separable`."""
+        seen, labels = drawn
+        inputs = self.inputs(seen)
+        hidden = self.encoder(**inputs).last_hidden_state
+        vector = self.vector(hidden, inputs)
+        width, lengths = hidden.shape[1], np.diff(texts.offsets)
+        draws = [generator(seeds, 1, place) for place in places]
+        share = self.train.decoder_mask_probability
+        visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(hidden.device)
+        tokens = self.embeddings(self.inputs(texts)["input_ids"])
+        table = self.embeddings.position_embeddings
+        first = 0 if table.padding_idx is None else table.padding_idx + 1  # as the RoBERTa family counts
+        positions = table.weight[first : first + width]
+        decoded = self.decoder(vector + positions, torch.cat([vector, tokens[:, 1:]], 1), visible)
+        terms = {"mlm": self.predict(hidden, labels).sum(), "decoder": self.predict(decoded, texts).sum()}
+        return terms | self.further_terms(hidden, texts)
+
+    def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
+        """Terms beside RetroMAE's, of the encoder's states of some passages."""
+        return {}
+
+
+class RetroMae(EnhancedDecoding[RetroMaeTrain]):
     """L = L_mlm + L_dec (Xiao et al. 2022), with enhanced decoding.
 
     L_mlm: the encoder's own hidden tokens (`mask_probability`, 30 % in the paper's code). L_dec (Eq. 8): every token of
@@ -155,32 +244,7 @@ class RetroMae(Separable[RetroMaeTrain]):
     Each is averaged over its tokens.
     """
 
-    names = ("loss", "mlm", "decoder")
-
-    def further(self) -> dict[str, nn.Module]:
-        """The decoder."""
-        self.embeddings: Any = getattr(self.encoder, "embeddings", None)
-        if not hasattr(self.embeddings, "position_embeddings"):
-            kind = self.encoder.config.model_type
-            raise UserError(f"objective retromae needs an encoder with position embeddings, and {kind} has none")
-        self.decoder = Block(self.encoder.config)
-        return {"decoder": self.decoder}
-
-    def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
-        """See `SeparableRanker`."""
-        inputs = self.inputs(seen)
-        hidden = self.encoder(**inputs).last_hidden_state
-        vector = pool_states(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
-        width, lengths = hidden.shape[1], np.diff(texts.offsets)
-        draws = [generator(seeds, 1, place) for place in places]
-        share = self.train.decoder_mask_probability
-        visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(hidden.device)
-        tokens = self.embeddings(self.inputs(texts)["input_ids"])
-        table = self.embeddings.position_embeddings
-        first = 0 if table.padding_idx is None else table.padding_idx + 1  # as the RoBERTa family counts
-        positions = table.weight[first : first + width]
-        decoded = self.decoder(vector + positions, torch.cat([vector, tokens[:, 1:]], 1), visible)
-        return {"mlm": self.predict(hidden, labels).sum(), "decoder": self.predict(decoded, texts).sum()}
+    name, names = "retromae", ("loss", "mlm", "decoder")
 
 
 def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
@@ -203,6 +267,36 @@ def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
     return nn.functional.cross_entropy(scores.masked_fill(same, float("-inf")), partner, reduction="none")
 
 
+class CondenserHead(nn.ModuleList):
+    """Condenser's head: `head_layers` transformer layers over [h_late; early tokens] (Gao & Callan 2021).
+
+    A `UserError` where the early states are not of a layer before the last.
+    """
+
+    def __init__(self, encoder: Any, train: CondenserTrain | CoCondenserTrain) -> None:
+        layers = encoder.config.num_hidden_layers
+        early_layer = layers // 2 if train.skip_from is None else train.skip_from
+        if early_layer >= layers:
+            problem = f"train.skip_from is {early_layer}, but the encoder has {layers} layers"
+            raise UserError(f"{problem}; name an earlier one")
+        super().__init__(Block(encoder.config) for _ in range(train.head_layers))
+        self.early = early_layer
+
+    def forward(self, vectors: Tensor, states: tuple[Tensor, ...], visible: Tensor) -> Tensor:
+        """The states that tokens are predicted from, shape (passages, length, dim).
+
+        Args:
+            vectors: of each passage, shape (passages, dim).
+            states: the encoder's after each layer, its embeddings first.
+            visible: positions that are no padding, shape (passages, 1, length).
+        """
+        early = states[self.early]
+        hidden = torch.cat([vectors[:, None].to(early.dtype), early[:, 1:]], 1)
+        for block in self:
+            hidden = block(hidden, hidden, visible)
+        return hidden
+
+
 class CoCondenser(Pretraining[CoCondenserTrain]):
     """L = L_mlm + L_head + L_co (Gao & Callan 2022), averaged over both spans of each passage.
 
@@ -215,12 +309,7 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
 
     def further(self) -> dict[str, nn.Module]:
         """Condenser's head."""
-        layers = self.encoder.config.num_hidden_layers
-        self.early = layers // 2 if self.train.skip_from is None else self.train.skip_from
-        if self.early >= layers:
-            problem = f"train.skip_from is {self.early}, but the encoder has {layers} layers"
-            raise UserError(f"{problem}; name an earlier one")
-        self.condenser = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.head_layers))
+        self.condenser = CondenserHead(self.encoder, self.train)
         return {"condenser": self.condenser}
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
@@ -252,16 +341,10 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
         visible = inputs["attention_mask"][:, None].bool()
         with precision(self.train.precision):
             states = self.encoder(**inputs, output_hidden_states=True)
-            late, early = states.last_hidden_state, states.hidden_states[self.early]
+            late = states.last_hidden_state
             vectors = pool_states(late, inputs["attention_mask"], self.model.pooling)
-            hidden = torch.cat([vectors[:, None].to(early.dtype), early[:, 1:]], 1)
-            for block in self.condenser:
-                hidden = block(hidden, hidden, visible)
+            hidden = self.condenser(vectors, states.hidden_states, visible)
             losses = [self.predict(late, labels), self.predict(hidden, labels)]
         if self.model.normalize:
             vectors = nn.functional.normalize(vectors, dim=-1)
         return torch.cat([vectors, torch.stack(losses, 1)], 1)
-
-
-OBJECTIVES: dict[str, Any] = {"crop": Crop, "mlm": Mlm, "retromae": RetroMae, "cocondenser": CoCondenser}
-"""A stage's `objective` → its class, by the model, its tokens, `train`, the vocabulary, a budget and the processes."""

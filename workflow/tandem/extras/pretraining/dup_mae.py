@@ -1,0 +1,48 @@
+"""DupMAE, or RetroMAE v2 (Xiao et al. 2023)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.config.encoders import DupMaeTrain
+from tandem.extras.pretraining.masking import IGNORED
+from tandem.extras.pretraining.objectives import EnhancedDecoding
+from tandem.models.ragged import Ragged
+
+
+def bag_of_words_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """-log softmax(v)_t averaged over the different tokens t of a passage, v_j = max_i logits_ij over its tokens.
+
+    Args:
+        logits: of each position, shape (passages, length, vocabulary).
+        labels: the passage's token at each position, `IGNORED` where it has none, shape (passages, length).
+    Returns:
+        Shape (passages,), in nats; 0 for a passage without tokens.
+    """
+    present = labels != IGNORED
+    pooled = logits.masked_fill(~present[..., None], float("-inf")).amax(1)
+    pooled = pooled.masked_fill(~present.any(1)[:, None], 0.0)
+    words = torch.zeros_like(pooled, dtype=torch.bool)
+    rows = present.nonzero()[:, 0]
+    words[rows, labels[present]] = True
+    losses = -pooled.log_softmax(-1).masked_fill(~words, 0.0).sum(1)
+    return losses / words.sum(1).clamp(min=1)
+
+
+class DupMae(EnhancedDecoding[DupMaeTrain]):
+    """L = L_mlm + L_dec + `bag_weight` · L_bow (Xiao et al. 2023, DupMAE).
+
+    The first two are RetroMAE's (`retromae`). L_bow (`bag_of_words_loss`) restores the set of the passage's tokens from
+    the largest logit of each term over the token states, so that these, which RetroMAE leaves to the masked tokens
+    alone, say what the passage is about. Logits are those of the head that predicts hidden tokens, as in the authors'
+    code. What is fine-tuned and searched afterwards is the vector alone; the paper joins a second one, of L_bow's
+    logits.
+    """
+
+    name, names = "dup_mae", ("loss", "mlm", "decoder", "bag")
+
+    def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
+        """The bag of words."""
+        logits = self.head.logits(hidden, self.encoder.get_input_embeddings().weight)
+        losses = bag_of_words_loss(logits, self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden))
+        return {"bag": self.train.bag_weight * losses.sum()}

@@ -1,0 +1,30 @@
+"""The inverse cloze task (Lee, Chang & Toutanova 2019)."""
+
+import numpy as np
+
+from tandem.config.encoders import IctTrain
+from tandem.extras.pretraining.masking import draw_spans, generator, select_tokens
+from tandem.extras.pretraining.objectives import Contrast
+from tandem.models.ragged import Ragged, ends, ranges
+from tandem.training.forward import Seeds
+
+
+class Ict(Contrast):
+    """-log( e^{s(q_i, d_i)} / Σ_j e^{s(q_i, d_j)} ): q_i is a span of passage i, and d_i the passage without it.
+
+    The inverse cloze task of Lee, Chang and Toutanova (2019, Eq. 8): the span stays in its passage with
+    `keep_probability` (10 %), so that words in common count too, and the others of the batch, of all processes, are the
+    negatives. There q is a sentence; here it is a random span, as texts are tokens without sentences. A passage that
+    is all span stays whole.
+    """
+
+    train: IctTrain
+
+    def pair(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, Ragged]:
+        """Return a span of each text, and the text without it."""
+        draw = generator(seeds)
+        starts, sizes = draw_spans(texts, self.train, draw)
+        whole = (draw.random(len(texts)) < self.train.keep_probability) | (sizes == np.diff(texts.offsets))
+        left = np.ones(len(texts.ids), bool)
+        left[ranges(starts[~whole], sizes[~whole])] = False
+        return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes)), select_tokens(texts, left)

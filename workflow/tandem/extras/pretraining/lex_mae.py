@@ -1,0 +1,74 @@
+"""LexMAE (Shen et al. 2023)."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tandem.config.encoders import LexMaeTrain
+from tandem.errors import UserError
+from tandem.extras.pretraining.masking import IGNORED, Block, LanguageHead, generator
+from tandem.extras.pretraining.objectives import Masked
+from tandem.models.ragged import Ids, Ragged
+from tandem.training.forward import Seeds
+
+
+def lexicon_bottleneck(logits: Tensor, present: Tensor, embeddings: Tensor) -> Tensor:
+    """b = a · W with a = softmax(max_i logits_i), the importance of every term of the vocabulary for a passage.
+
+    No gradient reaches W, the embeddings.
+
+    Args:
+        logits: of each position, shape (passages, length, vocabulary).
+        present: the positions of the passage's own tokens, shape (passages, length).
+        embeddings: shape (vocabulary, dim).
+    Returns:
+        Shape (passages, dim).
+    """
+    pooled = logits.masked_fill(~present[..., None], float("-inf")).amax(1)
+    pooled = pooled.masked_fill(~present.any(1)[:, None], 0.0)  # of a passage without tokens
+    weights = embeddings.detach()
+    return pooled.softmax(-1).to(weights.dtype) @ weights
+
+
+class LexMae(Masked[LexMaeTrain]):
+    """L = L_mlm + L_dec (Shen et al. 2023): a bottleneck of words in the place of a vector.
+
+    L_mlm: the encoder's own hidden tokens (`mask_probability`). L_dec: those hidden from a decoder
+    (`decoder_mask_probability`), by `decoder_layers` transformer layers over [b; embeddings of what it sees], where b
+    is `lexicon_bottleneck` of the encoder's logits. The decoder's head is its own, but for the embeddings. Each is
+    averaged over a passage's hidden tokens. The encoder keeps its head, which sparse encoders start from.
+    """
+
+    names = ("loss", "mlm", "decoder")
+
+    def further(self) -> dict[str, nn.Module]:
+        """The decoder and its head."""
+        self.embeddings = self.embedder("lex_mae")
+        width, words = self.encoder.config.hidden_size, self.encoder.get_input_embeddings().embedding_dim
+        if width != words:
+            problem = f"states have {width} dimensions and embeddings {words}"
+            raise UserError(f"objective lex_mae needs an encoder whose embeddings are as wide as its states; {problem}")
+        self.decoder = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.decoder_layers))
+        self.decoder_head = LanguageHead(self.encoder)
+        return {"decoder": self.decoder, "decoder_head": self.decoder_head}
+
+    def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
+        """Return what the encoder sees and its labels, and the same of the decoder."""
+        share = self.train.decoder_mask_probability
+        return (*super().draw(texts, seeds), *self.vocabulary.hide(texts, share, generator(seeds, 1)))
+
+    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+        """See `Separable`."""
+        seen, labels, decoder_seen, decoder_labels = drawn
+        hidden = self.encoder(**self.inputs(seen)).last_hidden_state
+        embeddings = self.encoder.get_input_embeddings().weight
+        present = self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden) != IGNORED
+        bottleneck = lexicon_bottleneck(self.head.logits(hidden, embeddings), present, embeddings)
+        inputs = self.inputs(decoder_seen)
+        tokens = self.embeddings(inputs["input_ids"])
+        decoded = torch.cat([bottleneck[:, None].to(tokens.dtype), tokens[:, 1:]], 1)
+        visible = inputs["attention_mask"][:, None].bool()
+        for block in self.decoder:
+            decoded = block(decoded, decoded, visible)
+        restored = self.decoder_head(decoded, self.align(decoder_labels, decoded), embeddings)
+        return {"mlm": self.predict(hidden, labels).sum(), "decoder": restored.sum()}
