@@ -19,10 +19,15 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.0")
-sys.path.insert(0, f"{workflow.basedir}/workflow")
+# A checkout has its library beside this file; what pip has installed brings this file.
+HERE = Path(workflow.current_basedir.get_path_or_uri(secret_free=False))
+if (HERE / "workflow/tandem").is_dir():
+    sys.path.insert(0, f"{HERE}/workflow")
 
+from tandem import ROOT
+from tandem.cluster.library import library_folder
 from tandem.cluster.scheduler import clear
-from tandem.config.merging import read_yaml
+from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.validation import with_secrets
 from tandem.errors import UserError
 from tandem.extras.plan import NOTEBOOKS, FullPlan
@@ -31,7 +36,7 @@ from tandem.stages import KINDS, RULES
 from tandem.store.files import write_text
 
 
-configfile: f"{workflow.basedir}/config/config.yaml"
+configfile: f"{ROOT}/config/config.yaml"
 
 
 report: "workflow/report/workflow.rst"
@@ -45,16 +50,24 @@ def planned(question, *names):
         sys.exit(str(error))
 
 
-for file in workflow.overwrite_configfiles:  # of a key that stands twice Snakemake takes the last, in silence
-    planned(read_yaml, Path(file))
-configuration = [Path(file) for file in workflow.overwrite_configfiles]
+# Another Snakefile may use these rules as a module (docs/how_to/module.md), with a configuration that it gives.
+IS_MAIN = workflow.modifier.is_main_snakefile()
+if IS_MAIN:
+    for file in workflow.overwrite_configfiles:  # of a key that stands twice Snakemake takes the last, in silence
+        planned(read_yaml, Path(file))
+    configuration = [Path(file) for file in workflow.overwrite_configfiles]
+else:
+    configuration = []
+    config = merged(planned(gathered, [], ROOT), config)
+    if workflow.modifier.path_modifier.replace_prefix("results/") != "results/":
+        sys.exit("module: prefix and replace_prefix cannot move results/, which the plan's own paths name; leave them out")
 config = planned(with_secrets, config, "--config")  # of which `tandem run` has put them into the environment
-plan = planned(FullPlan, config, Path(workflow.basedir), views_folder(configuration))
+plan = planned(FullPlan, config, ROOT, views_folder(configuration))
 stages = plan.stages
 VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's
 
-# Unknown and unavailable targets are reported before any rule is asked for its files.
-if workflow.is_main_process:
+# Unknown and unavailable targets are reported before any rule is asked for its files. A module's are the other Snakefile's.
+if workflow.is_main_process and IS_MAIN:
     planned(check_owner, VIEWS, configuration)
     targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
@@ -62,15 +75,20 @@ if workflow.is_main_process:
 else:
     plan.plan_every_target()
 
-# Jobs run this checkout's library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix
-# of one's own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the
-# environment says: every job would compile torch again.
-bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
-shell.prefix(f"set -euo pipefail; unset PYTHONDONTWRITEBYTECODE; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
+# Jobs run this library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix of one's
+# own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the environment
+# says: every job would compile torch again.
+library = library_folder(same_python=not workflow.deployment_settings.deployment_method)
+parts = ["set -euo pipefail", "unset PYTHONDONTWRITEBYTECODE"]
+if not workflow.deployment_settings.deployment_method:
+    parts.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
+if library:
+    parts.append(f"export PYTHONPATH={quote(str(library))}" + ("" if IS_MAIN else "${PYTHONPATH:+:$PYTHONPATH}"))
+shell.prefix("; ".join([*parts, ""]))
 
 # conda's environments name what we import; pip takes what that needs in turn as the lock file has it, torch above all.
 if workflow.deployment_settings.deployment_method:
-    os.environ.setdefault("PIP_CONSTRAINT", (Path(workflow.basedir) / "envs/requirements.lock").as_uri())
+    os.environ.setdefault("PIP_CONSTRAINT", (ROOT / "envs/requirements.lock").as_uri())
 
 
 # On a cluster nobody says how many cores there are: its profile says how many threads each rule has.
@@ -82,7 +100,7 @@ except WorkflowError:
 # Heavy jobs take all cores, unless the configuration lets several run side by side.
 cores = plan.settings.execution.threads or everything
 
-DATA = f"{workflow.basedir}/envs/data.yaml"  # the environment of commands that only read artifacts
+DATA = f"{ROOT}/envs/data.yaml"  # the environment of commands that only read artifacts
 
 
 wildcard_constraints:
@@ -114,12 +132,9 @@ onerror:
         sys.exit(words)
 
 
-localrules:
-    all,
-
-
 rule all:
-    default_target: True
+    localrule: True
+    default_target: IS_MAIN
     input:
         lambda wildcards: planned(plan.tables.files),
         lambda wildcards: planned(plan.sweep_files),

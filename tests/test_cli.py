@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tandem import ROOT
 from tandem.cli import COMMANDS, run
 from tandem.errors import UserError
 from tandem.stages import KINDS, shard_commands
@@ -94,7 +95,8 @@ def test_the_stage_of_a_plugin_has_a_page(tmp_path):
 
 def test_the_version(capsys):
     run(["--version"])
-    assert capsys.readouterr().out == "0.1.0\n"
+    name, version, *_, place = capsys.readouterr().out.split()
+    assert (name, version, place) == ("tandem", "0.1.0,", str(ROOT))
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,19 @@ def test_a_copied_checkout_is_not_run_by_the_old_ones_program(here):
     )
 
 
+@pytest.mark.parametrize("command", ["init mine --data", "run"])
+def test_a_folder_that_cannot_be_written_is_named(command, here):
+    words = [*command.split(), *([str(here / "data")] if "--data" in command else [])]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    folder = "/sys"  # where root cannot write either
+    status, output = run_command([sys.executable, "-m", "tandem", *words], cwd=folder, env=environment)
+    last = output.splitlines()[-1]
+    assert status == 1
+    assert last.startswith(f"tandem {command.split()[0]}: ")
+    assert "work in another folder" in last
+    assert "Traceback" not in output
+
+
 def make(words: str, folder: Path) -> tuple[int, list[str]]:
     """Status and lines of `make -n`, as if no other make ran the tests."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}

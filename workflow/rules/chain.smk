@@ -134,7 +134,7 @@ for kind in KINDS.values():
 
 # Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.
 for kind in KINDS.values():
-    if not workflow.is_rule(RULES.get(kind.name, kind.name)):
+    if not rules.has(RULES.get(kind.name, kind.name)):
 
         rule:
             name:

@@ -62,7 +62,7 @@ rule statistics_table:
     localrule: True
     input:
         layout=lambda wildcards: str(plan.statistics[wildcards.table]),
-        printed=f"{workflow.basedir}/config/statistics/printed.csv",
+        printed=f"{ROOT}/config/statistics/printed.csv",
         datasets=lambda wildcards: [stage.manifest for stage in plan.counted(wildcards.table).stages.values()],
     output:
         multiext(f"{VIEWS}/statistics/{{table}}", ".csv", ".md", ".html"),
@@ -116,7 +116,7 @@ rule sweep:
 rule notebook:
     localrule: True
     input:
-        notebook=f"{workflow.basedir}/notebooks/{{notebook}}.ipynb",
+        notebook=f"{ROOT}/notebooks/{{notebook}}.ipynb",
         artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).manifest,
     output:
         f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb",
@@ -142,7 +142,7 @@ rule error_table:
     localrule: True
     input:
         errors=lambda wildcards: planned(plan.analyses.stage, "error_analysis").manifest,
-        printed=f"{workflow.basedir}/config/papers/printed.csv",
+        printed=f"{ROOT}/config/papers/printed.csv",
         sheet=lambda wildcards: planned(plan.analyses.sheet) or [],
     output:
         multiext(f"{VIEWS}/tables/dureader_retrieval/table10", ".csv", ".md", ".tex", ".html"),

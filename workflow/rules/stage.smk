@@ -29,7 +29,7 @@ def shard_inputs(wildcards):
 
 def environment(wildcards):
     """The conda environment of a kind."""
-    return f"{workflow.basedir}/envs/{KINDS[wildcards.kind].env}.yaml"
+    return f"{ROOT}/envs/{KINDS[wildcards.kind].env}.yaml"
 
 
 def stage_threads(wildcards):

@@ -3,4 +3,6 @@
 from pathlib import Path
 
 __version__ = "0.1.0"
-ROOT = Path(__file__).parents[2]  # the checkout: config/, envs/, docs/
+PACKAGE = Path(__file__).parent
+CHECKOUT = not (PACKAGE / "_project").is_dir()  # a wheel brings the project's files in this folder (build_package.py)
+ROOT = PACKAGE.parents[1] if CHECKOUT else PACKAGE / "_project"  # Snakefile, config/, envs/

@@ -99,6 +99,9 @@ def run(words: list[str]) -> int:
     if help_wanted and (kind := kind_of_command(name)):
         print(stage_help(kind, name))
         return 0
+    if name == "--version":
+        print(describe_version())
+        return 0
     command = COMMANDS.get(name)
     if command and command.group is not STEPS:
         require_own_checkout()
@@ -151,6 +154,13 @@ def _run_app(words: list[str], command: Command | None) -> int:
         bound.arguments["configurations"] = configurations
     status = function(*bound.args, **bound.kwargs)
     return status if isinstance(status, int) else 0 if words else 2
+
+
+def describe_version() -> str:
+    """Return the version, the commit of the code, and where the workflow's files are."""
+    commit, changed = load("store.environment:code_commit")()
+    code = f"commit {commit[:12]}{' with changes' if changed else ''}" if commit else "commit unknown"
+    return f"tandem {__version__}, {code}, {ROOT}"
 
 
 def app(selected: str = "") -> App:

@@ -281,7 +281,7 @@ Write-protected output files for rule table:
             "",
             "tandem run: t.csv: write-protected; make it writable, or work in",
         ),
-        ([], "OSError: [Errno 13] Permission denied: '.snakemake'\n", "run: .snakemake: Permission denied; make it"),
+        ([], "OSError: [Errno 13] Permission denied: '.snakemake'\n", "run: .snakemake: Permission denied; get the"),
         ([], "usage\nsnakemake: error: unrecognized arguments: --x\n", "unrecognized arguments: --x"),
         ([], "", "Snakemake ended without a word"),
     ],

@@ -1,4 +1,4 @@
-"""Faults of the machine, not of the code or the user: a full disk, no memory. A line says what to do."""
+"""Faults of the machine, not of the code or the user: a full disk, no memory, no package. A line says what to do."""
 
 import errno
 import os
@@ -22,18 +22,21 @@ MEMORY = (
     "_status_alloc_failed",
 )  # fmt: skip
 WRITABLE = "make it writable, or work in another folder (snakemake --directory)"
+PERMITTED = "get the permission, or work in another folder (snakemake --directory)"  # to read or to write
 DISK = {
     errno.ENOSPC: "free space",
     errno.EDQUOT: "free space, or ask for more",
     errno.EROFS: WRITABLE,
-    errno.EACCES: WRITABLE,
-    errno.EPERM: WRITABLE,
+    errno.EACCES: PERMITTED,
+    errno.EPERM: PERMITTED,
     errno.EMFILE: "raise the limit (ulimit -n)",
     errno.EFBIG: "raise the limit (ulimit -f)",
     errno.ENFILE: "raise the system's limit (sysctl fs.file-max)",
     errno.EIO: "look at the disk's health",
     errno.ESTALE: "look at the network file system",
 }
+# Packages that not everybody needs → the extra of pyproject.toml that brings them.
+EXTRAS = {"openai": "llm", **dict.fromkeys(("jupyter_client", "nbclient", "nbconvert", "nbformat"), "notebooks")}
 AGAIN = "then run the same command again: it goes on with what is done"
 
 
@@ -44,7 +47,7 @@ def explain_fault(error: BaseException) -> str | None:
     while current is not None and current not in chain:
         chain.append(current)
         current = current.__cause__ or current.__context__
-    return next((line for link in chain if (line := _memory(link) or _disk(link))), None)
+    return next((line for link in chain if (line := _memory(link) or _disk(link) or _package(link))), None)
 
 
 def _memory(error: BaseException) -> str | None:
@@ -66,6 +69,12 @@ def _disk(error: BaseException) -> str | None:
         if os.strerror(number) in text:
             return f"{_first_line(error).removeprefix(': ')}; {hint}, {AGAIN}"
     return None
+
+
+def _package(error: BaseException) -> str | None:
+    """The line about a package that only an extra of the distribution brings."""
+    extra = EXTRAS.get((error.name or "").partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
+    return f"{error}; install it: pip install 'tandem-retrieval[{extra}]'" if extra else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,7 +15,8 @@ import tandem
 from tandem.stages import KINDS
 from tandem.stages.base import Entry
 
-PACKAGE = Path(tandem.__file__).parent
+PACKAGE = tandem.PACKAGE
+BUILT, COMMIT = "_project", "COMMIT"  # the folder of an installed package, and its file that names the commit
 IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 GENERAL = {"cluster", "config", "errors", "redaction", "stages", "store"}  # what runs every stage and decides no result
 LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
@@ -23,15 +24,24 @@ STATUS = Path("/proc/self/status")
 
 
 def provenance() -> tuple[dict[str, str], str | None, bool | None]:
-    """Versions of the libraries that this process imported, the checkout's commit, and whether files differ from it.
+    """Versions of the libraries that this process imported, the code's commit, and whether files differ from it.
 
-    The last two are None outside a git checkout, and those of the first call: later changes are not what runs.
+    The last two are those of the first call: later changes are not what runs.
     """
-    return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *_checkout(PACKAGE)
+    return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *code_commit(PACKAGE)
 
 
 @cache
-def _checkout(package: Path) -> tuple[str | None, bool | None]:
+def code_commit(package: Path = PACKAGE) -> tuple[str | None, bool | None]:
+    """Return the commit of a package's code, and whether files differ from it; None twice where nobody knows.
+
+    An installed package knows that of the checkout it was built from. Git is not asked: the environment may lie in a
+    checkout of something else.
+    """
+    record = package / BUILT / COMMIT
+    if record.is_file():
+        words = record.read_text(encoding="utf-8").split()
+        return (words[0], len(words) > 1) if words else (None, None)
     status = _git(package, "status", "--porcelain", "--untracked-files=no")
     return _git(package, "rev-parse", "HEAD"), None if status is None else bool(status)
 
@@ -57,6 +67,8 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
 
 def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
     """The files of `paths` that differ from a commit, relative to the package; none if git does not know the commit."""
+    if not tandem.CHECKOUT:
+        return []
     words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
     return (_git(PACKAGE, *words, *map(str, paths)) or "").split()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO, TypedDict, TypeVar
 
-import tandem
+from tandem.cluster.library import with_library
 from tandem.cluster.progress import Progress
 from tandem.cluster.threads import usable_cores
 from tandem.config.settings import Execution
@@ -69,13 +69,11 @@ class Worker:
 
     def __init__(self, role: str, parts: dict[str, Json]) -> None:
         self.role = role
-        home = str(Path(tandem.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
         # A session of its own: Ctrl-C is for `search` alone, which ends its workers.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tandem", "search-worker", role],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env=with_library(os.environ),
         )  # fmt: skip
         assert self._process.stdin is not None
         assert self._process.stdout is not None

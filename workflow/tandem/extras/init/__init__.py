@@ -1,6 +1,7 @@
 """The commands `init`, which writes a configuration that runs as it is, and `encoder`: how an encoder makes vectors."""
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -82,6 +83,8 @@ def init(
         raise UserError(f"{path}: its results would replace those of config/config.yaml; choose another name")
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another name, or replace it with --force")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise UserError(f"{path}: {path.absolute().parent} is not writable; work in another folder")
     if language and not CODE.fullmatch(language):
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)

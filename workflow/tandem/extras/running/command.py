@@ -17,6 +17,7 @@ from threading import Thread
 import psutil
 
 from tandem import ROOT
+from tandem.cluster.library import with_library
 from tandem.cluster.progress import duration, say
 from tandem.cluster.scheduler import SIGNALLED
 from tandem.cluster.threads import usable_cores
@@ -168,9 +169,8 @@ class Snakemake:
                 signal.signal(caught, self._note_signal)
         read, write = os.pipe()
         events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
-        path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
         words, secrets = set_aside(words, "CONFIG")  # Snakemake's log begins with its command
-        environment = os.environ | {"PYTHONPATH": path} | secrets
+        environment = with_library(os.environ) | secrets
         try:
             log.parent.mkdir(exist_ok=True)
             with log.open("ab") as output, _heeding_interrupts():
@@ -181,7 +181,7 @@ class Snakemake:
                 )  # fmt: skip
         except OSError as error:
             self._restore_handlers()
-            raise UserError(f"{log}: cannot be written: {error.strerror}") from None
+            raise UserError(f"{log}: cannot be written: {error.strerror}; work in another folder") from None
         os.close(write)
         Thread(target=self._read, args=(read,), daemon=True).start()
 
