@@ -9,7 +9,7 @@ from texts import Examples
 from training_peers import LR, STEP, TEMPERATURE, crossed
 
 from tandem.config.settings import Execution
-from tandem.config.training import JointTrain
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
@@ -18,7 +18,6 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.lora import set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
-from tandem.stages.training import CrossTraining, DualTraining
 from tandem.store.job import Job
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, Positives
@@ -27,9 +26,9 @@ from tandem.training.objectives import Cross, Joint, Objective
 from tandem.training.objectives.dual import BatchDualObjective
 
 COMMON = {"lr": LR, "warmup": 0.0, "schedule": "constant", "dropout": 0.0, "seed": 1}
-TRAIN: dict[str, DualTraining | CrossTraining | JointTrain] = {
-    "de": DualTraining(**COMMON),
-    "ce": CrossTraining(**COMMON),
+TRAIN: dict[str, DualTrain | CrossTrain | JointTrain] = {
+    "de": DualTrain(**COMMON),
+    "ce": CrossTrain(**COMMON),
     "joint": JointTrain(**COMMON),
 }
 
@@ -65,7 +64,7 @@ def objective(
 def started(
     folder: Path,
     tokens: Tokens,
-    train: DualTraining | CrossTraining | JointTrain,
+    train: DualTrain | CrossTrain | JointTrain,
     positives: Positives,
     budget: Budget,
 ) -> Objective:
@@ -73,9 +72,9 @@ def started(
     torch.manual_seed(1)
     towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
     match train:
-        case DualTraining():
+        case DualTrain():
             return BatchDualObjective(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
-        case CrossTraining():
+        case CrossTrain():
             return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
     dual, cross = DualEncoder.start(folder, **towers), CrossEncoder.load(crossed(folder))
     return Joint(dual, cross, tokens, tokens, train, positives, budget)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from listed import listed_rows
 
-from tandem.config.models import Below, Denoising
+from tandem.config.models import BelowPositive, Denoise
+from tandem.config.references import parameters_of
 from tandem.data.runs import iter_run
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import run
@@ -16,7 +17,7 @@ from tandem.store.artifact import open_artifact
 TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another
 ROWS = np.array([1, 2, 3, 4, 5, 6])
 COSINES = np.array([0.9, 0.8, 0.77, 0.76, 0.5, -0.1], np.float32)
-SHARE, MARGIN = Below(share=0.95), Below(margin=0.05)
+SHARE, MARGIN = BelowPositive(share=0.95), BelowPositive(margin=0.05)
 
 
 def pool(positives, scores=COSINES, **options):
@@ -38,13 +39,13 @@ def test_a_share_of_the_positives_score():
 def test_a_margin_under_the_positives_score():
     # 0.8 - 0.05 = 0.75
     assert draw(pool([2]), MARGIN) == [5, 6]
-    assert draw(pool([2]), Below(margin=0.0)) == [3, 4, 5, 6]
+    assert draw(pool([2]), BelowPositive(margin=0.0)) == [3, 4, 5, 6]
 
 
 def test_a_share_of_a_score_below_zero_lies_below_it():
     # the positive has -0.4: 0.9 of it would be -0.36, above it; the limit is -0.4 - 0.1 · 0.4 = -0.44
     scores = np.array([0.3, -0.1, -0.4, -0.42, -0.45, -0.9], np.float32)
-    assert draw(pool([3], scores), Below(share=0.9)) == [5, 6]
+    assert draw(pool([3], scores), BelowPositive(share=0.9)) == [5, 6]
 
 
 def test_of_several_positives_the_lowest_that_has_a_score_counts():
@@ -64,7 +65,7 @@ def test_the_backfill_keeps_its_distance_too():
     candidates = make_pool(9, np.array([2]), (ROWS, COSINES), (1, 2), (3, 6), TEXTS)
     candidates.judged, candidates.judged_positives = np.array([0.5], np.float32), np.array([0.9], np.float32)
     keep_below(candidates, SHARE, judged=False)
-    backfill = Denoising(positive_above=None, backfill={"first_rank": 3, "depth": 6})
+    backfill = parameters_of(Denoise)(positive_above=None, backfill={"first_rank": 3, "depth": 6})
     assert denoised(candidates, 9, backfill, np.random.default_rng(0)).rows.tolist() == [2, 4, 5, 6]
 
 
@@ -72,8 +73,10 @@ def test_a_judge_compares_and_may_still_accept_a_positive():
     candidates = pool([2])  # the window is 1, 3, 4, 5, 6
     candidates.judged = np.array([0.95, 0.05, 0.79, 0.04, 0.01], np.float32)
     candidates.judged_positives = np.array([0.05], np.float32)  # a positive that the judge does not believe in
-    keep_below(candidates, Below(share=0.5), judged=True)
-    lists = denoised(candidates, None, Denoising(negative_below=0.1, positive_above=0.9), np.random.default_rng(0))
+    keep_below(candidates, BelowPositive(share=0.5), judged=True)
+    lists = denoised(
+        candidates, None, parameters_of(Denoise)(negative_below=0.1, positive_above=0.9), np.random.default_rng(0)
+    )
     assert lists.rows.tolist() == [2, 1, 6]  # 0.025: of 3, 5 and 6, which denoising keeps, 6 alone lies below
     assert lists.labels.tolist() == [1, 1, 0]
     reasons = {"accepted as positive": 1, "too near a positive": 3, "not surely negative": 0}  # each of 4 once
@@ -117,7 +120,7 @@ def test_the_stage_compares_a_judges_probabilities(stage, cross_model, tokens):
 
 @pytest.mark.parametrize(
     ("below", "margin"),
-    [(SHARE, {"relative_margin": 0.05}), (Below(margin=0.2), {"absolute_margin": 0.2})],
+    [(SHARE, {"relative_margin": 0.05}), (BelowPositive(margin=0.2), {"absolute_margin": 0.2})],
     ids=["share", "margin"],
 )
 def test_the_same_negatives_as_sentence_transformers_mines(encoder_folder, documents, below, margin):

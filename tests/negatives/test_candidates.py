@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from listed import listed_rows
 
-from tandem.config.models import Denoising
+from tandem.config.models import Denoise
+from tandem.config.references import parameters_of
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import nothing_drawn, run, write_part
@@ -26,7 +27,7 @@ from tandem.store.job import writing
 WORDS = (b"", b"cat", b"dog", b"cat", b"cow", b"hen", b"ewe", b"ram")
 TEXTS = Ragged.of([np.frombuffer(word, np.uint8) for word in WORDS])
 RUN = (np.array([2, 1, 3, 4, 5, 6, 7]), np.array([7, 6, 5, 4, 3, 2, 1], np.float32))
-DENOISE = Denoising(negative_below=0.1, positive_above=0.9)
+DENOISE = parameters_of(Denoise)(negative_below=0.1, positive_above=0.9)
 
 
 def pool(window=(1, 5), backfill=None):

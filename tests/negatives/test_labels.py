@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from listed import listed_rows
 
-from tandem.config.models import Denoising
+from tandem.config.models import Denoise
+from tandem.config.references import parameters_of
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows
 from tandem.data.runs import iter_run
@@ -29,7 +30,7 @@ TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is an
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)
 MATCH = {"split": "train", "match": "string", "depth": 9, "title": False}
-DENOISE = Denoising(negative_below=0.1, positive_above=None, backfill={"first_rank": 6, "depth": 8})
+DENOISE = parameters_of(Denoise)(negative_below=0.1, positive_above=None, backfill={"first_rank": 6, "depth": 8})
 PARAMS = CandidatesParams(seed=3, negatives=2, denoise=DENOISE, take="first", negatives_per="positive")
 
 
@@ -69,7 +70,7 @@ def test_what_is_barred_is_not_filled_up_with_either():
 
 
 def test_a_judge_names_the_best_passage_and_sure_negatives():
-    thresholds = Denoising(negative_below=0.1, positive_above=0.9)
+    thresholds = parameters_of(Denoise)(negative_below=0.1, positive_above=0.9)
     lists = judge_labelled(pool([], [0.92, 0.05, 0.97, 0.5, 0.01]), 1, thresholds, rng(), first=True)
     assert lists.rows.tolist() == [3, 2]  # 1 is above the threshold too, but not the best
     assert lists.labels.tolist() == [1, 0]
@@ -86,7 +87,7 @@ def test_a_judge_names_the_best_passage_and_sure_negatives():
 
 
 def test_the_threshold_of_a_pseudo_positive_is_strict_and_the_first_of_equals_wins():
-    thresholds = Denoising(negative_below=0.1, positive_above=0.5)
+    thresholds = parameters_of(Denoise)(negative_below=0.1, positive_above=0.5)
     assert judge_labelled(pool([], [0.5, 0.5, 0.0, 0.0, 0.0]), 1, thresholds, rng()) is None
     assert judge_labelled(pool([], [0.1, 0.75, 0.75, 0.0, 0.0]), None, thresholds, rng()).rows.tolist() == [2, 4, 5]
 

@@ -6,7 +6,7 @@ import torch
 from pytest import approx
 
 from tandem.config.losses import distillation
-from tandem.stages.training import DualTraining
+from tandem.config.training import DualTrain
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
 from tandem.training.objectives import ListLoss
@@ -19,7 +19,7 @@ def list_loss(scores, teacher, **distil):
     """The terms of one list."""
     batch = Batch(np.array([0]), np.arange(len(scores))[None], np.array([teacher], np.float32))
     row = torch.tensor([scores], dtype=torch.float64)
-    train = DualTraining.model_validate({"loss": "listwise", "distil": DISTIL | distil})
+    train = DualTrain.model_validate({"loss": "listwise", "distil": DISTIL | distil})
     return ListLoss(train)(row, torch.ones_like(row, dtype=bool), row, batch)
 
 

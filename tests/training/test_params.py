@@ -2,9 +2,9 @@
 
 import pytest
 
-from tandem.config.training import JointTrain
+from tandem.config.references import parameters_of
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.errors import UserError
-from tandem.stages.training import CrossTraining, DualTraining
 from tandem.store.job import Job, plain
 
 
@@ -14,11 +14,11 @@ def job(params, kind="model", tmp_path=None):
 
 @pytest.mark.parametrize(
     ("objective", "model", "default"),
-    [("dual", DualTraining, "listwise"), ("cross", CrossTraining, "pointwise"), ("joint", JointTrain, None)],
+    [("dual", DualTrain, "listwise"), ("cross", CrossTrain, "pointwise"), ("joint", JointTrain, None)],
 )
 def test_the_objective_decides_the_parameters(objective, model, default, tmp_path):
     train = job({"objective": objective, "train": {"lr": 1e-4, "seed": 3}}, tmp_path=tmp_path).params.train
-    assert type(train) is model
+    assert type(train) is parameters_of(model)
     assert train.lr == 1e-4
     assert getattr(train, "loss", None) == default
 

@@ -9,13 +9,12 @@ import torch
 from pytest import approx
 
 from tandem.config.losses import distillation
-from tandem.config.training import JointTrain
+from tandem.config.training import DualTrain, JointTrain
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.negatives import candidates, teacher
-from tandem.stages.training import DualTraining
 from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget
 from tandem.training.instances import Instances, iter_batches
@@ -50,7 +49,7 @@ def student(dual_model, tokens):
 
     def make(dtype, loss):
         distil = DISTIL | {"loss": loss}
-        train = DualTraining.model_validate({"precision": "fp32", "in_batch": False, "distil": distil})
+        train = DualTrain.model_validate({"precision": "fp32", "in_batch": False, "distil": distil})
         model = DualEncoder.load(dual_model.folder / "dual").to(dtype)
         return BatchDualObjective(model, Tokens.open(tokens), train, Positives(np.array([0]), np.array([0])), Budget())
 
@@ -83,7 +82,7 @@ def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
     scores = rng.normal(size=(4, 4)).astype(np.float32)
     stored = np.array([[3, nan, 1, 2], [nan, 2, nan, nan], [1, 0, nan, nan], [nan] * 4], np.float32)
     passages = np.array([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, -1], [11, 12, -1, -1]])
-    list_loss = ListLoss(DualTraining.model_validate({"distil": DISTIL | {"loss": loss}}))
+    list_loss = ListLoss(DualTrain.model_validate({"distil": DISTIL | {"loss": loss}}))
 
     def distilled(scores, passages, stored):
         own = torch.tensor(scores, dtype=torch.float64, requires_grad=True)

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
+from tandem.config.references import parameters_of
 from tandem.config.representations import (
     CoilVectors,
     Multi,
@@ -14,7 +15,7 @@ from tandem.config.representations import (
     UniCoilTerms,
     WinnersTakeAll,
 )
-from tandem.config.training import JointTrain
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
@@ -24,7 +25,6 @@ from tandem.models.saving import TOKENS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
 from tandem.models.token_weights import EXPANSION, PolyEncoder, Spade, UltraHighDimensional, UniCoil
 from tandem.models.tokens import Template, Tokens
-from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
@@ -34,9 +34,9 @@ from tandem.training.objectives.terms import CoTraining, TermRecall
 
 WORDS = 200
 TRAINING = dict.fromkeys(
-    ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"), DualTraining
+    ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"), parameters_of(DualTrain)
 )
-TRAINING |= {"cross": CrossTraining, "joint": JointTrain}
+TRAINING |= {"cross": parameters_of(CrossTrain), "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
 # Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
+from tandem.config.references import DatasetRef, Reference, RunRef
 from tandem.errors import UserError
 from tandem.registry import Registry
 
@@ -280,13 +281,20 @@ class Deb822(Dataset):
     )
 
 
+QueriesRef = Annotated[str, Reference("dataset", "queries")]
+
+
 class Pair(Dataset):
     """The queries of one dataset over the passages of another."""
 
     reads = Beir.reads[1:]  # without a corpus
     source: Literal["pair"]
-    corpus_of: str = Field(description="the dataset whose passages are searched")
-    queries_of: str | None = Field(None, description="dataset of the queries; null: `path` has them and their labels")
+    corpus_of: Annotated[str, Reference("dataset", "corpus")] = Field(
+        description="the dataset whose passages are searched"
+    )
+    queries_of: QueriesRef | None = Field(
+        None, description="dataset of the queries; null: `path` has them and their labels"
+    )
 
 
 class Derived(Dataset):
@@ -299,14 +307,14 @@ class Dissimilar(Derived):
     """A dataset without training queries that are similar to dev or test queries."""
 
     source: Literal["dissimilar"]
-    of: str = Field(description="the dataset that they are removed from")
+    of: DatasetRef = Field(description="the dataset that they are removed from")
 
 
 class Domains(Derived):
     """The passages of some domains of a dataset, and the queries with a relevant one among them."""
 
     source: Literal["domains"]
-    of: str = Field(description="the dataset, whose passages have domains")
+    of: DatasetRef = Field(description="the dataset, whose passages have domains")
     only: Distinct[str] | None = Field(None, description="the domains whose passages stay")
     without: Distinct[str] | None = Field(None, description="or those whose passages go")
 
@@ -321,8 +329,8 @@ class Reduced(Derived):
     """The dev queries of a dataset over a part of its passages."""
 
     source: Literal["reduced"]
-    of: str = Field(description="the dataset")
-    from_: str = Field("bm25", alias="from", description="the run whose top passages stay, beside all relevant ones")
+    of: DatasetRef = Field(description="the dataset")
+    from_: RunRef = Field("bm25", alias="from", description="the run whose top passages stay, beside all relevant ones")
     depth: int = Field(100, ge=1, description="how many of them per query")
     others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
 
@@ -335,7 +343,7 @@ class Perturbed(Derived):
     """A dataset with broken copies of a split's queries: a further split `<split>_<kind>` for each kind."""
 
     source: Literal["perturbed"]
-    of: str = Field(description="the dataset")
+    of: DatasetRef = Field(description="the dataset")
     split: str = Field("test", description="whose queries are copied and broken")
     kinds: Distinct[Perturbation] = Field(
         PERTURBATIONS, description="a letter hit beside, swapped, dropped, doubled; capitals; another order of words"
@@ -348,7 +356,7 @@ class Windows(Derived):
     """The documents of a dataset, cut into windows."""
 
     source: Literal["windows"]
-    of: str = Field(description="the dataset; runs over the windows are aggregated to it (`aggregations`)")
+    of: DatasetRef = Field(description="the dataset; runs over the windows are aggregated to it (`aggregations`)")
     length: int = Field(150, ge=1, description="units of a window")
     stride: int = Field(75, ge=1, description="units from one window's beginning to the next one's, at most `length`")
     unit: Literal["words", "characters"] | None = Field(None, description="null: words where written with spaces")
@@ -363,8 +371,10 @@ class Unlabelled(Derived):
 
     reads = (UNLABELLED_FILE,)
     source: Literal["unlabelled"]
-    of: str = Field(description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`")
-    queries_of: str | None = Field(None, description="another dataset, whose training queries they are")
+    of: DatasetRef = Field(
+        description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`"
+    )
+    queries_of: QueriesRef | None = Field(None, description="another dataset, whose training queries they are")
     share: float | None = Field(None, gt=0, lt=1, description="share of the training queries of `of` without labels")
 
 
@@ -378,14 +388,14 @@ class UnionDataset(Derived):
     """Several datasets as one: passages, queries and labels are put together."""
 
     source: Literal["union"]
-    of: Annotated[Distinct[str], AfterValidator(_several)] = Field(description="`<dataset>.` precedes their ids")
+    of: Annotated[Distinct[DatasetRef], AfterValidator(_several)] = Field(description="`<dataset>.` precedes their ids")
 
 
 class Group(Derived):
     """Several datasets whose scores are averaged with equal weight; it has no passages."""
 
     source: Literal["group"]
-    of: Distinct[str] = Field(description="the datasets")
+    of: Distinct[DatasetRef] = Field(description="the datasets")
 
 
 _SOURCES: dict[str, type[Dataset]] = by_value(

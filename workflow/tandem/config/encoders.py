@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from tandem.config.base import Items, Pooling, Section, by_value, problem
+from tandem.config.references import DatasetRef
 from tandem.config.representations import AnyRepresentation, Named
 from tandem.config.training import Optimisation
 
@@ -214,7 +215,9 @@ class PretrainedEncoder(NewEncoder, Encoder):
     """An encoder that the project pre-trains: what all objectives share."""
 
     source: Literal["pretrain"] = Field(description="where it is from")
-    dataset: str | None = Field(None, description="whose passages it learns from; null: the one that is searched")
+    dataset: DatasetRef | None = Field(
+        None, description="whose passages it learns from; null: the one that is searched"
+    )
     start: str | None = Field(None, description="encoder that learns further; null: new, by the keys up to `positions`")
     pooling: Pooling | None = Field(None, description="null: that of `start`, else mean (crop, mlm) or cls")
     normalize: bool | None = Field(None, description="null: that of `start`, else true in crop alone")

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from tandem.config.base import Count, Items, Section, by_value
+from tandem.config.references import DualEncoderRef
 
 
 class Index(Section):
@@ -192,7 +193,7 @@ class TradeoffSearches(Section):
 class Tradeoffs(TradeoffSearches):
     """What `snakemake index_tradeoffs` measures."""
 
-    model: str | None = Field(
+    model: DualEncoderRef | None = Field(
         None,
         description="the dual encoder whose passages are indexed; null: `de_bm25neg`, else the first of the"
         " configuration's own",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from tandem.config.base import Choice, IfSet, Items, Names, Section, problem
+from tandem.config.references import Input, Reference
 from tandem.config.validation import read
 from tandem.errors import UserError, printable
 from tandem.registry import Registry, options_of
@@ -112,7 +113,9 @@ class Teaching(TakesLosses):
 class InBatchTeaching(Teaching):
     """A teacher that scores every query of a batch against the passages of all its lists, as they are visited."""
 
-    from_: str = Field(alias="from", description="a dual encoder of any representation, trained or not")
+    from_: Annotated[str, Reference("dual encoder", "in_batch_teacher", "in_batch_tokens")] = Field(
+        alias="from", description="a dual encoder of any representation, trained or not"
+    )
     teacher_temperature: float = Field(1.0, gt=0, description="divides the teacher's scores, before `loss`")
     own_negatives: bool = Field(
         True, description="the list's own negatives too; false: its positive and the other lists' passages alone"
@@ -122,13 +125,13 @@ class InBatchTeaching(Teaching):
 class Distil(Teaching):
     """Learning from teachers' scores as well: of the training lists, in batch, or both."""
 
-    from_: Names = Field(
+    from_: Annotated[Names, Reference("teacher")] = Field(
         (), alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
     )
-    weights: IfSet[Items[Annotated[float, Field(gt=0)]] | None] = Field(
+    weights: Annotated[IfSet[Items[Annotated[float, Field(gt=0)]] | None], Input()] = Field(
         None, description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts"
     )
-    normalize: IfSet[Literal["none", "z_score", "min_max"] | None] = Field(
+    normalize: Annotated[IfSet[Literal["none", "z_score", "min_max"] | None], Input()] = Field(
         None, description="of each teacher's scores within a list, before they are averaged; null: none, without runs"
     )
     in_batch: IfSet[InBatchTeaching | None] = Field(None, description="of dual encoders: a teacher in batch")

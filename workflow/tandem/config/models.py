@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import IfSet, Items, Names, PairPooling, Pooling, Section, by_value, is_one, problem
+from tandem.config.base import IfSet, Items, PairPooling, Pooling, Section, by_value, is_one, problem
+from tandem.config.references import CROSS_PARTS, DUAL_PARTS, CrossEncoderRefs, Input, Reference, RunRef
 from tandem.config.representations import AnyRepresentation, Named
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
 
@@ -28,8 +29,8 @@ class Backfill(Section):
     _in_order = model_validator(mode="after")(_forwards)
 
 
-class Denoising(Section):
-    """What a judge's probability makes of a passage."""
+class Denoise(Section):
+    """Denoising of training lists by cross-encoders."""
 
     negative_below: float = Field(
         0.1, ge=0, le=1, description="a passage is a negative only if its probability is below"
@@ -46,6 +47,7 @@ class Denoising(Section):
         None, ge=1, description="of `calibrate`: so many dev queries, chosen by a hash; null: all"
     )
     backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
+    by: CrossEncoderRefs = Field(description="a cross-encoder, or several whose probabilities are averaged")
 
     @model_validator(mode="after")
     def _used(self) -> Self:
@@ -61,13 +63,7 @@ class Denoising(Section):
         return self
 
 
-class Denoise(Denoising):
-    """Denoising of training lists by cross-encoders."""
-
-    by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
-
-
-class Below(Section):
+class BelowPositive(Section):
     """How far below the positive of its query a negative must score: positive-aware mining (NV-Retriever).
 
     Of several positives the lowest score counts. Either `share` or `margin`.
@@ -79,20 +75,15 @@ class Below(Section):
     margin: float | None = Field(
         None, ge=0, description="at least so much under it, in the unit of the scores (TopK-MarginPos)"
     )
+    by: CrossEncoderRefs | None = Field(
+        None, description="cross-encoders whose mean probability is compared; null: the scores of the run `from`"
+    )
 
     @model_validator(mode="after")
     def _either(self) -> Self:
         if (self.share is None) == (self.margin is None):
             raise problem(f" has {'neither' if self.share is None else 'both'} of share and margin; say one of them")
         return self
-
-
-class BelowPositive(Below):
-    """Positive-aware mining, by the scores of the run or of cross-encoders."""
-
-    by: Names | None = Field(
-        None, description="cross-encoders whose mean probability is compared; null: the scores of the run `from`"
-    )
 
 
 class Draw(Section):
@@ -127,8 +118,12 @@ class Candidates(Draw):
     above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
     """
 
-    from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
-    also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
+    from_: Annotated[str, Reference("negatives", "run")] = Field(
+        alias="from", description="run that lists are drawn from, or random: `depth` of the corpus"
+    )
+    also: "Annotated[Items[Candidates], Input()]" = Field(
+        (), description="further lists that are joined to these, each by its own rules"
+    )
     seed: int | None = Field(None, ge=0, description="null: the configuration's")
     denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
     below_positive: BelowPositive | None = Field(None, description="which passages score too near a positive")
@@ -143,7 +138,7 @@ class Candidates(Draw):
 class Validation(Section):
     """How models are validated: each checkpoint by other jobs (`train.checkpoints`), else within the training."""
 
-    from_: str | None = Field(
+    from_: RunRef | None = Field(
         None, alias="from", description="run whose top is validated on; null: that of the negatives, else bm25"
     )
     depth: int = Field(100, ge=1, description="its passages per query in the reduced corpus, beside all relevant ones")
@@ -167,10 +162,14 @@ class ValidationSettings(Validation):
 class TrainedModel(Section):
     """An entry of `models`: what all objectives share."""
 
-    dataset: str | None = Field(None, description="trained on; null: `train_on`; searched: what is searched")
+    dataset: Annotated[str | None, Input()] = Field(
+        None, description="trained on; null: `train_on`; searched: what is searched"
+    )
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
-    candidates: Candidates = Field(description="where the training lists come from")
-    validation: Validation = Field(Validation(), description="what differs from the configuration's `validation`")
+    candidates: Annotated[Candidates, Input()] = Field(description="where the training lists come from")
+    validation: Annotated[Validation, Input()] = Field(
+        Validation(), description="what differs from the configuration's `validation`"
+    )
 
     @model_validator(mode="after")
     def _training_fits(self) -> Self:
@@ -194,7 +193,9 @@ class DualModel(TrainedModel):
     """A dual encoder: queries and passages get vectors."""
 
     objective: Literal["dual"] = Field(description="what is learned")
-    init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, or a model")
+    init: Annotated[str, Reference("start", "start", objectives=DUAL_PARTS)] = Field(
+        "encoder", description="`encoder` (the configuration's), another encoder, or a model"
+    )
     representation: Annotated[AnyRepresentation | None, Named] = Field(
         None, description="what a text becomes, by name or with options; null: as in the start, else single"
     )
@@ -209,7 +210,10 @@ class CrossModel(TrainedModel):
     """A cross-encoder: scores pairs of a query and a passage."""
 
     objective: Literal["cross"] = Field(description="what is learned")
-    init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, a model or re-ranker")
+    # A dual encoder's passage tower may become a cross-encoder; not the other way round.
+    init: Annotated[str, Reference("start", "start", objectives=(*CROSS_PARTS, "dual"))] = Field(
+        "encoder", description="`encoder` (the configuration's), another encoder, a model or re-ranker"
+    )
     pooling: PairPooling | None = Field(
         None,
         description="null: the start's, else cls; segments: cosine of the query's and the passage's mean state; "
@@ -221,8 +225,10 @@ class CrossModel(TrainedModel):
 class JointInit(Section):
     """What a joint training starts from."""
 
-    retriever: str = Field(description="a dual encoder")
-    reranker: str = Field(description="a cross-encoder or re-ranker")
+    retriever: Annotated[str, Reference("start", objectives=DUAL_PARTS)] = Field(description="a dual encoder")
+    reranker: Annotated[str, Reference("start", objectives=CROSS_PARTS)] = Field(
+        description="a cross-encoder or re-ranker"
+    )
 
 
 class JointModel(TrainedModel):

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from tandem.config.base import Analyzer, Choice, Count, Distinct, Items, Precision, Section, equals, problem
 from tandem.config.datasets import Perturbation
+from tandem.config.references import CrossEncoderRef, DatasetRef, RunRef
 from tandem.config.similarities import Similarity
 from tandem.registry import Registry
 
@@ -162,7 +163,7 @@ class ImportedRun(Section):
 
     paths: dict[str, str] = Field({}, description="split → file")
     stage: str | None = Field(None, description="instead of `paths`: a kind of stage of your own that writes a run")
-    of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
+    of: RunRef | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
     params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
     ties: Ties = Field("doc_id", description="first of a tie: the lower id, or as trec_eval the higher")
@@ -191,7 +192,7 @@ METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("norm
 class Fusion(Section):
     """Several runs as one, an entry of `fusions`."""
 
-    of: Items[str] = Field(description="two or more runs, fusions among them")
+    of: Items[RunRef] = Field(description="two or more runs, fusions among them")
     method: FusionMethod = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
     k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
     normalize: Normalization = Field("min_max", description="weighted: scores per query")
@@ -214,7 +215,7 @@ class Fusion(Section):
 class Pipeline(Section):
     """The one of several systems that is best on dev, an entry of `pipelines`; first stages count as systems too."""
 
-    of: Items[str] = Field(min_length=1, description="systems to choose from; of equally good ones the first")
+    of: Items[RunRef] = Field(min_length=1, description="systems to choose from; of equally good ones the first")
     depths: Distinct[Count] | None = Field(None, description="re-ranked passages to try; null: rerank.depth, 1/2, 1/5")
     measure: str = Field("nDCG@10", description="what the best has most of")
     split: str = Field("dev", description="whose queries decide")
@@ -223,7 +224,9 @@ class Pipeline(Section):
 class Ensemble(Section):
     """Several cross-encoders as one, an entry of `ensembles`."""
 
-    of: Items[str] = Field(min_length=1, description="cross-encoders; means of logits (denoising: of probabilities)")
+    of: Items[CrossEncoderRef] = Field(
+        min_length=1, description="cross-encoders; means of logits (denoising: of probabilities)"
+    )
 
 
 class Scorer(Section):
@@ -239,9 +242,11 @@ class Aggregation(Section):
     `missing`: in sum and kmax the score of a window that the run does not have is the run's lowest, or 0.
     """
 
-    windows: str = Field(description="a dataset of source windows")
-    of: str = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
-    by: str | None = Field(None, description="cross-encoder or ensemble that scores windows of the first documents")
+    windows: DatasetRef = Field(description="a dataset of source windows")
+    of: RunRef = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
+    by: CrossEncoderRef | None = Field(
+        None, description="cross-encoder or ensemble that scores windows of the first documents"
+    )
     method: Annotated[str, Choice(aggregation)] = Field("max", description="FirstP, MaxP, SumP, mean of k best")
     k: int = Field(3, ge=1, description="of kmax")
     scores: Literal["raw", "probability"] | None = Field(None, description="of `by`; null: probability for sum only")
@@ -251,6 +256,6 @@ class Aggregation(Section):
 class PerturbedRun(Section):
     """A run on broken queries, scored as one on the queries as they were asked; an entry of `perturbed`."""
 
-    of: str = Field(description="the run")
-    dataset: str = Field(description="a dataset of source perturbed, of the one that is scored")
+    of: RunRef = Field(description="the run")
+    dataset: DatasetRef = Field(description="a dataset of source perturbed, of the one that is scored")
     kind: Perturbation = Field(description="one of its kinds")

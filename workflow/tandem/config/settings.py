@@ -10,6 +10,7 @@ from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
 from tandem.config.language_models import Endpoint, LlmEntry, LlmJudge
 from tandem.config.models import ModelEntry, ValidationSettings
+from tandem.config.references import CrossEncoderRef, DatasetRef, DualEncoderRef, RunRef
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -40,7 +41,7 @@ class SimilarQueriesAudit(Section):
 class SimilarQueries(SimilarQueriesAudit):
     """Training queries that are similar to dev or test queries, and who decides."""
 
-    judges: Items[str] | None = Field(
+    judges: Items[CrossEncoderRef] | None = Field(
         None, description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges`"
     )
 
@@ -71,10 +72,12 @@ class NoiseAudit(Section):
 class Audits(Section):
     """Audits of a dataset."""
 
-    retriever: str | None = Field("de_bm25neg", description="the dual encoder whose vectors propose pairs of queries")
-    judges: Items[str] = Field(("ce_bm25neg",), description="cross-encoders whose mean decides")
+    retriever: DualEncoderRef | None = Field(
+        "de_bm25neg", description="the dual encoder whose vectors propose pairs of queries"
+    )
+    judges: Items[CrossEncoderRef] = Field(("ce_bm25neg",), description="cross-encoders whose mean decides")
     in_report: bool = Field(False, description="the report has sections of the audits, and waits for them")
-    systems: Items[str] = Field(("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled")
+    systems: Items[RunRef] = Field(("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled")
     similar_queries: SimilarQueries = Field(SimilarQueries(), description="similar training queries")
     false_negatives: FalseNegativesAudit = Field(FalseNegativesAudit(), description="relevant passages without a label")
     llm_judge: LlmJudge | None = Field(None, description="language model that grades unjudged passages; null: none")
@@ -84,7 +87,7 @@ class Audits(Section):
 class ErrorAnalysis(Section):
     """Wrong results of a run."""
 
-    system: str | None = Field(
+    system: RunRef | None = Field(
         None, description="the run; null: `de_bm25neg+ce_deneg`, else the configuration's own first that re-ranks"
     )
     top: int = Field(5, ge=1, description="sample queries without a positive up to this rank, and as many passages")
@@ -110,7 +113,7 @@ class NegativesAnalysis(Section):
         ("ce_bm25neg", "ce_deneg", "rocketqav2"),
         description="models to compare; absent and none of them there: those of the configuration's own runs",
     )
-    judges: Items[str] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
+    judges: Items[CrossEncoderRef] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
     threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
     queries: int = Field(50, ge=1, description="this many lists of each model, by their queries' hash")
 
@@ -229,7 +232,7 @@ class Execution(ExecutionSettings):
 class Settings(Section):
     """A configuration with recipes, catalogues and defaults filled in."""
 
-    dataset: str = Field(description="the dataset that is searched: name in `datasets` or config/datasets/")
+    dataset: DatasetRef = Field(description="the dataset that is searched: name in `datasets` or config/datasets/")
     encoder: str = Field(description="what models start from: a name in `encoders`, a folder, or org/name on the hub")
     seed: int = Field(42, ge=0, description="of everything random that has no seed of its own")
     seeds: Distinct[Seed] | None = Field(None, description="tables' rows are planned once per seed; null: `seed` alone")
@@ -269,5 +272,5 @@ class Settings(Section):
     )
     tables: Items[str] = Field((), description="targets of `rule all`: paper/table of config/papers/, or a layout file")
     sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")
-    systems: Items[str] = Field((), description="further runs that are targets, as `tandem search` needs")
+    systems: Items[RunRef] = Field((), description="further runs that are targets, as `tandem search` needs")
     execution: ExecutionSettings = Field(ExecutionSettings(), description="how to run; in no key, changes no result")

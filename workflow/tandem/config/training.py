@@ -15,6 +15,7 @@ from tandem.config.losses import (
     distillation,
     supervision,
 )
+from tandem.config.references import Reference
 
 BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")  # to whom a teacher's scores are an order, ties no pair
 DualLoss = Annotated[str, Choice(supervision, TERM_RECALL)]
@@ -188,7 +189,9 @@ class SingleTrain(Train, TakesLosses):
 class Topics(Section):
     """Clusters of the training queries, for batches whose queries are about the same (TAS)."""
 
-    by: str = Field("encoder", description="the dual encoder whose vectors of queries are clustered")
+    by: Annotated[str, Reference("topics")] = Field(
+        "encoder", description="the dual encoder whose vectors of queries are clustered"
+    )
     clusters: int = Field(2000, ge=2, description="how many (k-means)")
 
 

@@ -15,11 +15,12 @@ from tandem.config.indexes import ExactTermIndex, SeismicIndex, SeismicSearch
 from tandem.config.loading import read_section
 from tandem.config.merging import Raw
 from tandem.config.models import ModelEntry
+from tandem.config.references import CROSS_PARTS
 from tandem.config.tables import StatisticsLayout
 from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
-from tandem.plan.context import CROSS_PARTS, Context, Upstream, json_of, search
+from tandem.plan.context import Context, Upstream, json_of, search
 from tandem.plan.datasets import may_have_split, require_split
 from tandem.plan.encoders import dual_encoder, judges
 from tandem.plan.graph import Stage
@@ -103,7 +104,7 @@ class FullPlan(Plan):
         split = entry.split or self.split
         require_split(ctx, data, split, "tradeoffs.split: queries are asked")
         model = entry.model or first_run(ctx, "de_bm25neg", self.own_runs(), lambda run: not {*run} & {*"+@"})
-        params = json_of(entry, without=("model",)) | {"split": split}
+        params = json_of(entry) | {"split": split}
         how = search[dual_encoder(ctx, model, "tradeoffs.model").params.representation.type]
         if how is search_terms:
             params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors

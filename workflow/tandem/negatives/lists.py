@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem.config.models import Below, Denoising
+from tandem.config.models import BelowPositive, Denoise
 from tandem.data.text import similarity, token_trigrams
 from tandem.models.ragged import Ragged
 from tandem.retrieval.exact import Array
@@ -107,7 +107,7 @@ def make_pool(
     )
 
 
-def keep_below(pool: QueryPool, below: Below, judged: bool) -> None:
+def keep_below(pool: QueryPool, below: BelowPositive, judged: bool) -> None:
     """Bar passages that score too near a positive from being negatives: NV-Retriever (arXiv 2407.15831) §3.
 
     A negative scores at most s - (1 - share) |s|, which is share · s for s > 0 (TopK-PercPos), or s - margin
@@ -194,7 +194,7 @@ def undenoised(pool: QueryPool, negatives: int | None, rng: np.random.Generator,
 
 
 def denoised(
-    pool: QueryPool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
+    pool: QueryPool, negatives: int | None, denoise: Denoise, rng: np.random.Generator, first: bool = False
 ) -> DrawnList:
     """The known positives, those the judge is sure of, and negatives the judge is sure of: random ones, or the first.
 
@@ -219,7 +219,7 @@ def denoised(
 
 
 def judge_labelled(
-    pool: QueryPool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
+    pool: QueryPool, negatives: int | None, denoise: Denoise, rng: np.random.Generator, first: bool = False
 ) -> DrawnList | None:
     """Positive and negatives by the judge alone, for a query without labels (RocketQA's fourth step).
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tandem.config.models import Denoising
+from tandem.config.models import Denoise
 from tandem.negatives.lists import DrawnList, QueryPool
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
@@ -42,7 +42,7 @@ class NegativesReport:
     bound.
     """
 
-    def __init__(self, denoise: Denoising | None = None) -> None:
+    def __init__(self, denoise: Denoise | None = None) -> None:
         self.denoise = denoise
         self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
         self.judged_passages = self.removed = self.near_copies = self.removed_near_copies = 0

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tandem.config.references import CROSS_PARTS
 from tandem.data.splits import order
 from tandem.errors import UserError, nearest
-from tandem.plan.context import CROSS_PARTS, SYSTEMS, Context, json_of
+from tandem.plan.context import SYSTEMS, Context, json_of
 from tandem.plan.datasets import dataset, make_dataset, may_have_split, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import reported_split
 from tandem.plan.runs import llm_stage, run
 from tandem.plan.searches import encoded
@@ -93,14 +95,15 @@ def similar_queries(ctx: Context, data: str) -> Stage:
     if retriever := audit_retriever(ctx, data):
         for split in ("train", *others):
             upstream[f"vectors.{split}"] = encoded(ctx, "embeddings", retriever, "audits.retriever", data, split)
-    params = {**json_of(entry, without=("judges",)), "splits": others, **ctx.scoring}
+    params = {**json_of(entry), "splits": others, **ctx.scoring}
     return ctx.stage("similar_queries", data, "similar", params, upstream)
 
 
 def plan_dissimilar(ctx: Context, name: str, of: str) -> Stage:
     """The stage of a dataset without the training queries that are similar to others."""
-    similar = ctx.similar.get(of) or similar_queries(ctx, of)
-    return make_dataset(ctx, name, ctx.datasets[name], {"of": dataset(ctx, of), "similar": similar})
+    entry, similar = ctx.datasets[name], ctx.similar.get(of) or similar_queries(ctx, of)
+    inputs = plan_references(ctx, entry, f"datasets.{name}", Scope(of, "train"))
+    return make_dataset(ctx, name, entry, inputs | {"similar": similar})
 
 
 def false_negatives(ctx: Context, data: str) -> Stage:

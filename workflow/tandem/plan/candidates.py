@@ -1,14 +1,16 @@
 """Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
 
 from tandem.config.losses import Distil
-from tandem.config.models import Candidates, Draw, ModelEntry
+from tandem.config.models import Candidates, ModelEntry
+from tandem.config.references import CROSS_PARTS, Name
 from tandem.config.training import Train
 from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
-from tandem.plan.context import CROSS_PARTS, OWN, SYSTEMS, Context, json_of, require_depth
+from tandem.plan.context import OWN, SYSTEMS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import dual_encoder, judges, pair_scoring_dual, tokens, tokens_of_dual
+from tandem.plan.encoders import judges, pair_scoring_dual, tokens
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import match, run
 from tandem.stages.base import Json
 from tandem.stages.negatives import negatives
@@ -148,48 +150,40 @@ def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[
 def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     """The stage that draws training lists; `at` is their path in the configuration."""
     require_split(ctx, data, lists.split, f"{at}: draws lists")
-    sources = filter(is_source, negatives)
-    pool = None if is_source(lists.from_) else run(ctx, lists.from_, lists.split, f"{at}.from", data, also=sources)
-    params = json_of(lists, *Draw.model_fields) | {"seed": ctx.seed(lists.seed)}
+    inputs = plan_references(ctx, lists, at, Scope(data, lists.split))
+    pool = inputs.get("run")
+    params = json_of(lists) | {"seed": ctx.seed(lists.seed)}
     params["source"] = lists.from_ if pool is None and lists.from_ != RANDOM else None
     if ctx.dataset_entry(data).ignore_identical_ids:
         params["ignore_identical_ids"] = True
-    upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), "run": pool}
+    upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), **inputs}
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")
         _check_scores(at, lists, pool)
         if lists.bar_answers or lists.labels == "answers":
             upstream["match"] = match(ctx, pool, lists.split, data)
-    if lists.denoise is not None:
-        params["denoise"] = json_of(lists.denoise, without=("by",))
-        if lists.denoise.calibrate:
-            upstream["calibration"] = run(ctx, lists.from_, VALIDATED, f"{at}.denoise.calibrate", data)
-    if (below := lists.below_positive) is not None:
-        params["below_positive"] = json_of(below, without=("by",)) | {"judged": below.by is not None}
-    if lists.judges:
+    if lists.denoise is not None and lists.denoise.calibrate:
+        upstream["calibration"] = run(ctx, lists.from_, VALIDATED, f"{at}.denoise.calibrate", data)
+    if lists.below_positive is not None:
+        params["below_positive"]["judged"] = lists.below_positive.by is not None
+    if "judge.0" in inputs:
         params |= ctx.scoring
-        where = f"{at}.{'denoise' if lists.denoise else 'below_positive'}.by"
-        upstream |= judges(ctx, list(lists.judges), where, data, CROSS_PARTS)
     upstream["tokens"] = tokens(ctx, ctx.settings.encoder, data)
     return ctx.stage("candidates", data, lists.from_, params, upstream)
 
 
-def teachers(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> dict[str, Stage]:
-    """A model's teachers by role: the scores of its lists, and the dual encoder that teaches in batch."""
-    upstream = {"teacher": teacher(ctx, at, distil, candidates, data)} if distil.from_ else {}
-    if distil.in_batch:
-        name, where = distil.in_batch.from_, f"{at}.train.distil.in_batch.from"
-        upstream["in_batch_teacher"] = taught_by = dual_encoder(ctx, name, where)
-        upstream["in_batch_tokens"] = tokens_of_dual(ctx, name, taught_by, data)
-    return upstream
+def plan_teacher(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the scores of the input `candidates`, by the teachers that a key of `distil` names.
 
-
-def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> Stage:
-    """The stage that scores a model's training lists: by cross-encoders, ensembles, any runs, or several of them.
-
-    Of a joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
+    They are cross-encoders, ensembles, any runs, or several of them. Of a joint model alone, or as `<model>.reranker`,
+    the cross-encoder teaches; as `<model>.retriever`, its run.
     """
-    where, names = f"{at}.train.distil.from", list(distil.from_)
+    assert isinstance(name.section, Distil)
+    return {"teacher": _score_lists(ctx, name.path, name.section, scope.inputs["candidates"], scope.dataset)}
+
+
+def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, data: str) -> Stage:
+    names = list(distil.from_)
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     crosses = [name for name in names if scores_pairs(ctx, name)]
     known = [*(other for key in SYSTEMS for other in getattr(ctx.settings, key)), *OWN]
@@ -203,8 +197,17 @@ def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str)
     if len(runs) == len(names) == 1 and distil.normalize in (None, "none"):
         return ctx.stage("teacher", data, names[0], {}, upstream | {"run": runs[0]})
     upstream |= {f"run.{i}": stage for i, stage in enumerate(runs)}
-    params = _mean_of_teachers(ctx, f"{at}.train.distil", distil, crosses)
+    params = _mean_of_teachers(ctx, where.rpartition(".")[0], distil, crosses)
     return ctx.stage("teacher", data, "-".join(names), (ctx.scoring if crosses else {}) | params, upstream)
+
+
+def plan_pool(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the run that lists are drawn from; nothing for a registered source of negatives."""
+    (source,) = name.names
+    if is_source(source):
+        return {}
+    sources = filter(is_source, negatives)
+    return {name.role: run(ctx, source, scope.split, name.path, scope.dataset, also=sources)}
 
 
 def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> Json:

@@ -6,6 +6,7 @@ nothing lists needs, and a cycle of names shows where it closes.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from tandem.config.base import Model
 from tandem.config.datasets import Dataset
 from tandem.config.models import ModelEntry
+from tandem.config.references import Name, excluded
 from tandem.config.settings import Settings, Training
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import Stage, Stages
@@ -27,11 +29,10 @@ RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "scorers")
 SYSTEMS = ("models", *RUNS, *RERANKERS, "encoders")
 OWN = ("bm25", "given", "encoder")  # runs that every configuration has
 PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is called in names
-DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
 SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
 TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
 Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage is left out
-Name = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
+EntryKey = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
 
 # By representation: `(ctx, system, split, where, data, index) -> stage` that writes the run of a dual encoder; `index`
 # is the name behind its `@`, None for exact search.
@@ -39,8 +40,9 @@ search: Registry[Callable[..., Stage]] = Registry("search", "search", "plan")
 
 
 def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> Json:
-    """A model's fields, or only some of them, as a stage's parameters."""
-    return model.model_dump(mode="json", include=set(keys) or None, exclude=set(without) or None)
+    """Return a section's fields, or only some of them, as a stage's parameters: what it has as inputs is left out."""
+    exclude = excluded(type(model)) | dict.fromkeys(without, True)
+    return model.model_dump(mode="json", include=set(keys) or None, exclude=exclude or None)
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -76,6 +78,7 @@ class Context:
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
         plan_entry: block of the configuration → the function that plans one of its entries (see `planner`).
+        plan_reference: sort of reference → the function that plans what such a key names (see `references`).
         checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
         validated: name → its checkpoints with their values on a reduced dataset, part by part.
         similar: dataset → the audit of its similar queries, where another variant's is taken.
@@ -87,6 +90,7 @@ class Context:
     settings: Settings
     stages: Stages
     plan_entry: Mapping[str, Callable[["Context", str], Stage]]
+    plan_reference: Mapping[str, Callable[["Context", Name, Any], dict[str, Stage]]]
     datasets: dict[str, Dataset] = field(init=False)
     checkpoints: dict[str, dict[int, Stage]] = field(default_factory=dict)
     validated: dict[str, list[Validated]] = field(default_factory=dict)
@@ -94,8 +98,8 @@ class Context:
     memo: dict[tuple[str, ...], Stage] = field(default_factory=dict)
     splits: dict[str, set[str] | None] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)
-    _entries: dict[Name, Stage | UserError] = field(default_factory=dict)
-    _opened: list[Name] = field(default_factory=list)
+    _entries: dict[EntryKey, Stage | UserError] = field(default_factory=dict)
+    _opened: list[EntryKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.datasets = dict(self.settings.datasets)
@@ -107,21 +111,29 @@ class Context:
             UserError: what is wrong with the entry, the same at each look-up; or it needs itself.
         """
         key = (block, name)
-        if key in self._opened:
-            names = [other for at, other in self._opened[self._opened.index(key) :] if at == block]
-            raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
         if key not in self._entries:
-            self._opened.append(key)
-            try:
-                self._entries[key] = self.plan_entry[block](self, name)
-            except UserError as error:
-                self._entries[key] = error
-            finally:
-                self._opened.pop()
+            with self.opening(block, name):
+                try:
+                    self._entries[key] = self.plan_entry[block](self, name)
+                except UserError as error:
+                    self._entries[key] = error
         planned = self._entries[key]
         if isinstance(planned, UserError):
             raise planned
         return planned
+
+    @contextmanager
+    def opening(self, block: str, name: str) -> Iterator[None]:
+        """Have an entry count as being planned: an entry that needs itself is refused where the circle closes."""
+        key = (block, name)
+        if key in self._opened:
+            names = [other for at, other in self._opened[self._opened.index(key) :] if at == block]
+            raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
+        self._opened.append(key)
+        try:
+            yield
+        finally:
+            self._opened.pop()
 
     def planned_models(self) -> dict[str, Stage]:
         """Return name → stage of the models and re-rankers that are planned so far."""

@@ -14,11 +14,11 @@ from tandem.config.datasets import (
     Pair,
     Perturbed,
     Reduced,
-    Squad,
     UnionDataset,
     Unlabelled,
     Windows,
 )
+from tandem.config.references import Name, names_in
 from tandem.config.settings import Settings
 from tandem.data.reading import PACKED, is_leftover
 from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, qrels_files
@@ -26,6 +26,7 @@ from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, names_dataset
 from tandem.plan.context import Context, json_of, strings
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, number_roles, plan_references
 from tandem.stages.base import Json
 from tandem.store.files import fingerprint
 
@@ -37,7 +38,6 @@ NOTES = (
 PLACE = ("path", "files", "checksum")  # where the files are
 NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
-UPSTREAM_KEYS = ("corpus_of", "of", "from_")  # what they name is upstream, not a parameter
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
 SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is missing
 
@@ -57,31 +57,19 @@ def dataset(ctx: Context, name: str) -> Stage:
 def plan_dataset(ctx: Context, name: str) -> Stage:
     """Plan a dataset that is read from files, or made of other datasets alone."""
     entry = ctx.datasets[name]
-    upstream = {role: dataset(ctx, of) for role, of in parts(entry)}
-    return make_dataset(ctx, name, entry, upstream)
+    if isinstance(entry, Group):
+        raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
+    return make_dataset(ctx, name, entry, plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED)))
 
 
-def parts(entry: Dataset) -> list[tuple[str, str]]:
-    """Role and name of each dataset that a derived one is made of."""
-    match entry:
-        case Pair():
-            return [("corpus", entry.corpus_of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
-        case Unlabelled():
-            return [("of", entry.of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
-        case UnionDataset():
-            return [(f"of.{i}", of) for i, of in enumerate(entry.of)]
-        case Windows() | Dissimilar() | Domains() | Perturbed() | Reduced():
-            return [("of", entry.of)]
-        case _:
-            return []
+def plan_named(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the dataset, or each of the datasets, that a key names."""
+    return number_roles(name, [dataset(ctx, of) for of in name.names])
 
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
     """The stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
-    if isinstance(entry, Group):
-        raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
-    upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
-    params = json_of(entry, without=(*NOTES, *PLACE, *upstream_keys))
+    params = json_of(entry, without=(*NOTES, *PLACE))
     params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
     made_of = [stage for stage in upstream.values() if stage.kind == "dataset"]
     if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form
@@ -125,13 +113,13 @@ def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     return sorted({*(folder / pattern for pattern in patterns), *filterfalse(is_leftover, matching)})
 
 
-def check_group(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> None:
+def check_group(ctx: Context, name: str) -> None:
     """Refuse a group that holds itself, directly or within another."""
-    if name in opened:
-        raise UserError(f"datasets form a cycle: {' -> '.join([*opened[opened.index(name) :], name])}")
     entry = ctx.dataset_entry(name)
-    for of in entry.of if isinstance(entry, Group) else ():
-        check_group(ctx, of, (*opened, name))
+    if isinstance(entry, Group):
+        with ctx.opening("datasets", name):
+            for of in entry.of:
+                check_group(ctx, of)
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:
@@ -195,7 +183,7 @@ def draw_missing_dev(ctx: Context) -> None:
         entry = ctx.datasets.get(name)
         if entry is None or entry.relevance != "qrels" or "dev_from_train" in entry.model_fields_set:
             continue
-        if isinstance(entry, Group) or parts(entry):  # its splits are those of other datasets
+        if any(names_in(entry, "")):  # its splits are those of other datasets
             continue
         known = splits(ctx, name)
         if known is None or "train" not in known or VALIDATED in known:

@@ -9,13 +9,15 @@ from typing import get_args
 
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
+from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.representations import Representation
-from tandem.errors import Unavailable, UserError
+from tandem.errors import Unavailable, UserError, nearest
 from tandem.models.folders import files_digest, weights_digest
 from tandem.models.heads import check_reranker
-from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
+from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope
 from tandem.plan.sizes import check_lengths
 from tandem.plan.towers import (
     UNDESCRIBED,
@@ -32,11 +34,11 @@ from tandem.stages.base import Json
 from tandem.store.files import sha256_once
 
 
-def encoder(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> Stage:
-    """The stage of a starting encoder."""
+def encoder(ctx: Context, name: str) -> Stage:
+    """Return the stage of a starting encoder."""
     if ("encoder", name) not in ctx.memo:
         entry = pretrained(ctx, name)
-        ctx.memo["encoder", name] = _pretrain(ctx, name, entry, opened) if entry else _published(ctx, name)
+        ctx.memo["encoder", name] = _pretrain(ctx, name, entry) if entry else _published(ctx, name)
     return ctx.memo["encoder", name]
 
 
@@ -69,12 +71,11 @@ def _published(ctx: Context, name: str) -> Stage:
     return ctx.stage("encoder", "shared", label, params, {}, execution)
 
 
-def _pretrain(ctx: Context, name: str, entry: AnyPretrained, opened: tuple[str, ...]) -> Stage:
-    """The stage that pre-trains an encoder; `opened` are the encoders that start from it."""
-    if name in opened:
-        raise UserError(f"encoders form a cycle: {' -> '.join([*opened, name])}")
+def _pretrain(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
+    """Return the stage that pre-trains an encoder."""
     data = entry.dataset or ctx.settings.dataset
-    start = encoder(ctx, entry.start, (*opened, name)) if entry.start else _vocabulary(ctx, name, entry, data)
+    with ctx.opening("encoders", name):
+        start = encoder(ctx, entry.start) if entry.start else _vocabulary(ctx, name, entry, data)
     if entry.objective != "crop" and _layers(ctx, entry) == 0:
         raise UserError(
             f"encoders.{name}.objective is {entry.objective}, but an encoder without layers learns by crop alone"
@@ -104,15 +105,13 @@ def _layers(ctx: Context, entry: AnyPretrained) -> int | None:
 
 def tokenizer(ctx: Context, name: str) -> Stage:
     """The stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
-    opened = [name]
-    while entry := pretrained(ctx, name):
-        if entry.start is None:
-            return _vocabulary(ctx, name, entry, entry.dataset or ctx.settings.dataset)
-        name = entry.start
-        if name in opened:
-            raise UserError(f"encoders form a cycle: {' -> '.join([*opened, name])}")
-        opened.append(name)
-    return encoder(ctx, name)
+    entry = pretrained(ctx, name)
+    if entry is None:
+        return encoder(ctx, name)
+    if entry.start is None:
+        return _vocabulary(ctx, name, entry, entry.dataset or ctx.settings.dataset)
+    with ctx.opening("encoders", name):
+        return tokenizer(ctx, entry.start)
 
 
 def tokens(
@@ -160,6 +159,32 @@ def dual_encoder(ctx: Context, system: str, where: str, also: Iterable[str] = ()
         return untrained(ctx, name)
     ctx.check_model(ctx.model_name(system), where, DUAL_PARTS, ["encoder", *also], ctx.settings.encoders)
     return ctx.model(system, where, DUAL_PARTS)
+
+
+def plan_named_dual(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the dual encoder that a key names, and the token ids that it reads."""
+    model = dual_encoder(ctx, name.names[0], name.path)
+    tokens_read = tokens_of_dual(ctx, name.names[0], model, scope.dataset)
+    return {name.role: model, name.reference.tokens: tokens_read}
+
+
+def plan_named_crosses(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the cross-encoders that a key names; see `judges`."""
+    return judges(ctx, list(name.names), name.path, scope.dataset, CROSS_PARTS)
+
+
+def plan_start(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan what a training starts from: an encoder, or a model or re-ranker that has the needed part."""
+    start, settings = name.names[0], ctx.settings
+    if ctx.has_model(start):
+        return {name.role: ctx.model(start, name.path, name.reference.objectives)}
+    try:
+        return {name.role: encoder(ctx, settings.encoder if start == "encoder" else start)}
+    except UserError:
+        if start == "encoder" or start in settings.encoders:
+            raise
+        hint = nearest(start, [*settings.models, *settings.encoders, *settings.rerankers])
+        raise UserError(f"{name.path}: {start} is neither a model nor an encoder{hint}") from None
 
 
 def plan_reranker(ctx: Context, name: str) -> Stage:

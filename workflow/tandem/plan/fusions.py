@@ -3,10 +3,11 @@
 from math import comb, isclose, isfinite
 
 from tandem.config.datasets import Windows
+from tandem.config.references import CROSS_PARTS
 from tandem.config.retrieval import METHODS, Fusion
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest, printable
-from tandem.plan.context import CROSS_PARTS, Context, json_of
+from tandem.plan.context import Context, json_of
 from tandem.plan.reported import cutoff, measures, reported_split, run_depth
 from tandem.stages.base import Json
 

@@ -8,12 +8,13 @@ from tandem.config.losses import TERM_RECALL, option_takers
 from tandem.config.models import JointModel, ModelEntry
 from tandem.config.representations import Representation, UniCoilTerms
 from tandem.data.splits import VALIDATED
-from tandem.errors import UserError, nearest
-from tandem.plan.candidates import check_lists, teachers, training_lists
-from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
+from tandem.errors import UserError
+from tandem.plan.candidates import check_lists, training_lists
+from tandem.plan.context import TRAINING, Context, Validated, json_of, require_name, start_of
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import encoder, tokens_to_read
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
 from tandem.plan.searches import encoded
 from tandem.plan.sizes import check_model
@@ -41,14 +42,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
     require_split(ctx, data, "train", f"{at}: is trained")
     part = "cross" if entry.objective == "cross" else "dual"
     upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data)}
-    if isinstance(entry, JointModel):
-        upstream["retriever"] = _start(ctx, f"{at}.init.retriever", entry.init.retriever, DUAL_PARTS)
-        upstream["reranker"] = _start(ctx, f"{at}.init.reranker", entry.init.reranker, CROSS_PARTS)
-        upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
-    else:
-        # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
-        fit = DUAL_PARTS if part == "dual" else ("cross", "joint", "dual")
-        upstream["start"] = _start(ctx, f"{at}.init", entry.init, fit)
+    lists = training_lists(ctx, at, entry.candidates, data)
+    named = plan_references(ctx, entry, at, Scope(data, "train", ctx.seed(train.seed), lists))
     params: Json = {
         "objective": entry.objective,
         "train": json_of(train, without=train.undecisive) | {"seed": ctx.seed(train.seed)},
@@ -59,17 +54,10 @@ def plan_model(ctx: Context, name: str) -> Stage:
     for each in PARTS[entry.objective]:
         check_model(ctx, at, entry, encoder(ctx, ctx.root(name, each)), params)
     representation = described_representation(params) if part == "dual" else None
+    upstream |= lists | named
     upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), data, part, representation)
-    upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
-    if distil := getattr(train, "distil", None):
-        upstream |= teachers(ctx, at, distil, lists["candidates"], data)
-        params["train"]["distil"] = json_of(distil, without=("from_", "weights", "normalize"))  # the teacher's
-    if topics := getattr(train, "topics", None):
-        queries = encoded(ctx, "embeddings", topics.by, f"{at}.train.topics.by", data, "train")
-        clustering = {"clusters": topics.clusters, "seed": ctx.seed(train.seed)}
-        inputs = {"dataset": upstream["dataset"], "queries": queries}
-        upstream["topics"] = ctx.stage("topics", data, topics.by, clustering, inputs)
-        params["train"]["topics"] = json_of(topics, without=("by",))  # the encoder is an input
+    if isinstance(entry, JointModel):
+        upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
     execution = ctx.execution(*TRAINING)
     if getattr(train, "live_negatives", None):
         upstream["passages"] = _frozen_passages(ctx, at, entry, data, params)
@@ -89,20 +77,6 @@ def _frozen_passages(ctx: Context, at: str, entry: ModelEntry, data: str, params
     if params["shared"]:
         raise UserError(f"{at}.shared is true, but live_negatives trains the query's tower alone; set it to false")
     return encoded(ctx, "embeddings", start, f"{at}.init", data)
-
-
-def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
-    """The stages that a model starts from: an encoder, or a model or re-ranker that has the needed part."""
-    if ctx.has_model(name):
-        return ctx.model(name, where, objectives)
-    settings = ctx.settings
-    try:
-        return encoder(ctx, settings.encoder if name == "encoder" else name)
-    except UserError:
-        if name == "encoder" or name in settings.encoders:
-            raise
-        hint = nearest(name, [*settings.models, *settings.encoders, *settings.rerankers])
-        raise UserError(f"{where}: {name} is neither a model nor an encoder{hint}") from None
 
 
 def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:

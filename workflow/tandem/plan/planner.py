@@ -1,15 +1,17 @@
 """Planning of one configuration and of its variants: each stage that is asked for, with all that it needs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tandem.config.datasets import Dissimilar, Reduced
 from tandem.config.loading import Variants
 from tandem.config.merging import Raw
+from tandem.config.references import Name
 from tandem.config.settings import Settings
-from tandem.plan import audits, datasets, encoders, models, reported, runs, validation
+from tandem.plan import audits, candidates, datasets, encoders, models, reported, runs, searches, validation
 from tandem.plan.context import Context, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
+from tandem.plan.references import Scope
 
 
 def plan_model(ctx: Context, name: str) -> Stage:
@@ -30,12 +32,24 @@ def plan_dataset(ctx: Context, name: str) -> Stage:
             return datasets.plan_dataset(ctx, name)
 
 
+REFERENCES: dict[str, Callable[[Context, Name, Scope], dict[str, Stage]]] = {
+    "dataset": datasets.plan_named,
+    "run": runs.plan_named,
+    "negatives": candidates.plan_pool,
+    "start": encoders.plan_start,
+    "dual encoder": encoders.plan_named_dual,
+    "topics": searches.plan_topics,
+    "cross-encoder": encoders.plan_named_crosses,
+    "teacher": candidates.plan_teacher,
+}  # sort of reference → what plans the entries that such a key names
+
+
 class Planner:
     """One configuration's models and runs; stages it shares with earlier ones are found by digest."""
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings = settings
-        self.ctx = Context(settings, stages, {"models": plan_model, "datasets": plan_dataset})
+        self.ctx = Context(settings, stages, {"models": plan_model, "datasets": plan_dataset}, REFERENCES)
         datasets.draw_missing_dev(self.ctx)
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:

@@ -12,14 +12,16 @@ from pathlib import Path
 
 from tandem.config.datasets import Group, Perturbed
 from tandem.config.language_models import HostedModel
+from tandem.config.references import CROSS_PARTS, Name
 from tandem.config.validation import read
 from tandem.data.reading import check_run
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan import fusions, lexical
-from tandem.plan.context import CROSS_PARTS, RUNS, Context, Upstream, json_of, require_depth, search
+from tandem.plan.context import RUNS, Context, Upstream, json_of, require_depth, search
 from tandem.plan.datasets import check_group, dataset, require_split
 from tandem.plan.encoders import dual_encoder, judge_with_tokens, judges
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, number_roles
 from tandem.plan.reported import measures, reported_split, run_depth, searched
 from tandem.plan.towers import HUB, pinned
 from tandem.registry import options_of
@@ -28,8 +30,6 @@ from tandem.stages.base import Json
 from tandem.stages.retrieval import pair_scorer
 from tandem.store.files import fingerprint
 
-Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
-
 
 def run(
     ctx: Context,
@@ -37,7 +37,6 @@ def run(
     split: str,
     where: str,
     data: str,
-    opened: Opened = (),
     also: Iterable[str] = (),
 ) -> Stage:
     """The stage that writes a system's run on a split of a dataset.
@@ -51,23 +50,23 @@ def run(
     first, plus, judge = system.rpartition("+")
     if plus:
         params = fusions.reranking(ctx, split, data)
-        stage = _rerank(ctx, system, run(ctx, first, split, where, data, opened), judge, split, where, data, params)
+        stage = _rerank(ctx, system, run(ctx, first, split, where, data), judge, split, where, data, params)
     elif "@" not in system and ctx.is_sparse(system):
         stage = lexical.search(ctx, system, split, where, data)
     elif system == "given":
         stage = ctx.stage("given", data, name, searched(ctx, split, data), {"dataset": dataset(ctx, data)})
     elif system in settings.aggregations:
-        stage = _aggregated(ctx, system, split, where, data, opened)
+        stage = _aggregated(ctx, system, split, where, data)
     elif system in settings.perturbed:
-        stage = _perturbed(ctx, system, split, where, data, opened)
+        stage = _perturbed(ctx, system, split, where, data)
     elif system in settings.runs and settings.runs[system].stage:
-        stage = _by_kind(ctx, system, split, where, data, opened)
+        stage = _by_kind(ctx, system, split, where, data)
     elif system in settings.runs:
         stage = imported(ctx, system, split, data)
     elif system in settings.fusions:
-        stage = _fused(ctx, system, split, data, opened)
+        stage = _fused(ctx, system, split, data)
     elif system in settings.pipelines:
-        stage = _chosen(ctx, system, split, data, opened)
+        stage = _chosen(ctx, system, split, data)
     else:
         encoder, at, index = system.partition("@")
         known = () if at else (*named_runs(ctx), *also)
@@ -77,12 +76,17 @@ def run(
     return stage
 
 
+def plan_named(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the run, or each of the runs, that a key names."""
+    return number_roles(name, [run(ctx, each, scope.split, name.path, scope.dataset) for each in name.names])
+
+
 def named_runs(ctx: Context) -> list[str]:
     """The names of runs that are no dual encoder's."""
     return ["bm25", "given", *(name for block in RUNS for name in getattr(ctx.settings, block))]
 
 
-def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
+def _by_kind(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
     """The stage of a kind that the entry of `runs` names."""
     entry, at = ctx.settings.runs[system], f"runs.{system}"
     kind = entry.stage or ""
@@ -95,16 +99,9 @@ def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opene
         names = " and ".join(sorted(lacking))
         raise UserError(f"{at}.stage: {kind} has no parameter {names}, as runs do; derive its model from RunParams")
     params = read(model, values, f"{at}.params") if model else values
-    pool = run(ctx, entry.of, split, f"{at}.of", data, _opened(opened, "runs", system)) if entry.of else None
+    with ctx.opening("runs", system):
+        pool = run(ctx, entry.of, split, f"{at}.of", data) if entry.of else None
     return ctx.stage(kind, data, f"{system}.{split}", params, {"dataset": dataset(ctx, data), "run": pool})
-
-
-def _opened(opened: Opened, block: str, name: str) -> Opened:
-    """The entries that are being planned with one more; a `UserError` where it is among them."""
-    if (block, name) in opened:
-        names = [other for at, other in opened if at == block]
-        raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
-    return (*opened, (block, name))
 
 
 def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
@@ -124,60 +121,64 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
 
 
-def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
+def fused_runs(ctx: Context, name: str, split: str, where: str, data: str) -> dict[str, Stage]:
     """The inputs of a fusion, by role: the dataset and the runs."""
-    opened, parts = _opened(opened, "fusions", name), ctx.settings.fusions[name].of
-    runs = [run(ctx, part, split, where, data, opened) for part in parts]
+    with ctx.opening("fusions", name):
+        runs = [run(ctx, part, split, where, data) for part in ctx.settings.fusions[name].of]
     return {"dataset": dataset(ctx, data), **{f"run.{at}": stage for at, stage in enumerate(runs)}}
 
 
-def _fused(ctx: Context, name: str, split: str, data: str, opened: Opened) -> Stage:
+def _fused(ctx: Context, name: str, split: str, data: str) -> Stage:
     entry, at = ctx.settings.fusions[name], f"fusions.{name}"
     depth = fusions.fusion_depth(ctx, name, split, data)
     params: Json = {"method": entry.method, "depth": depth, "split": split, **fusions.other_keys(entry)}
-    upstream = fused_runs(ctx, name, split, f"{at}.of", data, opened)
+    upstream = fused_runs(ctx, name, split, f"{at}.of", data)
     if entry.is_tuned:
         tuning = fusions.tuning(ctx, name, data)  # before its runs: where it is impossible, that is the reason
         on = entry.tune.split
-        inputs = fused_runs(ctx, name, on, f"{at}.tune.split", data, opened)
+        inputs = fused_runs(ctx, name, on, f"{at}.tune.split", data)
         upstream["tuned"] = ctx.stage("tune_fusion", data, f"{name}.{on}", tuning, inputs)
     elif key := entry.method_keys.tuned:
         params |= json_of(entry, key)
     return ctx.stage("fuse", data, f"{name}.{split}", params, upstream)
 
 
-def pipeline_runs(ctx: Context, name: str, split: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
+def pipeline_runs(ctx: Context, name: str, split: str, data: str) -> dict[str, Stage]:
     """Role → stage of the systems that a pipeline is chosen from, at the largest depth, and of their first stages."""
-    opened, at = _opened(opened, "pipelines", name), f"pipelines.{name}"
-    deepest, upstream = fusions.depths(ctx, name)[-1], {"dataset": dataset(ctx, data)}
+    with ctx.opening("pipelines", name):
+        return _pipeline_runs(ctx, name, split, data)
+
+
+def _pipeline_runs(ctx: Context, name: str, split: str, data: str) -> dict[str, Stage]:
+    at, deepest, upstream = f"pipelines.{name}", fusions.depths(ctx, name)[-1], {"dataset": dataset(ctx, data)}
     for number, system in enumerate(fusions.members(ctx, name)):
         first, plus, judge = system.rpartition("+")
         entry = ctx.settings.llm_rerankers.get(judge)
         if entry and entry.method != "yes_no":
             raise UserError(f"{at}.of: {judge} orders passages together, no depth of it is a part of another")
         if plus:
-            upstream[f"first.{number}"] = pool = run(ctx, first, split, f"{at}.of", data, opened)
+            upstream[f"first.{number}"] = pool = run(ctx, first, split, f"{at}.of", data)
             params = fusions.reranking(ctx, split, data, f"{at}.depths", deepest)
             upstream[f"run.{number}"] = _rerank(ctx, system, pool, judge, split, f"{at}.of", data, params)
         else:
-            upstream[f"run.{number}"] = run(ctx, system, split, f"{at}.of", data, opened)
+            upstream[f"run.{number}"] = run(ctx, system, split, f"{at}.of", data)
     return upstream
 
 
-def _chosen(ctx: Context, name: str, split: str, data: str, opened: Opened) -> Stage:
+def _chosen(ctx: Context, name: str, split: str, data: str) -> Stage:
     on, params = ctx.settings.pipelines[name].split, fusions.choice(ctx, name, data)
-    chosen = ctx.stage("choose_pipeline", data, f"{name}.{on}", params, pipeline_runs(ctx, name, on, data, opened))
-    upstream = pipeline_runs(ctx, name, split, data, opened) | {"chosen": chosen}
+    chosen = ctx.stage("choose_pipeline", data, f"{name}.{on}", params, pipeline_runs(ctx, name, on, data))
+    upstream = pipeline_runs(ctx, name, split, data) | {"chosen": chosen}
     return ctx.stage("pipeline", data, f"{name}.{split}", searched(ctx, split, data), upstream)
 
 
-def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened) -> Stage:
+def _aggregated(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
     """The stage that aggregates a run over windows, or scores the windows of a run's documents by cross-encoders."""
     entry, at, documents = ctx.settings.aggregations[name], f"aggregations.{name}", fusions.documents_of(ctx, name)
     if documents != data:
         raise UserError(f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}")
-    opened = _opened(opened, "aggregations", name)
-    pool = run(ctx, entry.of, split, f"{at}.of", entry.windows if entry.by is None else data, opened)
+    with ctx.opening("aggregations", name):
+        pool = run(ctx, entry.of, split, f"{at}.of", entry.windows if entry.by is None else data)
     params: Json = {"method": entry.method, "split": split} | ({"k": entry.k} if entry.method in fusions.K else {})
     upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": pool}
     if entry.by is None:
@@ -194,7 +195,7 @@ def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, open
     return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
 
 
-def _perturbed(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened) -> Stage:
+def _perturbed(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
     """The stage that makes a run on broken queries one on the queries that they were."""
     entry, at = ctx.settings.perturbed[name], f"perturbed.{name}"
     broken = ctx.dataset_entry(entry.dataset)
@@ -207,8 +208,9 @@ def _perturbed(ctx: Context, name: str, split: str, where: str, data: str, opene
         raise UserError(f"{where}: {name} is on queries of {broken.of} ({entry.dataset}), not of {data}")
     if broken.split != split:
         raise Unavailable(f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone")
-    opened, asked = _opened(opened, "perturbed", name), f"{split}_{entry.kind}"
-    ranking = run(ctx, entry.of, asked, f"{at}.of", entry.dataset, opened)
+    asked = f"{split}_{entry.kind}"
+    with ctx.opening("perturbed", name):
+        ranking = run(ctx, entry.of, asked, f"{at}.of", entry.dataset)
     upstream = {"dataset": dataset(ctx, data), "perturbed": dataset(ctx, entry.dataset), "run": ranking}
     params = {"split": split, "depth": run_depth(ctx, asked, entry.dataset), "kind": entry.kind}
     return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)

@@ -6,12 +6,14 @@ MaxSim, of all passages or of those that an index finds. Weights are searched ex
 """
 
 from tandem.config.indexes import Index, SeismicBuild, SeismicIndex, SeismicSearch, TermIndex, TermIndexEntry
+from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context, json_of, search
 from tandem.plan.datasets import dataset
 from tandem.plan.encoders import dual_encoder, tokens_of_dual
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope
 from tandem.plan.reported import searched
 from tandem.plan.sizes import dimension
 from tandem.retrieval.index_types import SEARCH_KEYS, check_index
@@ -35,6 +37,14 @@ def encoded(ctx: Context, kind: str, system: str, where: str, data: str, split: 
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
     execution = ctx.execution("attention", "compile")
     return ctx.stage(kind, data, f"{model.name}.{split or 'passages'}", params, upstream, execution)
+
+
+def plan_topics(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the clusters of the training queries, by the dual encoder that a key of `topics` names."""
+    queries = encoded(ctx, "embeddings", name.names[0], name.path, scope.dataset, "train")
+    params = {**json_of(name.section), "seed": scope.seed}
+    inputs = {"dataset": dataset(ctx, scope.dataset), "queries": queries}
+    return {"topics": ctx.stage("topics", scope.dataset, name.names[0], params, inputs)}
 
 
 def both_sides(ctx: Context, kind: str, system: str, split: str, where: str, data: str) -> dict[str, Stage]:

@@ -15,8 +15,9 @@ from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Validated
 from tandem.plan.datasets import dataset, make_dataset, may_have_split, notes_of, require_split
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
-from tandem.plan.runs import run, score
+from tandem.plan.runs import score
 from tandem.plan.searches import both_sides
 
 # What an entry says about a whole dataset and is not true of a part.
@@ -135,8 +136,8 @@ def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
             f"datasets.{name}.depth (validation.depth) is {entry.depth}, but runs on {VALIDATED} are {deepest} deep; "
             f"raise depth.{VALIDATED} or lower it"
         )
-    reference = run(ctx, entry.from_, VALIDATED, f"datasets.{name}.from", entry.of)
-    return make_dataset(ctx, name, entry, {"of": dataset(ctx, entry.of), "run": reference})
+    inputs = plan_references(ctx, entry, f"datasets.{name}", Scope(entry.of, VALIDATED))
+    return make_dataset(ctx, name, entry, inputs)
 
 
 def full_value(ctx: Context, validated: Validated) -> Stage:

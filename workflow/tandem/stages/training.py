@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tandem.config.base import Choice, Model, Names, PairPooling, problem
+from tandem.config.base import Choice, Model, PairPooling, problem
 from tandem.config.encoders import (
     PRETRAINING,
     CoCondenserTrain,
@@ -22,9 +22,9 @@ from tandem.config.encoders import (
     Spans,
     TsdaeTrain,
 )
-from tandem.config.losses import Distil, InBatchTeaching
+from tandem.config.references import Parameters, parameters_of
 from tandem.config.representations import ChosenRepresentation, Single, is_single
-from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, Topics
+from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
 from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params, Part
 
@@ -115,50 +115,16 @@ class PretrainParams(Learning):
     ) = Field(description="how it learns; the seed is set")
 
 
-class InBatchDistillation(InBatchTeaching):
-    """Distillation in batch from a dual encoder that is an input of the stage."""
-
-    from_: str = Field("", alias="from", exclude=True, description="unused: the teacher is an input")
-
-
-class Distillation(Distil):
-    """Distillation from teachers that are inputs of the stage."""
-
-    from_: Names = Field((), alias="from", exclude=True, description="unused: the teacher is an input")
-    in_batch: InBatchDistillation | None = Field(
-        None, exclude_if=not_, description="learn from the input `in_batch_teacher` too"
-    )
-
-
-class TopicBatches(Topics):
-    """Batches of one topic each."""
-
-    by: str = Field("", exclude=True, description="unused: the topics are an input")
-
-
-class DualTraining(DualTrain):
-    """How a dual encoder is trained; the seed is set."""
-
-    topics: TopicBatches | None = Field(None, exclude_if=not_, description="the input `topics` decides the batches")
-    distil: Distillation | None = Field(None, description="learn from the input `teacher` too")
-
-
-class CrossTraining(CrossTrain):
-    """How a cross-encoder is trained; the seed is set."""
-
-    distil: Distillation | None = Field(None, description="learn from the input `teacher` too")
-
-
 class ModelParams(Learning):
     """Training of a dual encoder, a cross-encoder, or both together."""
 
-    trains: ClassVar = {"dual": DualTraining, "cross": CrossTraining, "joint": JointTrain}
+    trains: ClassVar = {"dual": parameters_of(DualTrain), "cross": parameters_of(CrossTrain), "joint": JointTrain}
 
     objective: Literal["dual", "cross", "joint"] = Field(description="what is learned")
     shared: bool = Field(True, description="one tower for both sides of a dual encoder")
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights")
     until: tuple[int, int] | None = Field(None, description="of a checkpoint: its number, and how many there are")
-    train: DualTraining | CrossTraining | JointTrain = Field(description="how it is trained")
+    train: Parameters[DualTrain] | Parameters[CrossTrain] | JointTrain = Field(description="how it is trained")
 
 
 KINDS = (

@@ -14,7 +14,7 @@ from torch import nn
 from tandem.cluster.progress import say, warn
 from tandem.config.losses import TERM_RECALL
 from tandem.config.representations import representation
-from tandem.config.training import JointTrain
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
@@ -27,7 +27,7 @@ from tandem.models.ragged import Ids
 from tandem.models.token_weights import Spade
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json, Params
-from tandem.stages.training import CrossTraining, DualTraining, ModelParams, UntrainedParams, Vectors
+from tandem.stages.training import ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -132,7 +132,7 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
     torch.manual_seed(train.seed)  # a cross-encoder's new head
     objective: Ranker
     match train:
-        case DualTraining():
+        case DualTrain():
             start = start_dual(inputs["start"], params)
             if train.loss == TERM_RECALL:
                 objective = TermRecall(start, tokens, train, positives, budget, world)
@@ -148,7 +148,7 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
                 objective = (
                     CoTraining(start, *options) if isinstance(start, Spade) else BatchDualObjective(start, *options)
                 )
-        case CrossTraining():
+        case CrossTrain():
             objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
         case JointTrain():
             dual = start_dual(inputs["retriever"], params)
@@ -199,7 +199,7 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
     return model
 
 
-def start_teacher(job: ModelJob, train: DualTraining) -> Teacher | None:
+def start_teacher(job: ModelJob, train: DualTrain) -> Teacher | None:
     """The frozen dual encoder that teaches in batch, on the device; None without one."""
     if train.distil is None or train.distil.in_batch is None:
         return None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tandem.config import datasets
+from tandem.config.references import parameters_of
 from tandem.config.validation import read
 from tandem.data.reading import PACKED, PACKING_ERRORS, open_bytes, unpacked_name
 from tandem.errors import UserError
@@ -176,6 +177,5 @@ def open_source(job: DatasetJob) -> Source:
     if name not in dataset_format:
         raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}")
     source = dataset_format[name]
-    model = datasets.entry_model(source)
-    upstream = {role: artifact.key for role, artifact in job.inputs.items() if role in model.model_fields}
-    return source(job, read(model, {"source": name, **upstream, **values}))
+    model = parameters_of(datasets.entry_model(source))
+    return source(job, read(model, {"source": name, **values}))

@@ -1,0 +1,49 @@
+"""Keys that name other entries, planned by their types: role → stage of what a section of the configuration names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tandem.config.base import Model
+from tandem.config.references import Name, names_in
+from tandem.plan.context import Context
+from tandem.plan.graph import Stage
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Say what a name is looked up for.
+
+    Attributes:
+        dataset: where a named run searches, and whose texts a named model reads.
+        split: whose queries a named run searches for.
+        seed: of what is drawn on the way.
+        inputs: role → stage of the inputs that are planned already.
+    """
+
+    dataset: str
+    split: str
+    seed: int = 0
+    inputs: Mapping[str, Stage] = field(default_factory=dict)
+
+
+def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> dict[str, Stage]:
+    """Plan what a section, and the sections in it, name; return role → stage.
+
+    How a sort of reference is planned is a function of `planner.REFERENCES`.
+
+    Args:
+        path: of the section, dotted.
+    Raises:
+        UserError: a name that does not exist, or is of another sort than its key needs; begins with the key.
+    """
+    inputs: dict[str, Stage] = {}
+    for name in names_in(section, path):
+        inputs |= ctx.plan_reference[name.reference.to](ctx, name, scope)
+    return inputs
+
+
+def number_roles(name: Name, stages: Sequence[Stage]) -> dict[str, Stage]:
+    """Return the roles of what a key names: the key's own of one, `<role>.0`, `<role>.1`, … of a list."""
+    if name.is_list:
+        return {f"{name.role}.{number}": stage for number, stage in enumerate(stages)}
+    return {name.role: stages[0]}
