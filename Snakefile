@@ -32,7 +32,7 @@ from tandem.config.validation import with_secrets
 from tandem.errors import UserError
 from tandem.extras.plan import NOTEBOOKS, FullPlan
 from tandem.plan.views import check_owner, record_owner, views_folder
-from tandem.stages import KINDS, RULES
+from tandem.stages import KINDS
 from tandem.store.files import write_text
 
 

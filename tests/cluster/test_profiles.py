@@ -8,12 +8,10 @@ import yaml
 from tandem.stages import KINDS
 
 PROFILES = Path(__file__).parents[2] / "config/profiles"
-RULES = {"embeddings": "encode", "model": "train"}
 
 
 def rules(kind):
-    name = RULES.get(kind.name, kind.name)
-    return {name, f"{name}_shard"} if kind.shard else {name}
+    return {kind.rule_name, f"{kind.rule_name}_shard"} if kind.shard else {kind.rule_name}
 
 
 def profile(name):

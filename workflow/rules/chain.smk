@@ -110,7 +110,7 @@ for kind in KINDS.values():
 
         rule:
             name:
-                "encode_shard" if kind.name == "embeddings" else f"{kind.name}_shard"
+                f"{kind.rule_name}_shard"
             input:
                 unpack(shard_inputs),
             output:
@@ -134,7 +134,7 @@ for kind in KINDS.values():
 
 # Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.
 for kind in KINDS.values():
-    if not rules.has(RULES.get(kind.name, kind.name)):
+    if not rules.has(kind.rule_name):
 
         rule:
             name:

@@ -33,11 +33,11 @@ def environment(wildcards):
 
 
 def stage_threads(wildcards):
-    """Heavy stages take all cores; what is timed runs with nothing beside it; a graph index grows on one thread, so
-    that it is the same every time."""
-    if wildcards.kind == "index" and planned_stage(wildcards).values["type"].startswith("hnsw"):
+    """Heavy stages take all cores; what is timed runs with nothing beside it."""
+    kind = KINDS[wildcards.kind]
+    if kind.takes_one_thread(planned_stage(wildcards)):
         return 1
-    return {"one": 1, "all": cores, "exclusive": everything}[KINDS[wildcards.kind].threads]
+    return {"all": cores, "exclusive": everything}[kind.threads]
 
 
 def gpus(wildcards):

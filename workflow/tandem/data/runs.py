@@ -29,6 +29,7 @@ from tandem.data.rows import IdRows, PassageOrder, doc_rows, query_rows
 from tandem.data.splits import LEARNED
 from tandem.data.tables import streaming
 from tandem.errors import UserError
+from tandem.stages import declaration
 from tandem.store.artifact import Artifact
 from tandem.store.job import Draft, Job
 
@@ -237,10 +238,11 @@ def scored_depth(run: Artifact) -> int | None:
     A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order. A pipeline's
     run is that of the system that was chosen.
     """
-    if run.manifest.kind == "pipeline":
+    scored = declaration(run.kind).scoring.of
+    if scored == "chosen":
         chosen: int | None = run.manifest.facts["scored_depth"]
         return chosen
-    return int(run.params["depth"]) if run.manifest.kind.startswith("rerank") else None
+    return int(run.params["depth"]) if scored == "top" else None
 
 
 # Normalisations take a run's scores for a query, shape (documents,), NaN for documents that the run does not list. They

@@ -201,7 +201,7 @@ class Analyses:
         at, entry = "analysis.dynamics.model", self.settings.dynamics
         name = entry.model or self._joint_model()
         model = self.planner.model(name, at, ("joint",))
-        if model.kind != "model":
+        if model.declared.holds == "checkpoint":
             raise UserError(f"{at}: {name} is a checkpoint; name its model, all of them are looked at")
         chain = self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})
         points = [stage for number, stage in chain.items() if number]

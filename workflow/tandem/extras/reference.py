@@ -4,7 +4,7 @@
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tandem import ROOT
@@ -27,7 +27,11 @@ LOSSES: tuple[tuple[str, Registry[Any]], ...] = (
     ("Of a dual encoder's vectors", losses.regulariser),
 )
 CONFIGS = {"msmarco": "MS MARCO", "nq": "Natural Questions", "dureader": "DuReader-retrieval"}
-SUMS = {"candidates": "drawing and denoising lists", "embeddings": "encoding", "rerank": "re-ranking"}
+SUMS: dict[str, Callable[[Kind], bool]] = {
+    "drawing and denoising lists": lambda kind: kind.holds == "lists",
+    "encoding": lambda kind: kind.vectors == "text",
+    "re-ranking": lambda kind: kind.scoring.by == "cross",
+}
 NAIVE = 0.13  # of the peak: a joint step with naive micro-batches, as measured
 BEGIN = "<!-- written by `python -m tandem.extras.reference` -->"
 END = "<!-- until here -->"
@@ -102,10 +106,10 @@ def _rows(name: str, machine: Hardware) -> Iterator[str]:
     setting = new_setting(plan.settings, machine)
     costs = costs_of(stages_of_tables(plan), setting, machine)
     for stage, cost in costs.items():
-        if stage.kind == "model":
+        if stage.declared.holds == "training":
             yield row(f"`{stage.name}`", cost)
-    for kind, what in SUMS.items():
-        yield row(what, total(cost for stage, cost in costs.items() if stage.kind == kind))
+    for what, is_summed in SUMS.items():
+        yield row(what, total(cost for stage, cost in costs.items() if is_summed(stage.declared)))
     whole = total(costs.values())
     memory, disk = readable(int(whole.memory)), readable(int(whole.disk))
     yield row(f"**all** (largest process {memory}, disk {disk})", whole)

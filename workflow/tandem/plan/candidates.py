@@ -94,21 +94,22 @@ def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     below = lists.below_positive
     if below is None or below.by:
         return
-    if pool.kind == "pipeline":
+    if pool.declared.scoring.of == "chosen":
         why = f"how deep the runs of the pipeline {lists.from_} have scores is decided later"
         raise UserError(f"{at}.below_positive: {why}; draw lists from one of them, or say by: a cross-encoder")
     if below.share is not None and not _has_zero(pool):
         why = f"the scores of {lists.from_} have no zero (neither BM25 nor a cosine)"
         raise UserError(f"{at}.below_positive.share: {why}; say margin, or by: a cross-encoder")
-    if pool.kind.startswith("rerank") and (depth := pool.values["depth"]) < _deepest(lists):
+    if pool.declared.scoring.of == "top" and (depth := pool.values["depth"]) < _deepest(lists):
         why = f"{lists.from_} re-ranks only {depth} passages per query"
         raise UserError(f"{at}.depth is {_deepest(lists)}, but {why}, the others have no score; lower depth")
 
 
 def _has_zero(run: Stage) -> bool:
-    if run.kind in ("retrieve", "ann"):
+    zero = run.declared.scoring.zero
+    if zero == "cosine":
         return bool(run.upstream["passages"].upstream["model"].values["normalize"])
-    return run.kind in ("bm25", "retrieve_sparse", "search_impacts", "search_seismic")
+    return zero == "always"
 
 
 def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:

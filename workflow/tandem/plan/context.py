@@ -314,7 +314,8 @@ def check_name(ctx: Context, block: str, name: str) -> None:
 
 
 def require_depth(run: Stage, deepest: int, where: str) -> None:
-    """Refuse to look deeper into a fused run than it goes."""
-    if run.kind == "fuse" and deepest > (depth := run.values["depth"]):
+    """Refuse to look deeper into a run than it goes, where that is a choice of its own, as of a fusion."""
+    key = run.declared.scoring.depth_key
+    if key and deepest > (depth := run.values["depth"]):
         name = run.name.rpartition(".")[0]
-        raise UserError(f"{where} is {deepest}, but {name} goes only {depth} deep; raise fusions.{name}.depth")
+        raise UserError(f"{where} is {deepest}, but {name} goes only {depth} deep; raise {key.format(name=name)}")

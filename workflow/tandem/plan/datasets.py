@@ -71,7 +71,7 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     """The stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
     params = json_of(entry, without=(*NOTES, *PLACE))
     params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
-    made_of = [stage for stage in upstream.values() if stage.kind == "dataset"]
+    made_of = [stage for stage in upstream.values() if stage.declared.holds == "collection"]
     if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form
         params["normalize"] = "nfc" if any(stage.values["normalize"] == "nfc" for stage in made_of) else "none"
     if isinstance(entry, UnionDataset):

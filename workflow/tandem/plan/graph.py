@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tandem.config.settings import ExecutionSettings
 from tandem.redaction import set_aside
-from tandem.stages import KINDS, Params
+from tandem.stages import KINDS, Kind, Params
 from tandem.stages.base import Json, flatten, format_value
 from tandem.store.artifact import MANIFEST
 
@@ -42,6 +42,11 @@ class Stage:
     params: Any
     upstream: dict[str, "Stage"] = field(default_factory=dict)
     execution: Json = field(default_factory=dict)
+
+    @property
+    def declared(self) -> Kind:
+        """The declaration of its kind."""
+        return KINDS[self.kind]
 
     @cached_property
     def values(self) -> Json:

@@ -106,21 +106,15 @@ class Plan:
         """A line for each key by which a planned stage learns from, or is chosen by, queries that are reported on."""
         settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
         folders = {stage.folder for stage in planned}
-        named = {(stage.kind, stage.name.rpartition(".")[0]) for stage in planned}
         for name, stage in ctx.planned_models().items():
             model = settings.models.get(name)
             if model and stage.folder in folders and ctx.trained_on(model) == settings.dataset:
                 keys[f"models.{name}.candidates.split"] = model.candidates.split
                 if model.train.choose == "dev":
                     keys[f"models.{name}.train.choose"] = "dev"
-        for name, fusion in settings.fusions.items():
-            if fusion.is_tuned and ("fuse", name) in named:
-                keys[f"fusions.{name}.tune.split"] = fusion.tune.split
-        for name, pipeline in settings.pipelines.items():
-            if ("pipeline", name) in named:
-                keys[f"pipelines.{name}.split"] = pipeline.split
-        if any(stage.kind == "tune_bm25" for stage in planned):
-            keys["bm25.tune.split"] = settings.bm25.tune.split
+        choosing = [stage for stage in planned if stage.declared.split_key]
+        for stage in sorted(choosing, key=lambda stage: stage.declared.split_key):
+            keys[stage.declared.split_key.format(name=stage.name.rpartition(".")[0])] = stage.values["split"]
         reported = {key: split for key, split in keys.items() if split == self.split}
         return [f"{key} is {split}, whose scores are reported: they are optimistic" for key, split in reported.items()]
 

@@ -119,7 +119,8 @@ class Planners:
 
     def notices(self, stages: Iterable[Stage]) -> list[str]:
         """A line for each change that planning made to a dataset of this configuration or of a needed variant."""
-        drawn = {stage.dataset for stage in stages if stage.kind == "dataset" and stage.values.get("dev_from_train")}
+        collections = [stage for stage in stages if stage.declared.holds == "collection"]
+        drawn = {stage.dataset for stage in collections if stage.values.get("dev_from_train")}
         lines = [
             line
             for planner in self._planners.values()

@@ -17,7 +17,8 @@ from tandem.plan.references import Scope
 from tandem.plan.reported import searched
 from tandem.plan.sizes import dimension
 from tandem.retrieval.index_types import SEARCH_KEYS, check_index
-from tandem.stages.retrieval import AnnParams, IndexParams, MaxSimParams
+from tandem.stages import KINDS, parameter_names
+from tandem.stages.retrieval import IndexParams
 
 LUCENE = "lucene"
 
@@ -25,12 +26,12 @@ LUCENE = "lucene"
 def encoded(ctx: Context, kind: str, system: str, where: str, data: str, split: str | None = None) -> Stage:
     """The stage of a kind that encodes passages, or a split's queries, by a dual encoder, trained or not."""
     model, encode = dual_encoder(ctx, system, where), ctx.settings.encode
-    representation = model.params.representation
-    if kind == "embeddings" and not is_single(representation):
+    representation, vectors = model.params.representation, KINDS[kind].vectors
+    if vectors == "text" and not is_single(representation):
         raise UserError(f"{where}: {system} is of representation {representation.type}; this needs single vectors")
     # Tokens' vectors are stored in fp16; int8 is of single vectors, whose numbers share a scale.
-    dtypes = {"embeddings": encode.query_dtype if split else encode.dtype, "token_vectors": "fp16"}
-    params = json_of(encode) | {"dtype": dtypes.get(kind, encode.query_dtype)}
+    dtypes = {"text": encode.query_dtype if split else encode.dtype, "token": "fp16", "term": encode.query_dtype}
+    params = json_of(encode) | {"dtype": dtypes[vectors]}
     params |= {"side": "queries" if split else "passages", "split": split}
     # By the system's name: an equal model of another variant may have lent the stage its own.
     read = tokens_of_dual(ctx, system, model, data)
@@ -57,7 +58,7 @@ def both_sides(ctx: Context, kind: str, system: str, split: str, where: str, dat
 def search_vectors(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
     """The stage that searches single vectors exactly, or through the index of a name."""
     if name is not None:
-        return _by_index(ctx, "ann", system, split, where, data, name)
+        return _by_index(ctx, "ann", "embeddings", system, split, where, data, name)
     upstream, how = both_sides(ctx, "embeddings", system, split, where, data), ctx.execution("engine", "search_memory")
     label = f"{dual_encoder(ctx, system, where).name}.{split}"
     return ctx.stage("retrieve", data, label, searched(ctx, split, data), upstream, how)
@@ -69,19 +70,23 @@ def search_tokens(
 ) -> Stage:
     """The stage that scores all passages by their tokens, or those that the index of a name finds."""
     if name is not None:
-        return _by_index(ctx, "maxsim", system, split, where, data, name)
+        return _by_index(ctx, "maxsim", "token_vectors", system, split, where, data, name)
     label = f"{dual_encoder(ctx, system, where).name}.{split}"
     upstream = both_sides(ctx, "token_vectors", system, split, where, data)
     return ctx.stage("maxsim", data, label, searched(ctx, split, data) | params, upstream)
 
 
-def _by_index(ctx: Context, kind: str, system: str, split: str, where: str, data: str, name: str) -> Stage:
-    """The stage of a kind, `ann` or `maxsim`, that searches through an index of vectors; the entry says how."""
-    model, encoding = (AnnParams, "embeddings") if kind == "ann" else (MaxSimParams, "token_vectors")
+def _by_index(
+    ctx: Context, kind: str, encoding: str, system: str, split: str, where: str, data: str, name: str
+) -> Stage:
+    """Return the stage of a kind that searches through an index of vectors, which another kind, `encoding`, makes.
+
+    Parameters of the search that the index's entry has are the entry's.
+    """
     entry = index_entry(ctx, name, f"{where}: {system}@{name}")
     upstream = both_sides(ctx, encoding, system, split, where, data)
     upstream["index"] = built = index(ctx, upstream["passages"], name, data)
-    own = {key: value for key, value in json_of(entry).items() if key in model.model_fields}
+    own = {key: value for key, value in json_of(entry).items() if key in parameter_names(kind)}
     params = searched(ctx, split, data) | own
     return ctx.stage(kind, data, f"{built.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices"))
 
@@ -174,7 +179,7 @@ def index_params(entry: Index, seed: int) -> IndexParams:
 def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     """The stage that builds an index of a dual encoder's passages."""
     params = index_params(index_entry(ctx, name, f"indexes.{name}"), ctx.settings.seed)
-    if passages.kind == "embeddings":  # of tokens' vectors, how many there are and their size is known later
+    if passages.declared.vectors == "text":  # of tokens' vectors, how many there are and their size is known later
         rows = (ctx.dataset_entry(data).counts or {}).get("passages")
         is_sized = params.m or params.factory is not None
         size = dimension(ctx, passages.upstream["model"].values, passages.upstream["tokens"]) if is_sized else None

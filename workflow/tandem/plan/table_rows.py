@@ -156,7 +156,7 @@ def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> N
     runs = {(row.id, row.column, row.seed): stage.upstream.get("run") for row, stage in scored}
     for row, stage in scored:
         run, first = stage.upstream.get("run"), runs.get(((row.first_stage, ""), row.column, row.seed))
-        if run and first and run.kind == "rerank" and first not in upstream_first([run]):
+        if run and first and run.declared.scoring.of == "top" and first not in upstream_first([run]):
             raise UserError(
                 f"{file}: {row.system} re-ranks {run.upstream['run'].name}, its first_stage is {first.name}"
             )

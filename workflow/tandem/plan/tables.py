@@ -13,7 +13,7 @@ from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planners
 from tandem.plan.table_rows import NOT_TAKEN, LayoutRows
 from tandem.plan.views import name_configurations
-from tandem.stages import KINDS, RULES
+from tandem.stages import KINDS, rule_names
 from tandem.stages.training import ModelParams
 
 Row = dict[str, str]
@@ -215,7 +215,7 @@ def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
     """Table name → layout file: those of config/papers/ and the user's own."""
     files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
     files.pop("bands", None)
-    targets = {*RULE_NAMES, *KINDS, *RULES.values(), *(table.split("/")[0] for table in files if "/" in table)}
+    targets = {*RULE_NAMES, *KINDS, *rule_names(), *(table.split("/")[0] for table in files if "/" in table)}
     named: dict[str, str] = {}
     for table in settings.tables:
         if (other := named.setdefault(name := _table_name(table), table)) != table or settings.tables.count(table) > 1:

@@ -167,7 +167,7 @@ def write_report(
         boxes=group_by_box(stages),
         graph=draw_graph(stages),
         training=trained_models(stages.values(), [charts for addition in additions for charts in addition.training]),
-        negatives=[training_list(stage) for stage in stages.values() if stage.kind == "candidates"],
+        negatives=[training_list(stage) for stage in stages.values() if stage.declared.holds == "lists"],
         cost=stage_costs(stages.values()),
         sections=[section for section in sections if section],
         wins=grid,

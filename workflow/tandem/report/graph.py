@@ -12,7 +12,6 @@ from markupsafe import Markup
 from tandem.cluster.progress import duration
 from tandem.report.charts import colours, draw_svg, inline, specification
 from tandem.report.page import PageTable
-from tandem.stages import KINDS
 from tandem.stages.base import BOXES
 from tandem.store.lineage import BuiltStage
 
@@ -43,7 +42,7 @@ class StageBox:
 
 def box_of(stage: BuiltStage) -> str:
     """The kind of work that a stage belongs to."""
-    return KINDS[stage.kind].box if stage.kind in KINDS else "Scores"  # of a plugin that is not loaded
+    return stage.declared.box
 
 
 def group_by_box(stages: dict[str, BuiltStage]) -> list[StageBox]:

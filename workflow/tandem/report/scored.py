@@ -17,7 +17,7 @@ from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, system
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.evaluation.significance import bootstrap_mean, compute_margins, correct_by_holm, run_seeded_test
 from tandem.report.results import Cell, Costs, FilledOrder, Origin, percent
-from tandem.stages import KINDS, holding
+from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, open_upstream, walk
 
@@ -28,6 +28,7 @@ _ANSWERING_BOXES = (
     "Re-ranking",
     "Fusion",
 )  # boxes of the stages that answer a query
+_TRAININGS = ("training", "checkpoint")  # what stages that train hold
 _ENOUGH_SEEDS = 3  # of two, the only difference may be small by chance
 _FEW_SEEDS = {
     1: "p is of one seed and counts the chance of the queries alone, not that of the training; name three `seeds`",
@@ -104,7 +105,7 @@ def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[
 
 def warn_of_few_seeds(seeds: int, stages: Iterable[BuiltStage]) -> list[str]:
     """Return a warning about p of fewer than three seeds, unless no stage behind the numbers is a training."""
-    if seeds >= _ENOUGH_SEEDS or not any(stage.kind in holding("training") for stage in stages):
+    if seeds >= _ENOUGH_SEEDS or not any(stage.declared.holds in _TRAININGS for stage in stages):
         return []
     return [_FEW_SEEDS[seeds]]
 
@@ -267,7 +268,7 @@ def read_costs(scores: Artifact) -> Costs | None:
         return None
     answering = [stages[key] for key in dict.fromkeys(_answering(stages, run))]
     seconds = sum(stage.seconds for stage in answering if not _is_index(stage))
-    trainings = [stage for stage in stages.values() if stage.kind in holding("training")]
+    trainings = [stage for stage in stages.values() if stage.declared.holds in _TRAININGS]
     return Costs(
         index_bytes=sum(stage.artifact.manifest.bytes for stage in answering if _is_index(stage)),
         ms_per_query=round(1000 * seconds / scores.manifest.facts["queries"], 1),
@@ -283,7 +284,7 @@ def _answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
     stage = stages[key]
     by_codes = "index" in stage.upstream and stage.artifact.params.get("rescore") is False
     unread = {"tuned", "chosen", *(["passages"] if by_codes else [])}
-    if stage.kind in KINDS and KINDS[stage.kind].box in _ANSWERING_BOXES:
+    if stage.declared.box in _ANSWERING_BOXES:
         yield key
         for role, above in () if _is_index(stage) else stage.upstream.items():
             if role not in unread:
@@ -291,7 +292,7 @@ def _answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
 
 
 def _is_index(stage: BuiltStage) -> bool:
-    return stage.artifact.params.get("side") == "passages" or stage.kind in holding("index")
+    return stage.artifact.params.get("side") == "passages" or stage.declared.holds in ("index", "lexical index")
 
 
 def cost_cells(costs: Costs | None) -> list[str]:

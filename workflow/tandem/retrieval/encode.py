@@ -32,6 +32,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, FloatVectors
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.term_weights import SparseBlocks
+from tandem.stages import KINDS
 from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
@@ -155,8 +156,7 @@ class TermEncoder(SideEncoder):
         return sparse_rows(batches, self.model.dimension, self.dtype, str(self.job.inputs["model"].folder))
 
 
-# By the kind of stage.
-ENCODERS = {"embeddings": SideEncoder, "token_vectors": TokenEncoder, "term_weights": TermEncoder}
+ENCODERS = {"text": SideEncoder, "token": TokenEncoder, "term": TermEncoder}  # by what the stage's vectors are of
 
 
 class Encoding:
@@ -167,7 +167,7 @@ class Encoding:
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
-        self.job, self.encoder = job, ENCODERS[job.kind]
+        self.job, self.encoder = job, ENCODERS[KINDS[job.kind].vectors]
         self.texts, self.ids = select(job)
         self.offsets = token_offsets(job, self.texts) if self.encoder is TokenEncoder else None
         self.rows = self.texts if self.offsets is None else range(int(self.offsets[-1]))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
+from tandem.stages import declaration
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import NOTES, Artifact
 from tandem.store.job import Job
@@ -37,7 +38,7 @@ def require_windows(job: Job[Any], *roles: str) -> None:
 def require_run_depth(job: Job[Any], depth: int) -> None:
     """Refuse to look deeper into the input `run` than it goes."""
     run = job.inputs["run"]
-    if run.manifest.kind.startswith("rerank"):
+    if declaration(run.kind).scoring.of == "top":
         return  # its depth is what was re-ranked, and its lists are as long as the first stage's
     deepest = run.params["depth"]
     if depth > deepest:

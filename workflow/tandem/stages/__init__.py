@@ -6,15 +6,13 @@ from typing import Literal, get_args, get_origin
 from tandem.errors import NAME, UserError, nearest, printable
 from tandem.registry import name_plugin
 from tandem.stages import data, evaluation, negatives, retrieval, training
-from tandem.stages.base import Entry, Kind, Params
+from tandem.stages.base import Entry, Holds, Kind, Params
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for box in (data, negatives, training, retrieval, evaluation) for kind in box.KINDS
 }
 
-RULES = {"model": "train", "embeddings": "encode"}  # whose rule has another name
-
-__all__ = ["KINDS", "RULES", "Kind", "Params", "register_stage"]
+__all__ = ["KINDS", "Kind", "Params", "register_stage"]
 
 
 def register_stage(kind: Kind) -> Kind:
@@ -24,7 +22,7 @@ def register_stage(kind: Kind) -> Kind:
         UserError: its name is taken or cannot be part of a command and a path, its parameters have a model that would
             drop what it does not know, or a word of its declaration, such as its box, is not one of those allowed.
     """
-    if kind.name in KINDS or kind.name in RULES.values():
+    if kind.name in KINDS or kind.name in rule_names():
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
     if not NAME.fullmatch(kind.name):
         raise UserError(f"stage {printable(kind.name)}: allowed in its name are letters, digits, _, . and -")
@@ -39,8 +37,24 @@ def register_stage(kind: Kind) -> Kind:
     return kind
 
 
-def holding(*contents: str) -> set[str]:
-    """Names of the kinds whose artifacts hold any of these: `vectors`, `index`, `training`, `other`."""
+def declaration(name: str) -> Kind:
+    """Return the declaration of a kind; one of defaults for an unknown kind, of a plugin that is not loaded."""
+    return KINDS.get(name) or Kind(name, "")
+
+
+def parameter_names(kind: str) -> set[str]:
+    """Return the names of a kind's parameters."""
+    params = KINDS[kind].params
+    return set(params.model_fields) if params else set()
+
+
+def rule_names() -> dict[str, Kind]:
+    """Return the kinds by the names of their rules."""
+    return {kind.rule_name: kind for kind in KINDS.values()}
+
+
+def holding(*contents: Holds) -> set[str]:
+    """Return the names of the kinds whose artifacts hold any of these."""
     return {kind.name for kind in KINDS.values() if kind.holds in contents}
 
 

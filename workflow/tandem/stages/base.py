@@ -24,6 +24,11 @@ Box = Literal[
     "Re-ranking", "Audits", "Scores",
 ]  # fmt: skip
 BOXES: tuple[str, ...] = get_args(Box)
+# What an artifact is, for costs of a system, `gc` and whatever else looks for a sort of artifact.
+Holds = Literal[
+    "collection", "encoder", "tokens", "vectors", "index", "lexical index", "lists", "training", "checkpoint", "scores",
+    "other",
+]  # fmt: skip
 
 
 class Params(Model):
@@ -43,6 +48,24 @@ class Part:
 
     rows: int
     unit: Literal["passages", "queries"]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What the scores of a run are.
+
+    Attributes:
+        by: what scores passages, for a query that is new, too; empty: it answers no new query.
+        of: the passages whose score says something: all, the first `depth`, or those of the system that was chosen;
+            below these stands the order of the run that it was made from.
+        zero: whether scores begin at 0: always, if the model's vectors have length 1, or never.
+        depth_key: the configuration's key that may make it less deep than other runs, with `{name}` of the entry.
+    """
+
+    by: Literal["", "lexical", "dual", "cross", "fusion"] = ""
+    of: Literal["all", "top", "chosen"] = "all"
+    zero: Literal["never", "always", "cosine"] = "never"
+    depth_key: str = ""
 
 
 class Planned(Protocol):
@@ -84,7 +107,16 @@ class Kind:
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
-        holds: what its artifacts are, for the costs of a system and for `gc`.
+        holds: what its artifacts are.
+        vectors: of a kind that encodes: a vector a text, a vector a token, or weights of terms.
+        scoring: of a kind that writes runs: what their scores are.
+        split_key: of a kind that chooses: the configuration's key of the split whose queries decide, with `{name}` of
+            the entry.
+        lower_is_better: whether the value that it measures is better, the lower it is.
+        verb: what it does, before the name of a stage in a line of progress; empty: its own name.
+        rule: its rule, where that has another name.
+        is_packed: whether a bundle of a table has its files; of other kinds, but for runs, only the manifest.
+        one_thread_if: whether a stage takes one thread instead of `threads`; None: never.
         package: the package that it needs and Tandem does not bring, by its name on PyPI; empty: none.
     """
 
@@ -106,8 +138,30 @@ class Kind:
     lazy: tuple[str, ...] = ()
     in_runs: bool = False
     box: Box = "Scores"
-    holds: Literal["vectors", "index", "training", "other"] = "other"
+    holds: Holds = "other"
+    vectors: Literal["", "text", "token", "term"] = ""
+    scoring: Scoring = Scoring()
+    split_key: str = ""
+    lower_is_better: bool = False
+    verb: str = ""
+    rule: str = ""
+    is_packed: bool = False
+    one_thread_if: Callable[[Planned], bool] | None = None
     package: str = ""
+
+    @property
+    def rule_name(self) -> str:
+        """The name of its rule."""
+        return self.rule or self.name
+
+    @property
+    def does(self) -> str:
+        """What it does, in words for a line of progress."""
+        return self.verb or self.name.replace("_", " ")
+
+    def takes_one_thread(self, stage: Planned) -> bool:
+        """Whether a stage of this kind takes one thread."""
+        return self.threads == "one" or (self.one_thread_if is not None and self.one_thread_if(stage))
 
     def require_package(self) -> None:
         """Refuse to make the stage where its `package` is not installed."""

@@ -9,7 +9,7 @@ from tandem.config.base import Analyzer, equals
 from tandem.config.datasets import Dataset, Normalize, sources
 from tandem.config.retrieval import Bm25Tuning, Engine, FieldLengths, FieldWeights, Formula, Match, Rm3, Ties
 from tandem.config.similarities import Similarity
-from tandem.stages.base import Kind, Params, Part, Planned
+from tandem.stages.base import Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
 Stemmer = Literal["porter", "krovetz", "none"]  # of Anserini's English analyzer, all with its stop words
@@ -128,17 +128,20 @@ class TuneBm25Params(Bm25Tuning, Bm25Variant):
 # A shard of `dataset` that fails does so of a line in a file, mostly, and would again.
 KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, version=2, threads="all", shard="data.dataset:run_shard",
-        shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection"),
+        shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection",
+        holds="collection", verb="reading"),
     Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
     Kind("imported", "data.imported:run_imported", ImportedParams, version=3, box="Collection"),
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
         shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search",
-        holds="index"),
-    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search", holds="index"),
+        holds="lexical index", verb="indexing"),
+    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search", holds="lexical index",
+        verb="indexing"),
     Kind("lsi", "retrieval.lexical.vector_space:run", LsiParams, env="lexical", threads="all", box="Sparse search",
-        holds="index"),
+        holds="index", verb="decomposing"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
-        shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search"),
+        shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search",
+        scoring=Scoring(by="lexical", zero="always"), verb="searching"),
     Kind("tune_bm25", "retrieval.lexical.bm25:run_bm25_tuning", TuneBm25Params, env="lexical", threads="all",
-        box="Sparse search"),
+        box="Sparse search", split_key="bm25.tune.split"),
 )  # fmt: skip

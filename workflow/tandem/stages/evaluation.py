@@ -114,10 +114,10 @@ class HardnessParams(Inference, Params):
 
 
 KINDS = (
-    Kind("score", "evaluation.scores:run", ScoreParams, box="Scores"),
+    Kind("score", "evaluation.scores:run", ScoreParams, box="Scores", holds="scores", is_packed=True, verb="scoring"),
     Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, version=2, env="search",
-        threads="all", box="Scores"),
-    Kind("match", "evaluation.matching:run", MatchParams, threads="all", box="Scores"),
+        threads="all", box="Scores", lower_is_better=True),
+    Kind("match", "evaluation.matching:run", MatchParams, threads="all", box="Scores", is_packed=True),
     Kind("noise", "extras.audits.noise:run", NoiseParams, version=2, threads="all", box="Audits"),
     Kind("similar_queries", "extras.audits.similar_queries:run", SimilarQueriesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),

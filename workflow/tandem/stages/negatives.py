@@ -55,9 +55,11 @@ class TeacherParams(ScoringParams):
 
 KINDS = (
     Kind("candidates", "negatives.candidates:run", CandidatesParams, version=2, env="models", threads="all",
-        gpu=("judge",), shard="negatives.candidates:run_shard", part=Part(1024, "queries"), box="Training lists"),
+        gpu=("judge",), shard="negatives.candidates:run_shard", part=Part(1024, "queries"), box="Training lists",
+        holds="lists", verb="drawing negatives for"),
     Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
-        shard="negatives.teacher:run_shard", shard_for=("judge",), box="Training lists"),
-    Kind("topics", "retrieval.faiss_search:run_topics", TopicsParams, env="search", threads="all",
-        box="Training lists"),
+        shard="negatives.teacher:run_shard", shard_for=("judge",), box="Training lists",
+        verb="scoring training lists of"),
+    Kind("topics", "retrieval.faiss_search:run_topics", TopicsParams, env="search", threads="all", box="Training lists",
+        verb="clustering queries of"),
 )  # fmt: skip

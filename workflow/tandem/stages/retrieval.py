@@ -12,7 +12,7 @@ from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, T
 from tandem.config.language_models import LanguageModel, UnlikelyBelow
 from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
-from tandem.stages.base import Kind, Params
+from tandem.stages.base import Kind, Params, Planned, Scoring
 
 IndexType = Literal["flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
 
@@ -226,45 +226,59 @@ class ChoosePipelineParams(RunParams):
     ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
 
 
+def _grows_a_graph(stage: Planned) -> bool:
+    """Whether an index is a graph, which grows on one thread, so that it is the same every time."""
+    return str(stage.values["type"]).startswith("hnsw")
+
+
 KINDS = (
     Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
-        shard="retrieval.encode:run_shard", box="Encoding", holds="vectors"),
+        shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="text", rule="encode",
+        verb="encoding"),
     Kind("retrieve", "retrieval.retrieve:run", RetrieveParams, version=2, env="search", threads="all",
-        gpu=("passages",), lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval"),
-    Kind("term_weights", "retrieval.encode:run", TermWeightsParams, env="models", threads="all",
-        gpu=("model",), shard="retrieval.encode:run_shard", box="Encoding", holds="vectors"),
+        gpu=("passages",), lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval",
+        scoring=Scoring(by="dual", zero="cosine"), verb="searching"),
+    Kind("term_weights", "retrieval.encode:run", TermWeightsParams, env="models", threads="all", gpu=("model",),
+        shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="term", verb="encoding"),
     Kind("retrieve_sparse", "retrieval.term_weights:run", RetrieveTermsParams, env="search", threads="all",
-        shard="retrieval.term_weights:run_shard", box="Retrieval"),
+        shard="retrieval.term_weights:run_shard", box="Retrieval", scoring=Scoring(by="dual", zero="always"),
+        verb="searching"),
     Kind("impacts", "retrieval.term_indexes:run_impacts", ImpactsParams, env="lexical", threads="all", box="Encoding",
-        holds="index"),
+        holds="index", verb="indexing"),
     Kind("search_impacts", "retrieval.term_indexes:run_search_impacts", SearchImpactsParams, env="lexical",
-        threads="all", box="Retrieval"),
+        threads="all", box="Retrieval", scoring=Scoring(zero="always"), verb="searching"),
     Kind("seismic", "retrieval.term_indexes:run_seismic", SeismicParams, env="search", threads="all", box="Encoding",
-        holds="index", package="pyseismic-lsr"),
+        holds="index", package="pyseismic-lsr", verb="indexing"),
     Kind("search_seismic", "retrieval.term_indexes:run_search_seismic", SearchSeismicParams, env="search",
-        threads="all", box="Retrieval", package="pyseismic-lsr"),
+        threads="all", box="Retrieval", package="pyseismic-lsr", scoring=Scoring(zero="always"), verb="searching"),
     Kind("index", "retrieval.index:run", IndexParams, version=2, env="search", threads="all", retries=2,
-        lazy=("passages",), shard="retrieval.index:run_shard", train="retrieval.index:train_shard",
-        box="Encoding", holds="index"),
+        lazy=("passages",), shard="retrieval.index:run_shard", train="retrieval.index:train_shard", box="Encoding",
+        holds="index", one_thread_if=_grows_a_graph, verb="indexing"),
     Kind("ann", "retrieval.ann:run", AnnParams, version=3, env="search", threads="all", lazy=("dataset",),
-        box="Retrieval"),
-    Kind("token_vectors", "retrieval.encode:run", TokenVectorsParams, env="models", threads="all",
-        gpu=("model",), shard="retrieval.encode:run_shard", box="Encoding", holds="vectors"),
-    Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, version=2, env="search", threads="all", box="Retrieval"),
-    Kind("tradeoffs", "retrieval.ann:run_tradeoffs", TradeoffsParams, version=2, env="search",
-        threads="exclusive", lazy=("dataset",), box="Retrieval"),
+        box="Retrieval", scoring=Scoring(by="dual", zero="cosine"), verb="searching"),
+    Kind("token_vectors", "retrieval.encode:run", TokenVectorsParams, env="models", threads="all", gpu=("model",),
+        shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="token", verb="encoding"),
+    Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, version=2, env="search", threads="all", box="Retrieval",
+        scoring=Scoring(by="dual"), verb="searching"),
+    Kind("tradeoffs", "retrieval.ann:run_tradeoffs", TradeoffsParams, version=2, env="search", threads="exclusive",
+        lazy=("dataset",), box="Retrieval"),
     Kind("term_tradeoffs", "retrieval.term_indexes:run_term_tradeoffs", TermTradeoffsParams, env="lexical",
-        threads="exclusive", box="Retrieval"),
+        threads="exclusive", box="Retrieval", verb="measuring"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
-        gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking"),
+        gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking",
+        scoring=Scoring(by="cross", of="top"), verb="re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
-        retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking"),
+        retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking", scoring=Scoring(of="top")),
     Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=4, env="models", threads="all",
-        gpu=("run",), box="Re-ranking"),
+        gpu=("run",), box="Re-ranking", scoring=Scoring(of="top")),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
     Kind("restore_queries", "retrieval.perturbed:run", RestoreQueriesParams, box="Retrieval"),
-    Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion"),
-    Kind("pipeline", "retrieval.pipeline:run", PipelineParams, version=2, box="Re-ranking"),
-    Kind("choose_pipeline", "retrieval.pipeline:run_choice", ChoosePipelineParams, box="Re-ranking"),
-    Kind("tune_fusion", "retrieval.fusion:run_fusion_tuning", TuneFusionParams, box="Fusion"),
+    Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion",
+        scoring=Scoring(by="fusion", depth_key="fusions.{name}.depth")),
+    Kind("pipeline", "retrieval.pipeline:run", PipelineParams, version=2, box="Re-ranking",
+        scoring=Scoring(of="chosen")),
+    Kind("choose_pipeline", "retrieval.pipeline:run_choice", ChoosePipelineParams, box="Re-ranking",
+        split_key="pipelines.{name}.split"),
+    Kind("tune_fusion", "retrieval.fusion:run_fusion_tuning", TuneFusionParams, box="Fusion",
+        split_key="fusions.{name}.tune.split"),
 )  # fmt: skip

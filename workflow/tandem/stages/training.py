@@ -128,17 +128,19 @@ class ModelParams(Learning):
 
 
 KINDS = (
-    Kind("encoder", "models.published:run", EncoderParams, env="models", box="Encoder"),
-    Kind("vocabulary", "extras.pretraining:vocabulary", VocabularyParams, env="models", threads="all",
-        box="Encoder"),
+    Kind("encoder", "models.published:run", EncoderParams, env="models", box="Encoder", holds="encoder",
+        verb="loading"),
+    Kind("vocabulary", "extras.pretraining:vocabulary", VocabularyParams, env="models", threads="all", box="Encoder",
+        verb="learning a vocabulary for"),
     Kind("tokens", "models.tokenisation:run", TokensParams, version=2, env="models", threads="all",
-        shard="models.tokenisation:run_shard", part=Part(1 << 18, "passages"), box="Encoder"),
-    Kind("pretrain", "extras.pretraining:pretrain", PretrainParams, env="models", threads="all", retries=2,
-        gpu=STARTS, ranks=True, box="Encoder", holds="training"),
+        shard="models.tokenisation:run_shard", part=Part(1 << 18, "passages"), box="Encoder", holds="tokens",
+        verb="tokenizing"),
+    Kind("pretrain", "extras.pretraining:pretrain", PretrainParams, env="models", threads="all", retries=2, gpu=STARTS,
+        ranks=True, box="Encoder", holds="training", verb="pre-training"),
     Kind("untrained", "training.stage:run_untrained", UntrainedParams, env="models", box="Encoder"),
     Kind("reranker", "models.cross:run_reranker", Params, env="models", box="Encoder"),
     Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS, ranks=True,
-        box="Training", holds="training"),
+        box="Training", holds="training", rule="train", verb="training"),
     Kind("checkpoint", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS,
-        ranks=True, box="Training", holds="training"),
+        ranks=True, box="Training", holds="checkpoint", verb="training"),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
+from tandem.stages import Kind, declaration
 from tandem.stages.base import Json, flatten
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
@@ -31,6 +32,11 @@ class BuiltStage:
     def kind(self) -> str:
         """The kind of stage."""
         return self.artifact.kind
+
+    @property
+    def declared(self) -> Kind:
+        """The declaration of its kind."""
+        return declaration(self.kind)
 
     @property
     def name(self) -> str:

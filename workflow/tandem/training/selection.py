@@ -3,9 +3,8 @@
 import json
 from collections.abc import Sequence
 
+from tandem.stages import declaration
 from tandem.store.artifact import Artifact
-
-_LOWER_IS_BETTER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
 
 
 def read_validation_value(validation: Artifact) -> tuple[str, float]:
@@ -18,7 +17,7 @@ def read_validation_value(validation: Artifact) -> tuple[str, float]:
 def read_worth(validation: Artifact) -> float:
     """A validation's value, turned so that higher is better."""
     value = read_validation_value(validation)[1]
-    return -value if validation.manifest.kind in _LOWER_IS_BETTER else value
+    return -value if declaration(validation.kind).lower_is_better else value
 
 
 def find_best(worths: Sequence[float]) -> int:

@@ -27,6 +27,7 @@ from tandem.store.lineage import BuiltStage, walk
 FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["audit", "finding", "where", "count", "share", "stage"]
 SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
+SUMMARY = "summary.json"
 PLOTTED = 2  # measures
 SCALES = {"relevant": "Relevant (1) or not (0)", "grades": "Grades"}
 Means = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
@@ -49,7 +50,7 @@ class Summary(BaseModel):
     agreement: dict[str, Agreement] = {}
 
 
-def read_audit(artifact: Artifact, name: str = "summary.json") -> Summary:
+def read_audit(artifact: Artifact, name: str = SUMMARY) -> Summary:
     """A file of an audit's counts."""
     return Summary.model_validate_json(artifact.path(name).read_bytes())
 
@@ -94,7 +95,7 @@ def audits(*, parts: CsvFiles, out: Path, table: Path) -> None:
         table: every number, as CSV.
     """
     stages = walk([open_artifact(part) for part in parts])
-    dataset = next(stage for stage in stages.values() if stage.kind == "dataset")
+    dataset = next(stage for stage in stages.values() if stage.declared.holds == "collection")
     facts = describe_dataset(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
     html = render_template("audits.html", dataset=dataset, facts=facts, stages=stages, audits=audits_among(stages))
     write_text(table, audits_csv(stages.values()))
@@ -121,7 +122,9 @@ def similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     ]
     counts = {"pairs": list(map(int, summary.histogram["pairs"]))}
     known = set(pq.read_table(audit.artifact.path("queries.parquet"))["query_id"].to_pylist())
-    scores = [stage for stage in stages.values() if stage.kind == "score" and _concerns(stage, audit, stages)]
+    scores = [
+        stage for stage in stages.values() if stage.declared.holds == "scores" and _concerns(stage, audit, stages)
+    ]
     measures = measures_of(scores[0].artifact) if scores else []
     rows = []
     for score in scores:
@@ -184,14 +187,13 @@ def false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
         PageTable("What each system found", ["System", "passages found", "by it alone"], systems),
     ]
     charts = [histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else []
-    relabelled = [stage for stage in stages.values() if stage.kind in ("relabel", "judge_llm")]
-    of_pool = [relabelling(stage, stages) for stage in relabelled if stage.upstream.get("pool") == audit.key]
+    of_pool = [relabelling(stage, stages) for stage in stages.values() if stage.upstream.get("pool") == audit.key]
     return Audit(audit, summary, grids, charts, relabelled=of_pool)
 
 
 def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     """New labels, and every system's scores by the old labels and by the new (DuReader-retrieval Figure 2)."""
-    scores = [stage for stage in stages.values() if stage.kind == "score"]
+    scores = [stage for stage in stages.values() if stage.declared.holds == "scores"]
     before = {_target(score): score for score in scores if "labels" not in score.upstream}
     after = [score for score in scores if score.upstream.get("labels") == relabelled.key]
     pairs = [(before[_target(score)], score) for score in after if _target(score) in before]
@@ -216,7 +218,7 @@ def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
             if old is not None and new is not None
         }
         charts += [bars(f"{measure} {what}", known, f"{measure}, %")] if known else []
-    agreements = read_audit(relabelled.artifact).agreement if relabelled.kind == "judge_llm" else {}
+    agreements = read_audit(relabelled.artifact).agreement if _has_summary(relabelled) else {}
     grids = [_agreement_grid(SCALES[name], own) for name, own in agreements.items() if own.pairs]
     return Audit(relabelled, changes, grids, charts, effects)
 
@@ -258,6 +260,10 @@ def noise(stage: BuiltStage) -> Audit:
     return Audit(stage, read_audit(stage.artifact), grids, examples=examples)
 
 
+def _has_summary(stage: BuiltStage) -> bool:
+    return SUMMARY in stage.artifact.manifest.files
+
+
 def audits_csv(stages: Iterable[BuiltStage]) -> str:
     """Every number of every audit, a line each."""
     lines: list[list[str]] = []
@@ -265,8 +271,8 @@ def audits_csv(stages: Iterable[BuiltStage]) -> str:
         rows: Iterable[list[str]] = ()
         if stage.kind == "noise":
             rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage))
-        elif stage.kind in ("similar_queries", "false_negatives", "judge_llm"):
-            values = flatten(json.loads(stage.artifact.path("summary.json").read_bytes()))
+        elif stage.declared.box == "Audits" and _has_summary(stage):
+            values = flatten(json.loads(stage.artifact.path(SUMMARY).read_bytes()))
             rows = (
                 [path, "", "", f"{value / 100:.6f}"] if "percent" in path else [path, "", str(value), ""]
                 for path, value in values.items()

@@ -21,7 +21,7 @@ from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
-from tandem.extras.demo.systems import COLUMN_OF, DUAL, part, require_built, resolve
+from tandem.extras.demo.systems import part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.targets import Configuration, dataset_override, split_files
 from tandem.models.hub import load_tokenizer
@@ -110,7 +110,7 @@ def export(
         return
     plan = configuration.plan()
     searched = resolve(plan, system)
-    if COLUMN_OF.get(searched.kind) != DUAL or searched.upstream["passages"].kind != "embeddings":
+    if searched.declared.scoring.by != "dual" or searched.upstream["passages"].declared.vectors != "text":
         raise UserError(f"{system} has no single vector a passage; only such vectors can be exported as an index")
     require_built(part(searched).needs.values(), system, configuration)
     with fresh_folder(out) as draft:

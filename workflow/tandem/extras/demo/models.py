@@ -19,6 +19,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import ENCODERS, TokenEncoder
 from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.retrieval.pair_scores import load_scorer, scoring_part, tokenizer_folder
+from tandem.stages import declaration
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
@@ -54,7 +55,9 @@ class Dual:
         encode = {key: part.params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
         stage = EmbeddingsParams(side="queries", **encode)
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
-        self.encoder = ENCODERS[part.inputs["passages"].kind](Job("embeddings", Path(), stage, part.inputs))
+        self.encoder = ENCODERS[declaration(part.inputs["passages"].kind).vectors](
+            Job("embeddings", Path(), stage, part.inputs)
+        )
         tower = "shared" if self.encoder.model.shared else "query"
         self.queries = QueryTokenizer(part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"])
 

@@ -168,7 +168,7 @@ class Ranking:
 
     def ranked(self, run: Stage, depth: int) -> Ranked:
         """The first `depth` passages of a run, or more; best first, with the run's scores."""
-        if run.kind == "fuse":
+        if run.declared.scoring.by == "fusion":
             return self._fused(run)
         scorer = part(run)
         if scorer.column == CROSS:
@@ -217,7 +217,7 @@ class Ranking:
             settings = settings.model_copy(update=chosen)
         lists = [self.ranked(member, _depth(member)) for member in members]
         columns = [([doc for doc, _ in hits], np.array([score for _, score in hits], np.float32)) for hits in lists]
-        scored = [member.values["depth"] if member.kind == "rerank" else None for member in members]
+        scored = [member.values["depth"] if member.declared.scoring.of == "top" else None for member in members]
         pooled = pool_lists(columns, scored)
         docs, scores = select_best(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
@@ -245,4 +245,4 @@ class Ranking:
 
 
 def _depth(run: Stage) -> int:
-    return _depth(run.upstream["run"]) if run.kind == "rerank" else int(run.values["depth"])
+    return _depth(run.upstream["run"]) if run.declared.scoring.of == "top" else int(run.values["depth"])

@@ -14,8 +14,7 @@ from tandem.stages.data import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
-# By the kind of the stage that writes a run with a scorer of its own.
-COLUMN_OF = {"bm25": BM25, **dict.fromkeys(("retrieve", "ann", "retrieve_sparse", "maxsim"), DUAL), "rerank": CROSS}
+COLUMN_OF = {"lexical": BM25, "dual": DUAL, "cross": CROSS}  # by what gives a run its scores
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,15 @@ def all_runs(run: Stage) -> list[Stage]:
 
 def fixed_runs(run: Stage) -> list[Stage]:
     """The runs, of a run and its sources, that cannot be made for a new query, such as those of a plugin's scorer."""
-    return [each for each in all_runs(run) if each.kind not in (*COLUMN_OF, "fuse") or each.values.get("scorer")]
+    return [each for each in all_runs(run) if not each.declared.scoring.by or each.values.get("scorer")]
 
 
 def part(run: Stage) -> Scorer:
-    """The part that gives a run of a kind in `COLUMN_OF` its scores."""
-    name, above = run.name.rpartition(".")[0], dict(run.upstream)
-    if run.kind == "bm25":
+    """Return the part that gives a run its scores, unless that is a fusion."""
+    name, above, column = run.name.rpartition(".")[0], dict(run.upstream), COLUMN_OF[run.declared.scoring.by]
+    if column == BM25:
         return Scorer(BM25, name, run.key, run.values, above)
-    if COLUMN_OF[run.kind] == DUAL:
+    if column == DUAL:
         del above["queries"]
         vectors = above["passages"]
         above |= {role: vectors.upstream[role] for role in ("model", "tokens")}
@@ -87,7 +86,7 @@ def part(run: Stage) -> Scorer:
 
 def parts(run: Stage) -> list[Scorer]:
     """The parts of a run, first stages first."""
-    return [part(other) for other in all_runs(run) if other.kind in COLUMN_OF]
+    return [part(other) for other in all_runs(run) if other.declared.scoring.by in COLUMN_OF]
 
 
 def needs(run: Stage) -> list[Stage]:

@@ -17,6 +17,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, BestPassages, score_pairs
 from tandem.retrieval.faiss_search import BlockSearch, alone
 from tandem.retrieval.term_weights import open_passages, select_best
+from tandem.stages import declaration
 from tandem.stages.retrieval import AnnParams, MaxSimParams, RetrieveTermsParams
 from tandem.store.job import Job
 
@@ -26,8 +27,8 @@ PER_VALUE = 4  # bytes of a value of a block that is ready
 
 def open_part(part: Served) -> "Searched":
     """Open the passages that a dual encoder searches."""
-    kinds: dict[str, type[Searched]] = {"term_weights": Terms, "token_vectors": Tokens}
-    return kinds.get(part.inputs["passages"].kind, Vectors)(part)
+    searched: dict[str, type[Searched]] = {"term": Terms, "token": Tokens, "text": Vectors}
+    return searched[declaration(part.inputs["passages"].kind).vectors](part)
 
 
 class Searched(ABC):

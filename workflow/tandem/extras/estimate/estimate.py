@@ -212,7 +212,7 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
     rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
     lines = [f"| {' | '.join(row)} |" for row in [list(HEAD), ["---", *["--:"] * (len(HEAD) - 1)], *rows]]
-    sizes = {stage.dataset: setting.sizes(stage) for stage in stages if stage.kind == "dataset"}
+    sizes = {stage.dataset: setting.sizes(stage) for stage in stages if stage.declared.holds == "collection"}
     notes = [f"{name}: {_size(size)}" for name, size in sizes.items()]
     mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in WORK)
     notes.append(f"{hardware.name}: {hardware.peak:g} TFLOP/s, of which models reach {mfu}")

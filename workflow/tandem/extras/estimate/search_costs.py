@@ -32,7 +32,7 @@ class IndexSize:
 
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
-        is_late = passages.kind == "token_vectors"
+        is_late = passages.declared.vectors == "token"
         self.rows = round(token_rows(passages, setting)) if is_late else setting.passages(passages)
         self.dimension = setting.dimension(passages)
         params = sized(stage.params, self.rows, self.dimension)
@@ -186,7 +186,7 @@ def tradeoffs(stage: Stage, setting: Setting) -> Work:
     files = -(-passages // params_of(stage.upstream["passages"]).block)
     all_at_once, one_by_one, hops, rescored = 0.0, 0.0, 0.0, 0.0
     asked_by, products = stage.upstream["queries"], 0.0
-    is_late = asked_by.kind == "token_vectors"
+    is_late = asked_by.declared.vectors == "token"
     tokens = token_rows(asked_by, setting) / max(1, setting.queries(stage)) if is_late else 1.0
     indexes = [IndexSize(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
     for index in indexes:

@@ -176,7 +176,7 @@ def split_of(run: Stage) -> str:
 
 def depth_of(run: Stage) -> int:
     """How many passages a query has in a run; a re-ranked one is as deep as what it re-ranks."""
-    if run.kind.startswith("rerank"):
+    if run.declared.scoring.of == "top":
         return depth_of(run.upstream["run"])
     return getattr(params_of(run), "depth", None) or 100
 

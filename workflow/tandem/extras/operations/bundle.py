@@ -21,7 +21,7 @@ from tandem.extras.operations.targets import Configuration, Configurations, find
 from tandem.extras.plan import FullPlan
 from tandem.plan.towers import LOCK
 from tandem.redaction import redacted
-from tandem.stages import KINDS
+from tandem.stages import KINDS, holding
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
 from tandem.store.files import replacing, sha256, write_json
@@ -31,7 +31,6 @@ TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
 LIST = "bundle.json"
 AGAIN = "again"  # the folder in an unpacked bundle where its table is made again
 
-PACKED = ("score", "match")  # kinds whose files are packed; of the others, but for runs, only the manifest
 RUN = "run.trec"
 VIEWS = (".csv", ".md", ".tex", ".json", ".html")  # forms of a table; beside it lies its log
 PINNED = (".lock", ".yaml", ".in")  # of envs/
@@ -146,7 +145,7 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
         place = Path("results", *stage.artifact.folder.absolute().parts[-3:]).as_posix()
         files[f"{place}/{MANIFEST}"] = stage.artifact.folder / MANIFEST
         recorded = list(stage.artifact.manifest.files)
-        own = recorded if stage.kind in PACKED or RUN in recorded else []
+        own = recorded if stage.declared.is_packed or RUN in recorded else []
         check_files(stage.artifact, own)
         files |= {f"{place}/{file}": stage.artifact.path(file) for file in own}
         left_out += [] if own else [stage.key]
@@ -204,7 +203,9 @@ def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -
         again=AGAIN,
         cores=max((count for count in trained if isinstance(count, int)), default=1),  # sums are split by threads
         table=f"results/tables/{name}.csv",
-        origins=[(manifest, origin(manifest)) for manifest in manifests if manifest.kind in ("dataset", "encoder")],
+        origins=[
+            (manifest, origin(manifest)) for manifest in manifests if manifest.kind in holding("collection", "encoder")
+        ],
     )
 
 

@@ -16,15 +16,20 @@ from tandem.extras.operations import targets
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS, holding
-from tandem.stages.data import ENGINES
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in
 from tandem.store.lineage import walk
 
 LOCKS = Path(".snakemake/locks")
-CLASSES = {"training": "models", "vectors": "transient", "index": "transient"}  # by what a kind's artifacts hold
-# Of kinds that do not go by what they hold.
-OWN = {"tokens": "transient", targets.ORDER: "transient", "checkpoint": "checkpoints", targets.PAIRS: "pairs"}
+CLASSES = {
+    "training": "models",
+    "checkpoint": "checkpoints",
+    "tokens": "transient",
+    "vectors": "transient",
+    "index": "transient",
+    "lexical index": "transient",
+}  # by what artifacts hold
+STORES = {targets.ORDER: "transient", targets.PAIRS: "pairs"}  # of folders that are no artifacts of a stage
 OTHERS = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
 LEFT = "leftovers"  # of deletions that were interrupted
 SPENT = "spent"  # vectors and indexes whose runs are finished
@@ -105,7 +110,7 @@ def full_plan(configuration: targets.Configuration) -> FullPlan:
 
 def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
     """(kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
-    large = holding("vectors", "index") - {*ENGINES}  # those of BM25 are small, and many runs search them
+    large = holding("vectors", "index")  # those of BM25 are small, and many runs search them
     used, waiting = set[tuple[str, str]](), set[tuple[str, str]]()
     for stage in (stage for plan in plans for stage in targets.stages_of_all(plan)):
         inputs = {(above.kind, above.key) for above in stage.upstream.values() if above.kind in large}
@@ -120,8 +125,8 @@ def unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded
         if (kind, folder.name) in spent and not targets.is_running(folder):
             yield _describe(folder, SPENT)
         elif not _is_needed(folder, kind, needed) and not targets.is_running(folder):
-            yield _describe(folder, OWN.get(kind) or CLASSES.get(KINDS[kind].holds, OTHERS))
-        elif kind != "checkpoint" and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
+            yield _describe(folder, STORES.get(kind) or CLASSES.get(KINDS[kind].holds, OTHERS))
+        elif kind not in holding("checkpoint") and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
             yield _describe(folder / "checkpoints", "checkpoints")  # of a finished model, left by a job that was ended
     for folder in targets.leftovers(results):
         yield _describe(folder, LEFT)
@@ -133,7 +138,7 @@ def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
         return ("dataset" if kind == targets.ORDER else kind, folder.name) in needed
     try:
         identity = json.loads((folder / targets.STORE).read_text(encoding="utf-8"))
-        model = any((kind, identity["model"]) in needed for kind in ("model", "checkpoint", "reranker"))
+        model = any((kind, identity["model"]) in needed for kind in KINDS)
         return ("tokens", identity["tokens"]) in needed and model
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -97,9 +97,9 @@ def needed(plan: FullPlan) -> list[Item]:
     if audits.llm_judge or judges & plan.settings.rerankers.keys():
         stages = upstream_first([*stages, *plan.audit_stages()])
     for stage in stages:
-        if stage.kind == "dataset":
+        if stage.declared.holds == "collection":
             items += of_dataset(stage, plan.settings.datasets)
-        elif stage.kind == "encoder" and stage.values["source"] == "hub":
+        elif stage.declared.holds == "encoder" and stage.values["source"] == "hub":
             items.append(of_hub("encoder", stage.name, stage.values["name"], stage.values["revision"]))
         elif isinstance(stage.params, LanguageModel) and not (stage.values["url"] or stage.values["fingerprint"]):
             name, revision = stage.params.model, stage.params.revision or "main"

@@ -22,6 +22,7 @@ from tandem.extras.estimate.estimate import is_unknown, new_setting, stage_cost
 from tandem.extras.operations.targets import stages_of_all
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, Stages, upstream_first
+from tandem.stages import declaration, holding, rule_names
 from tandem.store.lineage import stage_name
 
 SHORT = 3.0  # seconds of a job without an estimate: its process starts, and a moment
@@ -29,19 +30,7 @@ PRIOR = 30.0  # seconds of estimated work after which the pace so far counts as 
 ALMOST = 0.95  # the most that a job without a progress file is taken to have done
 SLOW = 5  # times its estimate: from here on a stage is said to be slow
 EARLY = 60.0  # seconds before anything is said: a pause is no pace
-COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the collection is
-KINDS_OF_RULES = {"train": "model", "encode": "embeddings"}  # rules whose name is not that of a kind of stage
-DOES = {
-    "dataset": "reading", "encoder": "loading", "tokens": "tokenizing", "lucene": "indexing", "bm25": "searching",
-    "bm25s": "indexing", "lsi": "decomposing", "term_weights": "encoding", "retrieve_sparse": "searching",
-    "impacts": "indexing", "search_impacts": "searching", "seismic": "indexing", "search_seismic": "searching",
-    "candidates": "drawing negatives for", "teacher": "scoring training lists of", "model": "training",
-    "checkpoint": "training", "embeddings": "encoding", "retrieve": "searching", "index": "indexing",
-    "token_vectors": "encoding", "maxsim": "searching", "term_tradeoffs": "measuring",
-    "topics": "clustering queries of",
-    "ann": "searching", "rerank": "re-ranking", "score": "scoring", "pretrain": "pre-training",
-    "vocabulary": "learning a vocabulary for", "table": "writing", "report": "writing the",
-}  # fmt: skip
+VIEWS = {"table": "writing", "report": "writing the"}  # what rules do that make no stage
 MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
 
 
@@ -182,7 +171,7 @@ class Forecast:
 
     def __call__(self, run: Run) -> tuple[float, float] | None:
         """(share of the work that is done, seconds for the rest); None while a size or a cost is not known."""
-        counted = sum(job.stage[0] in COUNTED for job in run.finished.values())
+        counted = sum(job.stage[0] in holding("collection", "tokens") for job in run.finished.values())
         if counted != self._counted:
             self._counted = counted
             self._estimate()
@@ -230,7 +219,7 @@ class Forecast:
     def _mean(self, rule: str, begun: Container[tuple[str, str]] = ()) -> float:
         """Seconds of the mean stage that a rule's jobs make or share: of those to come, as long as there are any."""
         name = rule.removesuffix("_shard")
-        own = KINDS_OF_RULES.get(name, name)
+        own = rule_names()[name].name if name in rule_names() else name
         seconds = {stage: seconds for stage, seconds in self.seconds.items() if stage[0] == own}
         return fmean([seconds[stage] for stage in seconds if stage not in begun] or seconds.values() or [SHORT])
 
@@ -245,7 +234,7 @@ class Forecast:
 def describe(job: BegunJob, stages: Stages) -> str:
     """Describe a job in words: `training cross-encoder ce_deneg`."""
     kind, key = job.stage
-    does = DOES.get(kind or job.rule, (kind or job.rule).replace("_", " "))
+    does = declaration(kind).does if kind else VIEWS.get(job.rule, job.rule.replace("_", " "))
     if not kind:
         return " ".join([does, *job.wildcards.values(), *(["report"] if job.rule == "report" else [])])
     objective = stages[kind, key].values.get("objective") if (kind, key) in stages else None
