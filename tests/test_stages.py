@@ -2,13 +2,24 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from pydantic import BaseModel
 
 from tandem.errors import UserError
 from tandem.extras.operations.gc import unneeded
-from tandem.stages import KINDS, Kind, holding, is_stage, kind_of_command, register_stage, shard_commands
+from tandem.stages import (
+    KINDS,
+    Kind,
+    declaration,
+    holding,
+    is_stage,
+    kind_of_command,
+    register_stage,
+    rule_names,
+    shard_commands,
+)
 
 
 @pytest.fixture
@@ -87,3 +98,21 @@ def test_a_name_that_two_plugins_use_stands_for_both_but_not_for_a_cost(tmp_path
     for order in (sorted(PLUGINS), sorted(PLUGINS, reverse=True)):
         line = [sys.executable, "-c", LOAD, *(str(tmp_path / name) for name in order)]
         assert subprocess.run(line, capture_output=True, text=True).stdout == "negatives.py scorers.py\n"
+
+
+def test_no_rule_has_the_name_of_another_kind():
+    assert len(rule_names()) == len(KINDS)
+    assert {kind.rule_name for kind in KINDS.values() if kind.rule} == rule_names().keys() - KINDS.keys()
+
+
+def test_an_unknown_kind_has_a_declaration_of_defaults():
+    """A report may show the stage of a plugin that is not loaded."""
+    unknown = declaration("of_a_plugin")
+    assert (unknown.does, unknown.holds, unknown.scoring.by) == ("of a plugin", "other", "")
+
+
+def test_a_graph_grows_on_one_thread_and_other_indexes_on_all():
+    stage = SimpleNamespace(values={"type": "hnsw_sq"})
+    assert KINDS["index"].takes_one_thread(stage)
+    assert not KINDS["index"].takes_one_thread(SimpleNamespace(values={"type": "ivf_pq"}))
+    assert KINDS["score"].takes_one_thread(stage)

@@ -91,3 +91,12 @@ def test_training_lists_are_a_stage_of_their_own():
         "models.m.init.retriever": ("dual", "joint"),
         "models.m.init.reranker": ("cross", "joint"),
     }
+
+
+def test_a_class_of_parameters_may_inherit_from_options():
+    @parameters_of
+    class Params(Lists):
+        seed: int = 3
+
+    assert set(Params.model_fields) == {"judging", "depth", "seed"}
+    assert Params(depth=2).seed == 3

@@ -180,19 +180,14 @@ class TradeoffSweep(Section):
     rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
 
 
-class TradeoffSearches(Section):
-    """The searches whose recall and latency are measured."""
+class Tradeoffs(Section):
+    """What `snakemake index_tradeoffs` measures: the recall and latency of searches."""
 
     queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
     k: Items[Count] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
     indexes: Items[str] = Field(tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`")
     sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")
-
-
-class Tradeoffs(TradeoffSearches):
-    """What `snakemake index_tradeoffs` measures."""
-
     model: DualEncoderRef | None = Field(
         None,
         description="the dual encoder whose passages are indexed; null: `de_bm25neg`, else the first of the"

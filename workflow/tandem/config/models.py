@@ -10,7 +10,7 @@ from tandem.config.references import CROSS_PARTS, DUAL_PARTS, CrossEncoderRefs, 
 from tandem.config.representations import AnyRepresentation, Named
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
 
-T = TypeVar("T", "Backfill", "Draw")
+T = TypeVar("T", "Backfill", "Candidates")
 
 
 def _forwards(ranks: T) -> T:
@@ -86,8 +86,12 @@ class BelowPositive(Section):
         return self
 
 
-class Draw(Section):
-    """Which passages of a run, or of the corpus, become training lists."""
+class Candidates(Section):
+    """Where the training lists come from.
+
+    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
+    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
+    """
 
     split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
     labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a positive")
@@ -107,17 +111,6 @@ class Draw(Section):
     depth: int = Field(50, ge=1, description="last rank of the window")
     negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
     queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
-
-    _in_order = model_validator(mode="after")(_forwards)
-
-
-class Candidates(Draw):
-    """Where the training lists come from.
-
-    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
-    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
-    """
-
     from_: Annotated[str, Reference("negatives", "run")] = Field(
         alias="from", description="run that lists are drawn from, or random: `depth` of the corpus"
     )
@@ -128,11 +121,7 @@ class Candidates(Draw):
     denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
     below_positive: BelowPositive | None = Field(None, description="which passages score too near a positive")
 
-    @property
-    def judges(self) -> tuple[str, ...]:
-        """The cross-encoders that score the window, for denoising or beside a positive."""
-        below = self.below_positive.by if self.below_positive else None
-        return self.denoise.by if self.denoise else below or ()
+    _in_order = model_validator(mode="after")(_forwards)
 
 
 class Validation(Section):

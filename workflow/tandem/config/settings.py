@@ -10,7 +10,7 @@ from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
 from tandem.config.language_models import Endpoint, LlmEntry, LlmJudge
 from tandem.config.models import ModelEntry, ValidationSettings
-from tandem.config.references import CrossEncoderRef, DatasetRef, DualEncoderRef, RunRef
+from tandem.config.references import CrossEncoderRef, DatasetRef, DualEncoderRef, Input, RunRef
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -31,34 +31,24 @@ from tandem.config.tables import Score
 HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
 
 
-class SimilarQueriesAudit(Section):
-    """Training queries that are similar to dev or test queries."""
+class SimilarQueries(Section):
+    """Training queries that are similar to dev or test queries, and who decides."""
 
     depth: int = Field(10, ge=1, description="neighbours of a query that are judged")
     threshold: float = Field(0.5, ge=0, le=1, description="pairs with a higher probability are similar")
-
-
-class SimilarQueries(SimilarQueriesAudit):
-    """Training queries that are similar to dev or test queries, and who decides."""
-
     judges: Items[CrossEncoderRef] | None = Field(
         None, description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges`"
     )
 
 
-class UnlabelledPool(Section):
-    """Unlabelled passages that judges and annotators look at."""
+class FalseNegativesAudit(Section):
+    """Unlabelled passages that are relevant."""
 
     depth: int = Field(50, ge=1, description="passages per system that are pooled")
     top: int = Field(5, ge=1, description="unlabelled passages per query that annotators see")
     queries: int | None = Field(100, ge=1, description="number of queries of the split; null: all")
     threshold: float = Field(0.5, ge=0, le=1, description="passages with a higher probability count as relevant")
-
-
-class FalseNegativesAudit(UnlabelledPool):
-    """Unlabelled passages that are relevant."""
-
-    sheet: str | None = Field(None, description="the annotators' filled sheet")
+    sheet: Annotated[str | None, Input()] = Field(None, description="the annotators' filled sheet")
 
 
 class NoiseAudit(Section):

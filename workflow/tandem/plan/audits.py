@@ -111,7 +111,7 @@ def false_negatives(ctx: Context, data: str) -> Stage:
     split = reported_split(ctx, data)
     upstream = {"dataset": dataset(ctx, data), **audited_runs(ctx, split, data)}
     upstream |= judges(ctx, audit_judges(ctx, data), "audits.judges", data, CROSS_PARTS)
-    params = {**json_of(ctx.settings.audits.false_negatives, without=("sheet",)), "split": split, **ctx.scoring}
+    params = {**json_of(ctx.settings.audits.false_negatives), "split": split, **ctx.scoring}
     return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
 
 

@@ -8,8 +8,9 @@ from pydantic import Field
 from tandem.config.base import Model, is_one
 from tandem.config.datasets import AnswerMatch
 from tandem.config.language_models import Grading
+from tandem.config.references import parameters_of
 from tandem.config.retrieval import Inference
-from tandem.config.settings import NoiseAudit, SimilarQueriesAudit, UnlabelledPool
+from tandem.config.settings import FalseNegativesAudit, NoiseAudit, SimilarQueries
 from tandem.stages.base import Kind, Params
 from tandem.stages.retrieval import LlmParams
 
@@ -57,13 +58,15 @@ class NoiseParams(NoiseAudit, Params):
     split: str | None = Field(None, description="of the runs; null where there are none")
 
 
-class SimilarQueriesParams(SimilarQueriesAudit, Inference, Params):
+@parameters_of
+class SimilarQueriesParams(SimilarQueries, Inference, Params):
     """Training queries that are similar to queries of other splits."""
 
     splits: tuple[str, ...] | None = Field(None, description="compared with train; null: all")
 
 
-class FalseNegativesParams(UnlabelledPool, Inference, Params):
+@parameters_of
+class FalseNegativesParams(FalseNegativesAudit, Inference, Params):
     """Unlabelled passages that may be relevant."""
 
     split: str = Field(description="of the runs")

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from tandem.config.base import equals
-from tandem.config.models import BelowPositive, Denoise, Draw
-from tandem.config.references import Parameters
+from tandem.config.models import BelowPositive, Candidates
+from tandem.config.references import parameters_of
 from tandem.config.retrieval import Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Part
@@ -19,22 +19,21 @@ from tandem.stages.retrieval import ScoringParams
 negatives: Registry[Callable[..., Any]] = Registry("source of negatives", "negatives", "negatives.sources")
 
 
+@parameters_of
 class BelowParams(BelowPositive):
     """Positive-aware mining."""
 
     judged: bool = Field(False, description="by the input judges' probabilities; false: by the run's scores")
 
 
-class CandidatesParams(Draw, ScoringParams):
+@parameters_of
+class CandidatesParams(Candidates, ScoringParams):
     """Training lists of a split's queries."""
 
     source: str | None = Field(None, description="registered source of negatives; null: the input run, else random")
     seed: int = Field(0, description="of the draw")
-    denoise: Parameters[Denoise] | None = Field(None, description="denoising by the input judges")
     ignore_identical_ids: bool = Field(False, exclude_if=not_, description="no passage is a negative of its own id")
-    below_positive: Parameters[BelowParams] | None = Field(
-        None, exclude_if=not_, description="how far below a positive"
-    )
+    below_positive: BelowParams | None = Field(None, exclude_if=not_, description="how far below a positive")
 
 
 class TopicsParams(Params):

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from tandem.config import retrieval
 from tandem.config.datasets import Perturbation
-from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, TradeoffSearches
+from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, Tradeoffs
 from tandem.config.language_models import LanguageModel, UnlikelyBelow
+from tandem.config.references import parameters_of
 from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Planned, Scoring
@@ -119,7 +120,8 @@ class MaxSimParams(RunParams):
     )
 
 
-class TradeoffsParams(TradeoffSearches, Params):
+@parameters_of
+class TradeoffsParams(Tradeoffs, Params):
     """Recall, latency and size of several indexes."""
 
     split: str = Field("test", description="whose queries are searched for")
