@@ -198,7 +198,8 @@ def _spared(shape: EncoderShape, frozen: int) -> float:
 
 
 _HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1, "cocondenser": 2, "condenser": 2}
-_ALL_TOKENS = ("tsdae", "dup_mae", "lex_mae")  # objectives that look at logits of every token
+_ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")  # objectives that look at logits of every token
+_LOGIT_BYTES = 3 * 4  # of a term of a token: the logit, its logarithm and its gradient, float32
 
 
 @cost("pretrain")
@@ -227,6 +228,8 @@ def pretrain(stage: Stage, setting: Setting) -> Work:
         hidden = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
         operations += head.forward(count, length) + 2 * hidden * shape.hidden * shape.vocabulary
     memory = PROCESS + setting.held + TRAINED * shape.parameters + _activations(shape, count * length, setting, length)
+    if objective in _ALL_TOKENS:
+        memory += _LOGIT_BYTES * min(count * length, setting.execution.micro_tokens) * shape.vocabulary
     return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
 
 
