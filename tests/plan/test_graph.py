@@ -119,7 +119,7 @@ def test_devices_reach_trainings_alone(configured):
     config["models"]["rocketqav2"]["candidates"]["denoise"] = {"by": "ce_deneg"}
     plan = FullPlan(config, ROOT)
     kinds = {stage.kind for stage in plan.stages.values() if {"devices", "nodes"} & stage.execution.keys()}
-    assert kinds == {"model"}
+    assert kinds == {"model", "train_generator"}
     gpus, shards = {}, {}
     for stage in plan.stages.values():
         gpu = plan.placement.gpus(stage.kind, stage.key)

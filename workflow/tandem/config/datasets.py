@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
-from tandem.config.references import DatasetRef, Reference, RunRef
+from tandem.config.references import DatasetRef, Input, Reference, RunRef
 from tandem.errors import UserError
 from tandem.registry import Registry
 
@@ -366,6 +366,47 @@ class Windows(Derived):
     factor: int = Field(10, ge=1, description="runs over windows go this many times as deep as those over documents")
 
 
+class Appended(Section):
+    """Which generated queries stand behind a passage."""
+
+    from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
+    number: int = Field(5, ge=1, description="queries behind a passage, the first ones; at most the entry's `number`")
+    drop_by: Annotated[str | None, Input()] = Field(
+        None, description="cross-encoder or dual encoder by whose scores queries are left out (Doc2Query--); null: none"
+    )
+    drop_share: float | None = Field(
+        None, gt=0, lt=1, description="of `drop_by`: share of all queries that is left out, the lowest; null: 0.3"
+    )
+
+
+class Expanded(Appended, Derived):
+    """The passages of a dataset, each with queries behind it that a generator wrote for it (doc2query)."""
+
+    source: Literal["expanded"]
+    of: DatasetRef | None = Field(None, description="the dataset; null: the one that is searched")
+
+
+class GeneratedQueries(Derived):
+    """Queries that a generator wrote as training queries, each with its passage as positive (InPars, Promptagator)."""
+
+    always_has = ("train",)
+    source: Literal["generated_queries"]
+    of: str | None = Field(
+        None, description="the dataset whose passages they are about; null: the one that is searched"
+    )
+    from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
+    number: int = Field(1, ge=1, description="queries of a passage, the first ones; at most the entry's `number`")
+    found_by: Annotated[str | None, Input()] = Field(
+        None, description="run that must find a query's passage (round-trip consistency); null: all queries stay"
+    )
+    found_within: int = Field(1, ge=1, description="of `found_by`: the rank down to which")
+    best: int | None = Field(None, ge=1, description="of these keep so many, the best; null: all")
+    best_by: Annotated[str | None, Input()] = Field(
+        None,
+        description="cross-encoder or dual encoder that says what is best; null: tokens' mean log-likelihood",
+    )
+
+
 class Unlabelled(Derived):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
 
@@ -402,7 +443,8 @@ _SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
     *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822),
-    *(Pair, Dissimilar, Domains, Perturbed, Reduced, Windows, UnionDataset, Unlabelled, Group),
+    *(Pair, Dissimilar, Domains, Perturbed, Reduced, Windows, Expanded, GeneratedQueries, UnionDataset),
+    *(Unlabelled, Group),
 )
 # The classes that read them. Those above have their keys here, so that planning imports none of them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")

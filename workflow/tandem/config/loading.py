@@ -11,6 +11,7 @@ from tandem.config import merging
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
+from tandem.config.generation import GENERATORS
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
 from tandem.config.merging import CATALOGUES, INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
@@ -109,7 +110,7 @@ def _by(key: str, classes: Mapping[str, type[S]], at: str, entry: Raw) -> tuple[
 
 
 def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
-    if entry.get("source") in ("windows", "unlabelled"):
+    if entry.get("source") in ("windows", "unlabelled", "expanded", "generated_queries"):
         entry = {key: value for key, value in entry.items() if value is not None or key not in INHERITED}
     return _by("source", sources(), at, entry)
 
@@ -134,6 +135,7 @@ BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,
+    "generators": partial(_by, "source", GENERATORS),
     "llm_rerankers": partial(_by, "method", LLM_METHODS),
 }
 

@@ -12,17 +12,26 @@ from typing import Any
 
 import yaml
 
-from tandem.config.datasets import UNSPACED, Dataset, Domains, Perturbed, Unlabelled, Windows
+from tandem.config.datasets import (
+    UNSPACED,
+    Dataset,
+    Domains,
+    Expanded,
+    GeneratedQueries,
+    Perturbed,
+    Unlabelled,
+    Windows,
+)
 from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.registry import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
-CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
+CATALOGUES = ("datasets", "encoders", "generators", "indexes", "rerankers")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
-INHERITING = (Windows, Unlabelled, Domains, Perturbed)
+INHERITING = (Windows, Unlabelled, Domains, Perturbed, Expanded, GeneratedQueries)
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 
 
@@ -241,7 +250,7 @@ def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[st
     """Fill in what datasets of `INHERITING` take over from the dataset that they are `of`; and the mistakes."""
     result, wrong = dict(datasets), []
     for name, entry in datasets.items():
-        if isinstance(entry, INHERITING):
+        if isinstance(entry, INHERITING) and entry.of is not None:
             try:
                 result[name] = _completed(name, entry, datasets)
             except UserError as error:
@@ -249,7 +258,18 @@ def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[st
     return result, wrong
 
 
-def _completed(name: str, entry: Windows | Unlabelled | Domains | Perturbed, datasets: dict[str, Dataset]) -> Dataset:
+def of_searched(datasets: dict[str, Dataset], searched: str) -> dict[str, Dataset]:
+    """Datasets in which those that are `of: null` are of the one that is searched, unless they are that one."""
+    result = dict(datasets)
+    for name, entry in datasets.items():
+        is_open = isinstance(entry, Expanded | GeneratedQueries) and entry.of is None
+        if is_open and searched in datasets and name != searched:
+            named = {**result, name: entry.model_copy(update={"of": searched})}
+            result[name] = _completed(name, named[name], named)
+    return result
+
+
+def _completed(name: str, entry: Dataset, datasets: dict[str, Dataset]) -> Dataset:
     origin = _origin(name, datasets)
     update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
     if not isinstance(entry, Windows):
@@ -267,7 +287,7 @@ def _completed(name: str, entry: Windows | Unlabelled | Domains | Perturbed, dat
 def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
     """The dataset that a derived one inherits from, through windows of windows."""
     opened, entry = [name], datasets[name]
-    while isinstance(entry, INHERITING):
+    while isinstance(entry, INHERITING) and entry.of is not None:
         if entry.of not in datasets:
             hint = nearest(entry.of, list(datasets))
             raise UserError(f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is no dataset{hint}")

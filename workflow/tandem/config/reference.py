@@ -15,8 +15,10 @@ from pydantic.fields import FieldInfo
 from tandem.config.base import Choice, Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.generation import GENERATORS
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
+from tandem.config.merging import CATALOGUES
 from tandem.config.models import OBJECTIVES, TrainedModel
 from tandem.config.settings import Settings, Sweep
 from tandem.config.tables import Band, StatisticsLayout, TableLayout
@@ -30,6 +32,7 @@ ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "encoders": (PublishedEncoder, *PRETRAINING.values()),
     "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
     "rerankers": (Reranker,),
+    "generators": tuple(dict.fromkeys(GENERATORS.values())),
     "llm_rerankers": tuple(LLM_METHODS.values()),
 }  # blocks of the configuration whose entries are of several classes
 # Base classes whose keys the reference lists once for all that share them.
@@ -54,7 +57,7 @@ An absent key has its default; *required* keys have none. `null` is allowed wher
 def schemas() -> dict[str, Schema]:
     """Name → JSON schema of each kind of file that users write."""
     kinds: dict[str, Any] = {"configuration": _configuration()}
-    kinds |= {block: _by_name(ENTRIES[block]) for block in ("datasets", "encoders", "indexes", "rerankers")}
+    kinds |= {block: _by_name(ENTRIES[block]) for block in CATALOGUES}
     kinds |= {name: section for name, (section, _) in FILES.items()} | {"bands": list[Band]}
     result = {name: _without(TypeAdapter(kind).json_schema(), "title", str) for name, kind in kinds.items()}
     result["configuration"] = partial = _without(result["configuration"], "required", list)

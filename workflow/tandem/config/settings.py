@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Seriali
 from tandem.config.base import Count, Distinct, Items, Section, Seed, not_empty, problem
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
+from tandem.config.generation import Expansion, Generation, GeneratorEntry
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
 from tandem.config.language_models import Endpoint, LlmEntry, LlmJudge
 from tandem.config.models import ModelEntry, ValidationSettings
@@ -244,6 +245,9 @@ class Settings(Section):
     scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
     aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")
     perturbed: dict[str, PerturbedRun] = Field({}, description="runs on broken queries, usable as runs on the others")
+    expansions: dict[str, Expansion] = Field(
+        {}, description="runs over passages with generated queries behind them, usable wherever a run's name is"
+    )
     audits: Audits = Field(Audits(), description="audits of the dataset")
     analysis: Analysis = Field(Analysis(), description="what `snakemake notebooks` looks at; see docs/notebooks.md")
     validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")
@@ -256,6 +260,12 @@ class Settings(Section):
     encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
     rerankers: dict[str, Reranker] = Field(
         {}, description="published cross-encoders, also those of config/rerankers/; named wherever a trained one is"
+    )
+    generators: dict[str, GeneratorEntry] = Field(
+        {}, description="what writes texts, also those of config/generators/; see docs/generation.md"
+    )
+    generations: dict[str, Generation] = Field(
+        {}, description="texts of passages by a generator, which datasets of source expanded and generated_queries name"
     )
     llm_rerankers: dict[str, LlmEntry] = Field(
         {}, description="language models that re-rank: `<first stage>+<name>` is a run"

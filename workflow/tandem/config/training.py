@@ -44,7 +44,7 @@ class Optimisation(Section):
     epochs: float = Field(1.0, gt=0, description="passes over the training data")
     steps: int | None = Field(None, ge=1, description="optimiser steps; null: as many as `epochs` takes")
     lr: float = Field(1e-5, gt=0, description="peak learning rate")
-    optimizer: Literal["adamw", "adam", "lamb"] = Field("adamw", description="update rule")
+    optimizer: Literal["adamw", "adam", "lamb", "adafactor"] = Field("adamw", description="update rule")
     weight_decay: float = Field(0.01, ge=0, description="weight decay, not of biases and layer norms")
     warmup: float = Field(0.1, ge=0, le=1, description="share of the steps over which the learning rate rises")
     schedule: Literal["linear", "linear_from_start", "constant"] = Field(

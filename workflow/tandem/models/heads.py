@@ -1,4 +1,4 @@
-"""The classification head of a published cross-encoder, by its `config.json`, read without torch.
+"""The heads of published models by their `config.json`, read without torch: cross-encoders', and generators'.
 
 transformers' `…ForSequenceClassification` of the families below all compute, from the first token's vector h
 (ModernBERT: or the mean of all), logits = W₂ activation(W₁ h + b₁) + b₂, one a label; ModernBERT normalises before W₂.
@@ -86,6 +86,22 @@ def check_reranker(folder: Path) -> None:
     if prompt := read_optional(beside).get("default_prompt_name"):
         raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
     relevant_label(config, path)
+    check_tokenizer(folder)
+
+
+WRITING = ("ForCausalLM", "LMHeadModel")  # how the classes of decoders end that predict a next token
+
+
+def check_generator(folder: Path) -> None:
+    """Refuse a folder without a decoder that predicts tokens, by its `config.json`, or without a tokenizer."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise UserError(f"{path} is missing; a generator is a folder that transformers saved")
+    config = read_model_json(path)
+    name = _architecture(config)
+    if not config.get("is_encoder_decoder") and not name.endswith(WRITING):
+        allowed = f"an encoder with a decoder (T5, BART), or a decoder (…{' or …'.join(WRITING)})"
+        raise UserError(f"{path}: architectures is {name}, which has no decoder that writes; allowed: {allowed}")
     check_tokenizer(folder)
 
 

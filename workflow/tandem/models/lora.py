@@ -20,7 +20,12 @@ def learning_encoders(models: nn.Module) -> list[Any]:
     """The encoders in some models, without their heads; frozen ones (a static teacher) are left out."""
     from transformers import PreTrainedModel
 
-    encoders = [part for part in models.modules() if isinstance(part, PreTrainedModel) and part.base_model is part]
+    encoders = list[Any]()
+    within = set[nn.Module]()  # the stacks of an encoder with a decoder are models of transformers, too
+    for part in models.modules():
+        if isinstance(part, PreTrainedModel) and part.base_model is part and part not in within:
+            encoders.append(part)
+            within.update(part.modules())
     return [encoder for encoder in encoders if any(parameter.requires_grad for parameter in encoder.parameters())]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tandem.config.base import Model
 from tandem.config.datasets import Dataset
+from tandem.config.merging import of_searched
 from tandem.config.models import ModelEntry
 from tandem.config.references import Name, excluded
 from tandem.config.settings import Settings, Training
@@ -24,7 +25,7 @@ from tandem.stages import KINDS, Params
 from tandem.stages.base import Json
 
 # Blocks of the configuration: names that are runs, names that score the passages of a run after its "+", all systems.
-RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations", "perturbed")
+RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations", "perturbed", "expansions")
 RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "scorers")
 SYSTEMS = ("models", *RUNS, *RERANKERS, "encoders")
 OWN = ("bm25", "given", "encoder")  # runs that every configuration has
@@ -102,7 +103,7 @@ class Context:
     _opened: list[EntryKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.datasets = dict(self.settings.datasets)
+        self.datasets = of_searched(self.settings.datasets, self.settings.dataset)
 
     def entry(self, block: str, name: str) -> Stage:
         """Return the stage of an entry, `("models", "de_bm25neg")`, planned at its first look-up.

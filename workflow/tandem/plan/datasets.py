@@ -7,9 +7,11 @@ from typing import Any
 
 from tandem.config.datasets import (
     QRELS_FILES,
+    Appended,
     Dataset,
     Dissimilar,
     Domains,
+    Expanded,
     Group,
     Pair,
     Perturbed,
@@ -39,6 +41,8 @@ PLACE = ("path", "files", "checksum")  # where the files are
 NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
+# What an entry says about a dataset's files, and is not true of one that is made of it.
+PARTIAL = ("counts", "bytes", "access", "where", "mteb")
 SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is missing
 
 
@@ -101,6 +105,16 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     return ctx.stage("dataset", name, name, params, upstream, execution)
 
 
+def expanded_dataset(ctx: Context, name: str, data: str) -> str:
+    """The name of the dataset whose passages an entry of `expansions` searches; added to the datasets if missing."""
+    label, keys = f"{data}-{name}", ctx.settings.expansions[name].model_dump(include=set(Appended.model_fields))
+    notes = notes_of(ctx.dataset_entry(data), PARTIAL)
+    expanded = Expanded.model_validate({"source": "expanded", "of": data, **keys, **notes})
+    if ctx.datasets.setdefault(label, expanded) != expanded:
+        raise UserError(f"datasets.{label} has the name of a dataset made for expansions.{name}; name it otherwise")
+    return label
+
+
 def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     """The files of a folder that are read, plain or packed; None, for all of them, if the source does not say."""
     if not (entry.reads or entry.file_keys):
@@ -150,6 +164,8 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
         case Perturbed():
             whole = splits(ctx, entry.of)
             return whole and whole | {f"{entry.split}_{kind}" for kind in entry.kinds}
+        case Expanded() if entry.of:
+            return splits(ctx, entry.of)
         case Group():
             return splits(ctx, entry.of[0])
         case Pair() if entry.queries_of:

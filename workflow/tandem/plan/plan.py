@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from tandem.config.datasets import Expanded, GeneratedQueries
+from tandem.config.generation import TrainedGenerator
 from tandem.config.indexes import Index
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
-from tandem.plan import audits, fusions, lexical, runs, validation
+from tandem.plan import audits, fusions, generation, lexical, runs, validation
 from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
+from tandem.plan.datasets import expanded_dataset
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.searches import index_params
@@ -196,12 +199,27 @@ def check_all(settings: Settings) -> None:
         *(partial(check_name, planner.ctx, block, name) for block, name in names),
         *(partial(planner.model, name, f"models.{name}") for name in settings.models),
         *(partial(planner.model, name, f"rerankers.{name}") for name in settings.rerankers),
+        *(
+            partial(generation.generator, planner.ctx, name, f"generators.{name}")
+            for name, entry in settings.generators.items()
+            if isinstance(entry, TrainedGenerator)
+        ),
+        *(
+            partial(generation.generated, planner.ctx, name, f"generations.{name}", settings.dataset)
+            for name in settings.generations
+        ),
+        *(
+            partial(planner.dataset, name)
+            for name, entry in settings.datasets.items()
+            if isinstance(entry, Expanded | GeneratedQueries)
+        ),
         *(partial(runs.check_llm, entry, f"llm_rerankers.{name}") for name, entry in settings.llm_rerankers.items()),
         *(partial(runs.check_llm, entry, "audits.llm_judge") for entry in [settings.audits.llm_judge] if entry),
         partial(audits.check_names, planner.ctx),
         *(partial(fusions.check_ensemble, planner.ctx, name) for name in settings.ensembles),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_perturbed, planner, name) for name in settings.perturbed),
+        *(partial(_check_expansion, planner, name) for name in settings.expansions),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
         *(partial(_check_pipeline, planner, name) for name in settings.pipelines),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
@@ -272,6 +290,12 @@ def _check_perturbed(planner: Planner, name: str) -> None:
     broken = planner.ctx.dataset_entry(entry.dataset)
     data, split = getattr(broken, "of", entry.dataset), getattr(broken, "split", "test")
     planner.run(name, split, f"perturbed.{name}", data)
+
+
+def _check_expansion(planner: Planner, name: str) -> None:
+    data = planner.settings.dataset
+    planner.dataset(expanded_dataset(planner.ctx, name, data))
+    planner.run(name, planner.split(data), f"expansions.{name}.of", data)
 
 
 def _check_fusion(planner: Planner, name: str) -> None:

@@ -3,12 +3,23 @@
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tandem.config.datasets import Dissimilar, Reduced
+from tandem.config.datasets import Dissimilar, Expanded, GeneratedQueries, Reduced
 from tandem.config.loading import Variants
 from tandem.config.merging import Raw
 from tandem.config.references import Name
 from tandem.config.settings import Settings
-from tandem.plan import audits, candidates, datasets, encoders, models, reported, runs, searches, validation
+from tandem.plan import (
+    audits,
+    candidates,
+    datasets,
+    encoders,
+    generation,
+    models,
+    reported,
+    runs,
+    searches,
+    validation,
+)
 from tandem.plan.context import Context, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
 from tandem.plan.references import Scope
@@ -28,6 +39,10 @@ def plan_dataset(ctx: Context, name: str) -> Stage:
             return audits.plan_dissimilar(ctx, name, entry.of)
         case Reduced():
             return validation.plan_reduced(ctx, name, entry)
+        case Expanded():
+            return generation.plan_expanded(ctx, name, entry)
+        case GeneratedQueries():
+            return generation.plan_queries(ctx, name, entry)
         case _:
             return datasets.plan_dataset(ctx, name)
 
@@ -49,7 +64,8 @@ class Planner:
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings = settings
-        self.ctx = Context(settings, stages, {"models": plan_model, "datasets": plan_dataset}, REFERENCES)
+        plans = {"models": plan_model, "datasets": plan_dataset, "generators": generation.plan_generator}
+        self.ctx = Context(settings, stages, plans, REFERENCES)
         datasets.draw_missing_dev(self.ctx)
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:

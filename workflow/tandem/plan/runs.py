@@ -2,7 +2,8 @@
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
 `sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:`, `pipelines:` (the best of several) or
-`aggregations:`; a dual encoder, searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder`, a name of
+`aggregations:`, or `expansions:` (over passages with generated queries); a dual encoder, searched exactly, or
+`<dual encoder>@<name of indexes:>`; `encoder`, a name of
 `encoders:`, a folder or org/name on the hub, which are dual encoders without training; `<first stage>+<cross-encoder>`,
 where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
 """
@@ -18,7 +19,7 @@ from tandem.data.reading import check_run
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan import fusions, lexical
 from tandem.plan.context import RUNS, Context, Upstream, json_of, require_depth, search
-from tandem.plan.datasets import check_group, dataset, require_split
+from tandem.plan.datasets import check_group, dataset, expanded_dataset, require_split
 from tandem.plan.encoders import dual_encoder, judge_with_tokens, judges
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, number_roles
@@ -59,6 +60,8 @@ def run(
         stage = _aggregated(ctx, system, split, where, data)
     elif system in settings.perturbed:
         stage = _perturbed(ctx, system, split, where, data)
+    elif system in settings.expansions:
+        stage = _expanded(ctx, system, split, data)
     elif system in settings.runs and settings.runs[system].stage:
         stage = _by_kind(ctx, system, split, where, data)
     elif system in settings.runs:
@@ -214,6 +217,15 @@ def _perturbed(ctx: Context, name: str, split: str, where: str, data: str) -> St
     upstream = {"dataset": dataset(ctx, data), "perturbed": dataset(ctx, entry.dataset), "run": ranking}
     params = {"split": split, "depth": run_depth(ctx, asked, entry.dataset), "kind": entry.kind}
     return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)
+
+
+def _expanded(ctx: Context, name: str, split: str, data: str) -> Stage:
+    """The stage that makes a run over passages with generated queries one over the passages themselves."""
+    entry, at, label = ctx.settings.expansions[name], f"expansions.{name}", expanded_dataset(ctx, name, data)
+    with ctx.opening("expansions", name):
+        pool = run(ctx, entry.of, split, f"{at}.of", label)
+    upstream = {"dataset": dataset(ctx, data), "expanded": dataset(ctx, label), "run": pool}
+    return ctx.stage("expansion", data, f"{name}.{split}", searched(ctx, split, data), upstream)
 
 
 def _rerank(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tandem.config.encoders import PublishedEncoder, Reranker, Shape
+from tandem.config.generation import PublishedGenerator
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
@@ -131,8 +132,8 @@ def _files(encoder: Stage) -> Path | None:
 
 def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
     """The `shape` of the entry that an encoder's parameters are from."""
-    entries = {**settings.encoders, **settings.rerankers}.values()
-    published = [entry for entry in entries if isinstance(entry, PublishedEncoder | Reranker)]
+    entries = (*settings.encoders.values(), *settings.rerankers.values(), *settings.generators.values())
+    published = [entry for entry in entries if isinstance(entry, PublishedEncoder | Reranker | PublishedGenerator)]
     names = params.get("name") or params.get("package")
     return next((entry.shape for entry in published if entry.shape and (entry.name or entry.package) == names), None)
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import yaml
 
-from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, Published, PublishedEncoder
 from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
@@ -24,7 +24,7 @@ from tandem.plan.context import Context, json_of
 from tandem.stages.base import Json
 from tandem.store.files import write_text
 
-E = TypeVar("E", PublishedEncoder, Reranker)
+E = TypeVar("E", bound=Published)
 Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision → commit
 LOCK = "hub.lock.yaml"
 HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
@@ -129,7 +129,7 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
     )
 
 
-def folder_of(entry: PublishedEncoder | Reranker) -> Path:
+def folder_of(entry: Published) -> Path:
     """The folder of an entry whose files are on this machine.
 
     Raises:

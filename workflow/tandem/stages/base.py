@@ -47,7 +47,7 @@ class Part:
     """The parts in which a stage is made, and which shards share: so many rows each."""
 
     rows: int
-    unit: Literal["passages", "queries"]
+    unit: Literal["passages", "queries", "texts"]  # texts: of `number` that were generated for each passage
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,9 @@ def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimi
     optimizer: torch.optim.Optimizer
     if train.optimizer == "lamb":
         optimizer = Lamb(options, lr=train.lr)
+    elif train.optimizer == "adafactor":
+        # Shazeer and Stern 2018: a step is relative to the root mean square of the weights.
+        optimizer = torch.optim.Adafactor(options, lr=train.lr)
     else:
         make = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
         optimizer = make(options, lr=train.lr, fused=True)

@@ -115,6 +115,14 @@ def derived(stage: Stage, whole: Volumes) -> Volumes:
         passages = round(whole.passages * min(count, params.most or count))
         lengths = whole.lengths | {"passage": tokens * min(1.0, params.length / units)}
         return replace(whole, passages=passages, lengths=lengths, counted=False)
+    if params.source == "expanded":
+        more = params.number * whole.lengths["query"] * (1.0 - (stage.values.get("drop_share") or 0.0))
+        return replace(whole, lengths=whole.lengths | {"passage": whole.lengths["passage"] + more}, counted=False)
+    if params.source == "generated_queries":
+        read = params_of(stage.upstream["generated"]).passages or whole.passages
+        count = min(whole.passages, read) * params.number
+        count = min(count, stage.values.get("best") or count)
+        return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
     return whole
 
 
@@ -148,7 +156,9 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
 
 
 def is_unknown(stage: Stage) -> bool:
-    """Whether a stage without a cost function is a language model's or of a plugin's kind; others take a moment."""
+    """Whether a stage asks a language model, or is of a plugin's kind without a cost function; others take a moment."""
+    if getattr(stage.params, "asked", None) is not None:  # a language model behind a server
+        return True
     return stage.kind not in cost and (isinstance(stage.params, LanguageModel) or bool(plugins_behind([stage.kind])))
 
 
@@ -162,8 +172,13 @@ def processes(stage: Stage, setting: Setting) -> int:
         return 1
     if kind.part is None:
         return execution.shards
-    by_passages = kind.part.unit == "passages"
-    rows = setting.size(stage).passages if by_passages else setting.queries(stage, params_of(stage).split)
+    match kind.part.unit:
+        case "passages":
+            rows = setting.size(stage).passages
+        case "texts":
+            rows = setting.size(stage).passages * params_of(stage).number
+        case _:
+            rows = setting.queries(stage, params_of(stage).split)
     return max(1, min(execution.shards, ceil(rows / kind.part.rows)))
 
 

@@ -29,7 +29,7 @@ from tandem.stages.base import Json
 class Item:
     """Something that comes from elsewhere."""
 
-    kind: str  # `dataset`, `encoder` (also of a re-ranker) or `language model`
+    kind: str  # `dataset`, `encoder` (also of a re-ranker), `generator` or `language model`
     name: str
     what: str  # a URL, an ir_datasets id, or `org/name@revision` of the hub
     size: int | None  # in bytes; None if that is not known before
@@ -99,7 +99,7 @@ def needed(plan: FullPlan) -> list[Item]:
     for stage in stages:
         if stage.declared.holds == "collection":
             items += of_dataset(stage, plan.settings.datasets)
-        elif stage.declared.holds == "encoder" and stage.values["source"] == "hub":
+        elif stage.declared.holds == "encoder" and stage.values.get("source") == "hub":
             items.append(of_hub("encoder", stage.name, stage.values["name"], stage.values["revision"]))
         elif isinstance(stage.params, LanguageModel) and not (stage.values["url"] or stage.values["fingerprint"]):
             name, revision = stage.params.model, stage.params.revision or "main"

@@ -42,7 +42,8 @@ class ModelAnswer:
 
     Attributes:
         text: the words; where two words were compared, the likeliest first one of all.
-        score: log-odds of the first of two words; None where none were compared, or neither was likely.
+        score: log-odds of the first of two words, None where none were compared, or neither was likely; of a text that
+            `Server.write` asks for its log-likelihood, None where the server tells none.
         read, written: tokens of the prompt and of the answer.
         share: probability of both words together; None where none were compared.
     """
@@ -88,6 +89,16 @@ class AnswerStore:
         """`AnsweringModel.compare`, unless the answer is there."""
         # Answers to `compare …`, as earlier versions asked, are without a share.
         return self._ask(f"share of {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words))
+
+    def write(self, prompt: str, tokens: int, number: int) -> ModelAnswer:
+        """`Server.write`, unless the answer is there; a model in this process writes none."""
+
+        def ask() -> ModelAnswer:
+            model = self._opened()
+            assert isinstance(model, Server)
+            return model.write(prompt, tokens, number)
+
+        return self._ask(f"write {tokens} {number}\n{prompt}", ask)
 
     def _opened(self) -> AnsweringModel:
         with self._lock:
@@ -156,6 +167,10 @@ class Server:
         """
         return self._ask(prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS)
 
+    def write(self, prompt: str, tokens: int, number: int) -> ModelAnswer:
+        """One of several texts, by its number as the server's seed, with its log-likelihood if the server tells it."""
+        return self._ask(prompt, self._likely_text, tokens, logprobs=True, seed=number)
+
     def _ask(self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any) -> ModelAnswer:
         import openai
 
@@ -195,6 +210,12 @@ class Server:
     def _text(self, response: Any) -> ModelAnswer:
         text = response.choices[0].message.content
         return ModelAnswer(str(text or ""), None, *_usage(response))
+
+    def _likely_text(self, response: Any) -> ModelAnswer:
+        answer, logprobs = self._text(response), response.choices[0].logprobs
+        words = logprobs.content if logprobs else None
+        score = float(sum(word.logprob for word in words)) if words else None
+        return ModelAnswer(answer.text, score, answer.read, answer.written)
 
     def _odds(self, words: tuple[str, str], response: Any) -> ModelAnswer:
         if response.choices[0].logprobs is None:
@@ -237,15 +258,15 @@ def _usage(response: Any) -> tuple[int, int]:
     return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
 
 
-def open_answers(job: Job[Any], template: str | None) -> AnswerStore:
-    """The answers of a stage's model; the stage's parameters are `LlmParams`.
+def open_answers(job: Job[Any], template: str | None, model: LanguageModel | None = None) -> AnswerStore:
+    """The answers of a stage's model; None: the one that the stage's parameters, `LlmParams`, describe.
 
     They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
 
     Args:
         template: of a model in this process, see `LocalModel`.
     """
-    params, endpoint = job.params, job.execution.endpoint
+    params, endpoint = model or job.params, job.execution.endpoint
     if endpoint is None:
         from tandem.models.device import use_workers  # torch: not for those who ask a server
 
@@ -256,7 +277,7 @@ def open_answers(job: Job[Any], template: str | None) -> AnswerStore:
             return Server(endpoint, params)
         from tandem.retrieval.llm.local import LocalModel
 
-        return LocalModel(params, template)
+        return LocalModel(job.params, template)
 
     identity = redacted(params.model_dump(mode="json", include=_PROMPT_IDENTITY))
     if endpoint is None:

@@ -1,0 +1,92 @@
+"""The objective `seq2seq` over tiny texts; as a program, the losses and gradients of each of two processes.
+
+`seq2seq_cases.py <folder>` writes `<folder>/<rank>.safetensors` and `<rank>.json`.
+"""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from ranks import together
+from safetensors.torch import save_file
+from tiny_training import WORDS, texts, weigh
+from transformers import (
+    AutoModelForCausalLM,
+    BartConfig,
+    BartForConditionalGeneration,
+    Qwen3Config,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from tandem.config.generation import Seq2SeqTrain
+from tandem.extras.generation.objective import Seq2Seq
+from tandem.models.lora import set_dropout
+from tandem.training.distributed import SINGLE_PROCESS, World
+from tandem.training.forward import Budget, Seeds
+from tandem.training.lists import Batch
+
+BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
+SMALL = Budget(micro_tokens=40, graph_tokens=1)
+IDS = {"pad_token_id": 0, "eos_token_id": 3, "bos_token_id": 2}
+BATCH = Batch(np.array([0, 4, 7, 4, 11, 19, 2]), np.array([3, 40, 17, 3, 8, 59, 22])[:, None])
+COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a pair
+FAMILIES = ("t5", "bart", "qwen3")
+
+
+def model(family):
+    """A tiny generator; `objective` sets its weights."""
+    with torch.random.fork_rng():
+        if family == "t5":
+            size = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 1, "num_heads": 4}
+            return T5ForConditionalGeneration(T5Config(vocab_size=WORDS, decoder_start_token_id=0, **size, **IDS))
+        if family == "bart":
+            stack = {"layers": 1, "attention_heads": 4, "ffn_dim": 64}
+            size = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in stack.items()}
+            options = {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 3}
+            return BartForConditionalGeneration(BartConfig(vocab_size=WORDS, **options, **size, **IDS))
+        size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+        return AutoModelForCausalLM.from_config(
+            Qwen3Config(vocab_size=WORDS, num_key_value_heads=2, head_dim=8, **size, **IDS)
+        )
+
+
+def objective(family, budget=BIG, world=SINGLE_PROCESS, dropout=0.0, dtype=torch.float64, **train):
+    """The objective over a family's model with the same weights at each call."""
+    params = Seq2SeqTrain.model_validate({"precision": "fp32", **train})
+    learner = Seq2Seq(model(family), texts(), params, 0, budget, world)
+    weigh(learner.models, 2, dtype)
+    set_dropout(learner.models, dropout)
+    learner.models.train()
+    return learner
+
+
+def results(family, budget=BIG, count=COUNTS[0], world=SINGLE_PROCESS, **more):
+    """Reported values and the gradient of every parameter, of a step over the first pairs."""
+    learner = objective(family, budget, world, **more)
+    process = () if world.size == 1 else (world.rank,)
+    values = world.total(learner.backward(BATCH.select(slice(0, count)), Seeds((1, 2, *process))))
+    world.sum_gradients(learner.models)
+    return values, {path: p.grad for path, p in learner.models.named_parameters() if p.grad is not None}
+
+
+def compute(folder):
+    """Every case in this process of several, with much memory and with little."""
+    torch.set_num_threads(1)
+    every, gradients = {}, {}
+    with World.current().joined() as world:
+        for family in FAMILIES:
+            for count in COUNTS:
+                for size, budget in (("big", BIG), ("small", SMALL)):
+                    key = f"{family}|{count}|{size}"
+                    every[key], grads = results(family, budget, count, world)
+                    gradients |= {f"{key}|{path}": gradient for path, gradient in grads.items()}
+        save_file({path: t.contiguous().clone() for path, t in gradients.items()}, folder / f"{world.rank}.safetensors")
+        (folder / f"{world.rank}.json").write_text(json.dumps(every))
+
+
+if __name__ == "__main__":
+    together(2, partial(compute, Path(sys.argv[1])))

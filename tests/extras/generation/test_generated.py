@@ -1,0 +1,178 @@
+"""Stage `generated`: shards, restarts, queries, a server, and what is refused."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from llm_server import completion, serving
+
+import tandem.stages
+from tandem.data.collection import Collection
+from tandem.errors import UserError
+from tandem.extras.generation import texts
+from tandem.stages.base import Part
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+
+OPTIONS = {"length": 32, "tokens": 8, "number": 2, "precision": "fp32", "seed": 7, "batch_tokens": 256}
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """Parts of 16 passages, so that the tiny collection has four."""
+    from dataclasses import replace
+
+    kind = tandem.stages.KINDS["generated"]
+    monkeypatch.setitem(tandem.stages.KINDS, "generated", replace(kind, part=Part(16, "passages")))
+
+
+@pytest.fixture
+def generated_job(make_job, dataset, generator, tmp_path):
+    """`generated_job(name, params, inputs, **execution)`."""
+
+    def make(name, params=None, inputs=None, **execution):
+        roles = {"dataset": dataset, "generator": generator} if inputs is None else inputs
+        how = {"workers": 1} | execution
+        return make_job(
+            "generated", tmp_path / "generated" / f"{name}-0123456789", OPTIONS | (params or {}), roles, how
+        )
+
+    return make
+
+
+def rows(job):
+    return pq.read_table(job.out / "generated.parquet").to_pylist()
+
+
+def test_every_passage_gets_its_texts_in_order(generated_job, dataset):
+    job = generated_job("whole")
+    texts.run(job)
+    ids = Collection(dataset).doc_ids().to_pylist()
+    assert [(row["id"], row["number"]) for row in rows(job)] == [(doc, n) for doc in ids for n in range(2)]
+    written = {row["id"]: row["text"] for row in rows(job) if row["number"] == 0}
+    assert written["otter-3"] == "what does the otter eat"
+    assert all(row["log_likelihood"] < 0 < row["tokens"] <= 8 for row in rows(job))
+    facts = open_artifact(job.out).manifest.facts
+    assert (facts["texts"], facts["read"]) == (120, 60)
+    assert not (job.out / "work").exists()
+
+
+def test_shards_and_restarts_change_no_byte(generated_job, monkeypatch):
+    whole, parts = generated_job("whole"), generated_job("parts")
+    texts.run(whole)
+    for shard in (1, 0):
+        shard_job = generated_job("parts", shard=shard, shards=3)
+        assert texts.run_shard(shard_job)["parts"] == [number for number in range(4) if number % 3 == shard]
+    seen = []
+    write = texts.Generating.write_part
+
+    def counted(self, span, progress, path):
+        seen.append(span)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return write(self, span, progress, path)
+
+    monkeypatch.setattr(texts.Generating, "write_part", counted)
+    shutil_job = generated_job("killed")
+    with pytest.raises(KeyboardInterrupt):
+        texts.run(shutil_job)
+    texts.run(generated_job("killed"))
+    assert [span.start // 16 for span in seen] == [0, 1, 1, 2, 3]  # the finished part is not made again
+    seen.clear()
+    texts.run(parts)
+    assert [span.start // 16 for span in seen] == [2]
+    for job in (parts, shutil_job):
+        assert sha256(job.out / "generated.parquet") == sha256(whole.out / "generated.parquet")
+
+
+def test_more_texts_and_fewer_passages_leave_the_others_as_they_are(generated_job):
+    whole, more, fewer = (
+        generated_job("whole"),
+        generated_job("more", {"number": 4}),
+        generated_job("few", {"passages": 9}),
+    )
+    for job in (whole, more, fewer):
+        texts.run(job)
+    key = ("id", "number", "text")
+    every = {tuple(row[name] for name in key) for row in rows(more)}
+    assert {tuple(row[name] for name in key) for row in rows(whole)} < every
+    chosen = rows(fewer)
+    assert len(chosen) == 18
+    assert {tuple(row[name] for name in key) for row in chosen} < every
+
+
+def test_queries_can_be_read(generated_job):
+    params = {"side": "queries", "split": "test", "prompt": "{query}", "method": "greedy", "number": 1}
+    job = generated_job("queries", params)
+    texts.run(job)
+    assert [row["id"] for row in rows(job)][:2] == ["test-otter", "test-heron"]
+    assert len(rows(job)) == 20
+
+
+def answering(prefix=""):
+    """A server that asks about the last word before the prompt's end, as often as it is asked."""
+
+    def respond(body, number):
+        text = body["messages"][0]["content"]
+        answer = completion(f" {prefix}who is {text.split()[1]} {body['seed']}?\nPassage 2: ", {"who": -0.5})
+        return 200, answer
+
+    return respond
+
+
+@pytest.fixture
+def server():
+    with serving() as httpd:
+        httpd.respond = answering()
+        yield httpd
+
+
+def asked(url, **params):
+    return {"asked": {"model": "tiny-gpt", "url": url, "characters": 40}, "until": "\n", **params}
+
+
+def test_a_server_writes_texts_and_what_it_answered_is_kept(generated_job, dataset, server):
+    params = asked(server.url, prompt="Passage: {passage}\nQuestion:", passages=20)
+    broken = answering()
+
+    def failing(body, number):
+        return (500, {"error": "down"}) if number > 9 else broken(body, number)
+
+    server.respond = failing
+    job = generated_job("asked", params, {"dataset": dataset}, endpoint={"url": server.url, "retries": 0, "at_once": 1})
+    with pytest.raises(UserError, match="500"):
+        texts.run(job)
+    paid = len(server.requests)
+    server.respond = answering()
+    texts.run(job)
+    # one request failed; every answer that was given before is used
+    assert len(server.requests) - paid == 40 - (paid - 1)
+    written = rows(job)
+    assert len(written) == 40
+    assert {row["text"].rpartition(" ")[2] for row in written} == {"0?", "1?"}
+    assert all(row["text"].startswith("who is") and "Passage 2" not in row["text"] for row in written)
+    assert {row["log_likelihood"] for row in written} == {-0.5}
+    body = server.requests[0][1]
+    passage = body["messages"][0]["content"].removeprefix("Passage: ").removesuffix("\nQuestion:")
+    assert len(passage) <= 40
+    facts = open_artifact(job.out).manifest.facts
+    assert facts["asked"] + facts["known"] >= 40
+    assert facts["prompt_tokens"] >= 4000
+    assert any("40 characters" in line for line in facts["warnings"])
+    assert "sk-" not in json.dumps(facts)
+
+
+def test_what_cannot_be_generated_is_one_line(generated_job, encoder, dataset, server):
+    server.respond = lambda body, number: (200, completion("\n"))
+    empty = generated_job("empty", asked(server.url), {"dataset": dataset}, endpoint={"url": server.url})
+    with pytest.raises(UserError, match="are empty"):
+        texts.run(empty)
+    with pytest.raises(UserError, match="no decoder"):
+        texts.run(generated_job("encoder", None, {"dataset": dataset, "generator": encoder}))
+    with pytest.raises(UserError, match=r"lacks \{query\}"):
+        texts.run(generated_job("prompt", {"side": "queries", "split": "test"}))
+    for prompt in ("a question:", "{passage} {passage}"):
+        with pytest.raises(UserError, match=r"prompt .*\{passage\}"):
+            generated_job("nothing", {"prompt": prompt})
+    with pytest.raises(UserError, match="number is 2, but method greedy"):
+        generated_job("greedy", {"method": "greedy"})

@@ -1,0 +1,156 @@
+"""Generators of text, the entries of `generators`, and what they are to write, the entries of `generations`."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tandem.config.base import IfSet, Section, by_value, equals, problem
+from tandem.config.datasets import Appended
+from tandem.config.encoders import Published, Shape
+from tandem.config.language_models import Endpoint, LanguageModel
+from tandem.config.retrieval import Inference
+from tandem.config.training import Lora, Optimisation
+
+PASSAGE, QUERY = "{passage}", "{query}"  # where a prompt has the text
+PLAIN = PASSAGE
+Method = Literal["greedy", "beam", "top_k", "nucleus"]
+
+
+def _has_one_text(prompt: str) -> str:
+    """Refuse a prompt without a place for the text, or with several."""
+    if (count := prompt.count(PASSAGE) + prompt.count(QUERY)) != 1:
+        found = "names no passage" if not count else f"has {count} places for a text"
+        raise problem(f" {found}; write {PASSAGE} (of generations over queries: {QUERY}) once, where the text stands")
+    return prompt
+
+
+Prompt = Annotated[str, AfterValidator(_has_one_text)]
+
+
+class Reads(Section):
+    """What a generator reads of a text."""
+
+    prompt: Prompt = Field(
+        PLAIN, exclude_if=equals(PLAIN), description="what is read: {passage} or {query}, with words around it"
+    )
+
+
+class ReadsTokens(Reads):
+    """What a generator that is computed here reads and writes of a text, in tokens."""
+
+    length: int = Field(256, ge=8, description="tokens that it reads, the prompt's and special ones included")
+
+
+class PublishedGenerator(ReadsTokens, Published):
+    """A published generator: an encoder with a decoder (T5, BART), or a decoder alone."""
+
+    shape: Shape | None = Field(None, description="sizes of a generator not yet downloaded, those of its encoder")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.layers is not None:
+            raise problem(f".layers is {self.layers}, but a generator is taken whole; leave it out")
+        return self
+
+
+class NewGenerator(Section):
+    """A T5 of random weights, with the vocabulary of the configuration's encoder."""
+
+    layers: int = Field(2, ge=1, description="transformer layers of its encoder")
+    decoder_layers: int = Field(2, ge=1, description="transformer layers of its decoder")
+    heads: int = Field(6, ge=1, description="attention heads")
+    feed_forward: int = Field(1024, ge=1, description="dimension within the feed-forward layers")
+    hidden: int | None = Field(
+        None, ge=1, description="dimension of the states; null: the encoder's, whose vectors of words it begins with"
+    )
+
+
+class Seq2SeqTrain(Optimisation):
+    """How a generator is trained: to write a passage's query, token after token."""
+
+    pairs_per_batch: int = Field(32, ge=1, description="pairs of a text and its target per step, over all devices")
+    lr: float = Field(1e-4, gt=0, description="peak learning rate")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of a token's weight that all tokens share")
+
+
+class TrainedGenerator(ReadsTokens, NewGenerator):
+    """A generator that is trained here, on a collection's own training pairs."""
+
+    source: Literal["train"] = Field(description="where it is from")
+    dataset: str | None = Field(None, description="whose pairs it learns from; null: `train_on`")
+    start: str | None = Field(None, description="generator that learns further; null: new, by `layers` to `hidden`")
+    split: str = Field("train", description="the queries' split")
+    target_length: int = Field(32, ge=2, description="tokens that it learns of a query, the last one included")
+    lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
+    train: Seq2SeqTrain = Field(Seq2SeqTrain(), description="how it is trained")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        own = [key for key in NewGenerator.model_fields if key in self.model_fields_set]
+        if self.start is not None and own:
+            raise problem(f".{own[0]} cannot be set beside start, which brings its own; leave it out")
+        if self.hidden is not None and self.hidden % self.heads:
+            raise problem(f".hidden is {self.hidden}, which heads ({self.heads}) does not divide")
+        return self
+
+
+class AskedGenerator(Reads, LanguageModel):
+    """A language model behind an OpenAI-compatible server."""
+
+    source: Literal["endpoint"] = Field(description="where it is from")
+    endpoint: Endpoint = Field(description="server that is asked")
+
+    @model_validator(mode="after")
+    def _without_seed(self) -> Self:
+        if "seed" in self.extra_body:
+            raise problem(".extra_body has seed, which tells a passage's texts apart; leave it out")
+        return self
+
+
+GeneratorEntry = PublishedGenerator | TrainedGenerator | AskedGenerator
+GENERATORS: dict[str, type[GeneratorEntry]] = by_value("source", PublishedGenerator, TrainedGenerator, AskedGenerator)
+
+
+class Decoding(Inference):
+    """How texts are generated, token after token.
+
+    A text follows from the seed, its passage's id and its number alone: more texts, other batches, shards and restarts
+    leave it as it is.
+    """
+
+    method: Method = Field(
+        "top_k", description="greedy: the likeliest token; beam: a beam search's best; top_k, nucleus: drawn"
+    )
+    number: int = Field(5, ge=1, description="texts of a passage; of greedy 1")
+    top_k: int = Field(10, ge=1, description="of top_k: the likeliest tokens that are drawn from")
+    top_p: float = Field(0.95, gt=0, le=1, description="of nucleus: the probability of the tokens that are drawn from")
+    temperature: float = Field(1.0, gt=0, description="of top_k and nucleus: divides the logits")
+    beams: int = Field(4, ge=2, description="of beam: how many are followed")
+    tokens: int = Field(32, ge=1, description="of a text, at most")
+    until: IfSet[str] = Field("", max_length=8, description="ends a text, such as a line end; empty: its end token")
+    batch_tokens: int = Field(16384, ge=64, description="tokens that a batch reads, copies and padding included")
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> Self:
+        most = {"greedy": 1, "beam": self.beams}.get(self.method)
+        if most is not None and self.number > most:
+            raise problem(f".number is {self.number}, but method {self.method} gives {most}; lower it, or draw texts")
+        return self
+
+
+class Expansion(Appended):
+    """A run over passages with generated queries behind them, as a run over the passages: entry of `expansions`."""
+
+    of: str = Field("bm25", description="the run over the expanded passages: BM25, uniCOIL, any other")
+
+
+class Generation(Decoding):
+    """Texts of passages or queries by a generator, an entry of `generations`."""
+
+    by: str = Field(description="the generator")
+    of: Literal["passages", "queries"] = Field("passages", description="what it reads")
+    split: str = Field("test", description="of queries: their split")
+    passages: IfSet[int | None] = Field(
+        None, ge=1, description="read so many passages alone, chosen by their ids' hash; null: all"
+    )
+    seed: int | None = Field(None, ge=0, description="of what is drawn; null: the configuration's")

@@ -1,0 +1,197 @@
+"""Datasets made of generated texts: passages with queries behind them, and training queries without people's labels."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tandem.config import datasets
+from tandem.data.runs import iter_run
+from tandem.data.sources import DatasetJob, Passage, dataset_format
+from tandem.data.sources.derived import OF_PASSAGES, Derived, input_artifact
+from tandem.data.tables import stream
+from tandem.errors import UserError
+from tandem.store.artifact import Artifact
+
+GENERATED, SCORES = "generated.parquet", "scores.parquet"
+COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
+SHARE = 0.3  # of queries that are left out where a scorer is named and no share (Doc2Query--'s 30% on MS MARCO)
+
+
+class GeneratedText(NamedTuple):
+    """A text and its place among all of a `generated` artifact."""
+
+    row: int
+    doc: str
+    number: int
+    text: str
+    log_likelihood: float | None
+    tokens: int | None
+
+
+def read_scores(job: DatasetJob, generated: Artifact, number: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+    """The scores of all texts, float32, NaN of empty ones; None without the input `scores`. 4 bytes a text."""
+    if "scores" not in job.inputs:
+        return None
+    artifact = input_artifact(job, "scores", "score_generated")
+    if (of := Path(artifact.upstream["generated"]).name) != generated.key:
+        raise UserError(f"dataset {job.key}: {artifact.folder} has scores of {of}; expected {generated.key}")
+    if number > (count := artifact.params["number"]):
+        raise UserError(f"dataset {job.key}: number is {number}, but {artifact.folder} has scores of {count} a passage")
+    scores: np.ndarray[Any, np.dtype[np.float32]] = pq.read_table(artifact.path(SCORES))["score"].to_numpy()
+    return scores
+
+
+class OfGenerated(Derived):
+    """A dataset made of the input `of` and of what was generated for its passages, the input `generated`."""
+
+    def __init__(self, job: DatasetJob, entry: datasets.Expanded | datasets.GeneratedQueries) -> None:
+        super().__init__(job, entry)
+        self.generated = input_artifact(job, "generated", "generated")
+        of, params = Path(self.generated.upstream["dataset"]).name, self.generated.params
+        if of != self.base.key or params["side"] != "passages":
+            what = f"texts of {params['side']} of {of}"
+            raise UserError(
+                f"dataset {job.key}: {self.generated.folder} holds {what}; expected passages of {self.base.key}"
+            )
+        if entry.number > params["number"]:
+            have = f"{self.generated.folder} has {params['number']} of a passage"
+            raise UserError(f"dataset {job.key}: number is {entry.number}, but {have}; lower it, or generate more")
+        self.number, self.scores = entry.number, read_scores(job, self.generated, entry.number)
+        self.facts |= {"generated": self.generated.key}
+
+    def texts(self) -> Iterator[GeneratedText]:
+        """The first `number` texts of each passage that are not empty, in the corpus' order."""
+        rows = enumerate(stream(self.generated.path(GENERATED), *COLUMNS))
+        every = (GeneratedText(row, *values) for row, values in rows)
+        return (text for text in every if text.number < self.number and text.text)
+
+
+@dataset_format("expanded")
+class Expanded(OfGenerated):
+    """Passages with generated queries behind their texts; queries and labels are those of the input `of`.
+
+    docT5query (Nogueira and Lin 2019) appends queries that repeat each other, too, which adds to their terms' weights:
+    a repeated one stays here as well. With scores the lowest `drop_share` of all queries is left out, by one threshold
+    for the whole collection (Doc2Query--: Gospodinov, MacAvaney and Macdonald 2023).
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.Expanded) -> None:
+        super().__init__(job, entry)
+        self._share = entry.drop_share or SHARE
+        self.facts |= {"appended": 0, "dropped": 0}
+
+    def corpus(self) -> Iterator[Passage]:
+        """The passages, each with its queries; counts the queries."""
+        threshold = self._threshold
+        groups = groupby(self.texts(), key=itemgetter(1))
+        doc_of_texts, own = next(groups, (None, iter(())))
+        for doc, title, text in super().corpus():
+            queries = []
+            if doc == doc_of_texts:
+                for query in own:
+                    if self.scores is not None and self.scores[query.row] <= threshold:
+                        self.facts["dropped"] += 1
+                    else:
+                        queries.append(query.text)
+                doc_of_texts, own = next(groups, (None, iter(())))
+            self.facts["appended"] += len(queries)
+            yield doc, title, " ".join([text, *queries]) if text else " ".join(queries)
+        if doc_of_texts is not None:
+            raise UserError(f"{self.generated.folder}: {doc_of_texts} is out of the corpus' order; make it again")
+
+    @cached_property
+    def _threshold(self) -> float:
+        """The score up to which queries are left out: the highest of the lowest share; minus infinity without scores.
+
+        Equal scores share their fate, so that a few more may go.
+        """
+        if self.scores is None:
+            return float("-inf")
+        rows = np.fromiter((text.row for text in self.texts()), np.int64)
+        known = np.sort(self.scores[rows])
+        known = known[np.isfinite(known)]
+        count = int(self._share * len(known))
+        return float(known[count - 1]) if count else float("-inf")
+
+
+@dataset_format("generated_queries")
+class GeneratedQueries(OfGenerated):
+    """Generated queries as training queries, each with its passage as positive; the base's own queries are left out.
+
+    Of the texts stay those whose passage the input `run`, over the input `all`, finds within `found_within`
+    (round-trip consistency; Promptagator: Dai et al. 2023), and of these the `best`: by the mean log-likelihood of a
+    token (InPars: Bonifacio et al. 2022), or by the input `scores` (InPars-v2: Jeronymo et al. 2023).
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.GeneratedQueries) -> None:
+        super().__init__(job, entry)
+        self._best, self._within, self._job = entry.best, entry.found_within, job
+        self.places["queries"] = str(self.generated.folder / GENERATED)
+
+    def rows(self, part: str) -> Iterator[Any]:
+        """The rows of a part: the base's of its passages, and the queries with their positives."""
+        if part in OF_PASSAGES:
+            return super().rows(part)
+        match part:
+            case "queries":
+                return ((query_id(text), text.text, "train") for text in self._chosen)
+            case "qrels":
+                return ((query_id(text), text.doc, 1, "train") for text in self._chosen)
+        return iter(())
+
+    @cached_property
+    def _chosen(self) -> list[GeneratedText]:
+        """The texts that become queries, in the corpus' order."""
+        texts = list[GeneratedText]()
+        for _, group in groupby(self.texts(), key=itemgetter(1)):
+            texts += {text.text: text for text in reversed(list(group))}.values()  # of equal ones the first
+        texts.sort(key=itemgetter(0))
+        self.facts["texts"] = len(texts)
+        if "run" in self._job.inputs:
+            found = self._found()
+            texts = [text for text in texts if query_id(text) in found]
+            self.facts["found"] = len(texts)
+        if self._best is not None and self._best < len(texts):
+            order = sorted(range(len(texts)), key=lambda at: -self._quality(texts[at]))  # of equal ones the earlier
+            texts = [texts[at] for at in sorted(order[: self._best])]
+        if not texts:
+            raise UserError(
+                f"dataset {self._job.key}: no generated query is left; raise found_within, or generate more"
+            )
+        return texts
+
+    def _quality(self, text: GeneratedText) -> float:
+        if self.scores is not None:
+            return float(self.scores[text.row])
+        if text.log_likelihood is None or not text.tokens:
+            hint = "name best_by, a model that scores queries with their passages"
+            raise UserError(f"dataset {self._job.key}: the server gave no likelihood of its texts; {hint}")
+        return text.log_likelihood / text.tokens
+
+    def _found(self) -> set[str]:
+        """The queries whose passage is among the first `found_within` of the run."""
+        run, every = input_artifact(self._job, "run", "run"), input_artifact(self._job, "all", "dataset")
+        if (of := Path(run.upstream["dataset"]).name) != every.key:
+            raise UserError(f"dataset {self._job.key}: {run.folder} is over {of}; expected {every.key}")
+        ranked = {query: docs[: self._within] for query, docs, _ in iter_run(run, every)}
+        return {query for query, docs in ranked.items() if doc_of(query) in docs}
+
+
+def query_id(text: GeneratedText) -> str:
+    """Return the id of a generated query: its passage's, a dot and its number."""
+    return f"{text.doc}.{text.number}"
+
+
+def doc_of(query: str) -> str:
+    """Return the id of the passage that a generated query is about.
+
+    >>> doc_of("otter.1.0")
+    'otter.1'
+    """
+    return query.rpartition(".")[0]

@@ -1,0 +1,139 @@
+"""Stages `generator`, a published generator copied and checked, and `new_generator`, a T5 of random weights."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tandem.cluster.progress import warn
+from tandem.errors import UserError
+from tandem.models.folders import ENCODER_FILES, check_folder, files_digest, weights_digest
+from tandem.models.heads import check_generator
+from tandem.models.hub import check_weights, download, from_folder, load_encoder, load_tokenizer, package_folder
+from tandem.models.tokens import Template
+from tandem.stages.generation import GeneratorParams, NewGeneratorParams
+from tandem.store.job import Job, writing
+
+
+def run(job: Job[GeneratorParams]) -> None:
+    """Copy a published generator's files into `hf/` after checking them."""
+    params, commit = job.params, None
+    match params.source:
+        case "hub":
+            source, commit = download(str(params.name), str(params.revision))
+        case "package":
+            source = package_folder(str(params.package), str(params.folder))
+        case _:
+            source = Path(str(job.execution.path))
+    check_folder(source)
+    check_generator(source)
+    weights = weights_digest(source)
+    if params.sha256 and weights != params.sha256:
+        raise UserError(f"{source}: the sha256 of its weights is {weights}, expected {params.sha256}")
+    if params.files_sha256 and (digest := files_digest(source)) != params.files_sha256:
+        raise UserError(f"{source}: sha256 of its other files is {digest}, expected {params.files_sha256}; start again")
+    load_generator(source)
+    with writing(job) as draft:
+        for pattern in ENCODER_FILES:
+            for path in sorted(source.glob(pattern)):
+                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
+        draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
+        if commit and commit != params.revision:
+            pin = f"pin it by tandem prefetch, or revision: {commit}"
+            warn(job, draft, f"{params.name} is what {params.revision} was: {pin}")
+
+
+def run_new(job: Job[NewGeneratorParams]) -> None:
+    """Write a T5 with the vocabulary of the input `encoder`, and its vectors of words where `hidden` is null.
+
+    Its decoder begins behind the token that the tokenizer puts before a text, and ends with the one behind it.
+    """
+    folder, params = job.inputs["encoder"].folder / "hf", job.params
+    tokenizer = load_tokenizer(folder)
+    before, after = Template.of(tokenizer).single
+    if not after or tokenizer.pad_token_id is None:
+        lacking = "no token behind a text" if not after else "no padding token"
+        raise UserError(f"{folder}: its tokenizer has {lacking}, by which a generator's texts would end")
+    start = before[-1] if before else tokenizer.pad_token_id
+    words, hidden = None, params.hidden or 0
+    if params.hidden is None:
+        words = load_encoder(folder).get_input_embeddings().weight.detach()
+        hidden = int(words.shape[1])
+    if hidden % params.heads:
+        raise UserError(f"{job.key}: heads is {params.heads}, which does not divide the encoder's dimension {hidden}")
+    model = _t5(params, hidden, len(tokenizer), words, start, after[-1], tokenizer.pad_token_id)
+    with writing(job) as draft:
+        model.save_pretrained(draft.folder / "hf")
+        tokenizer.save_pretrained(draft.folder / "hf")
+        draft.facts |= {"vocabulary": len(tokenizer), "weights": sum(p.numel() for p in model.parameters())}
+
+
+def _t5(
+    params: NewGeneratorParams, hidden: int, vocabulary: int, words: Any, start: int, end: int, padding: int
+) -> Any:
+    """A T5 of random weights; `words` are vectors of its vocabulary, or None."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    rows = vocabulary if words is None else len(words)
+    config = T5Config(
+        vocab_size=rows,
+        d_model=hidden,
+        d_kv=hidden // params.heads,
+        d_ff=params.feed_forward,
+        num_layers=params.layers,
+        num_decoder_layers=params.decoder_layers,
+        num_heads=params.heads,
+        decoder_start_token_id=start,
+        eos_token_id=end,
+        pad_token_id=padding,
+    )
+    torch.manual_seed(params.seed)
+    model: Any = T5ForConditionalGeneration(config)
+    if words is not None:  # as long as T5's own random ones, by which the first logits are near 1
+        centred = words - words.mean(0)
+        with torch.no_grad():
+            model.shared.weight.copy_(centred / centred.square().mean().sqrt())
+    return model
+
+
+def load_generator(folder: Path) -> tuple[Any, Any]:
+    """Return a folder's model with a head that predicts tokens, in float32 and for inference, and its tokenizer.
+
+    Raises:
+        UserError: it has no decoder, lacks weights, or knows no token that ends a text.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    from tandem.models.folders import read_model_json
+
+    check_generator(folder)
+    pair = bool(read_model_json(folder / "config.json").get("is_encoder_decoder"))
+    model, report = from_folder(AutoModelForSeq2SeqLM if pair else AutoModelForCausalLM, folder)
+    check_weights(folder, report, sorted(report["missing_keys"]))
+    tokenizer = load_tokenizer(folder)
+    if not end_tokens(model, tokenizer):
+        raise UserError(
+            f"{folder}: neither its generation_config.json nor its tokenizer names a token that ends a text"
+        )
+    if pair and start_token(model) is None:
+        raise UserError(f"{folder}: config.json names no decoder_start_token_id, with which its texts begin")
+    return model.eval(), tokenizer
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a text, as the model's generation settings name them, else the tokenizer's."""
+    ends = model.generation_config.eos_token_id
+    if ends is None:
+        ends = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    if ends is None:
+        return []
+    return [ends] if isinstance(ends, int) else list(ends)
+
+
+def start_token(model: Any) -> int | None:
+    """The token before a decoder's first one; None of a decoder alone."""
+    start: int | None = model.config.decoder_start_token_id
+    if start is None:
+        start = model.generation_config.decoder_start_token_id
+    return start

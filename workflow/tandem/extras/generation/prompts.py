@@ -1,0 +1,90 @@
+"""What a generator reads of a text, and the targets that it learns, as token ids."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tandem.config.generation import PASSAGE, QUERY
+from tandem.errors import UserError
+from tandem.models.folders import positions_in
+from tandem.models.plain_text import PlainTextTokenizer
+from tandem.models.ragged import Ids, Ragged
+from tandem.models.tokens import Template
+
+
+def split_prompt(prompt: str) -> tuple[str, str]:
+    """Return the words of a prompt before and behind the text.
+
+    >>> split_prompt("Passage: {passage} Question:")
+    ('Passage: ', ' Question:')
+    """
+    before, _, after = prompt.partition(PASSAGE if PASSAGE in prompt else QUERY)
+    return before, after
+
+
+class Reader:
+    """Token ids of texts in a prompt, special tokens included, at most `length` of them.
+
+    What a text spells is never a special token; what the prompt spells may be one: see `PlainTextTokenizer`. Of a text
+    that is too long the end is cut, not the prompt's words behind it, which are tokenised on their own.
+
+    Attributes:
+        texts: how many were read.
+        cut: how many of them were too long.
+    """
+
+    def __init__(self, tokenizer: Any, prompt: str, length: int, where: str) -> None:
+        self.plain, template = PlainTextTokenizer(tokenizer), Template.of(tokenizer)
+        self.texts = self.cut = 0
+        before, after = (self.plain.prompt(words) for words in split_prompt(prompt))
+        (first, behind), _ = self.plain.tokenise([before, after])
+        self.before, self.length = before, length
+        self.start = list(template.single[0])
+        self.end = [*behind, *template.single[1]]
+        around = len(self.start) + len(first) + len(self.end)
+        if around >= length:
+            raise UserError(f"{where}: length is {length}, but the prompt alone has {around} tokens; raise it")
+
+    def read(self, texts: Sequence[str]) -> Ragged:
+        """Return the ids of texts."""
+        room = self.length - len(self.start) - len(self.end)
+        rows, cut = self.plain.tokenise([self.before + text for text in texts], room)
+        self.texts += len(cut)
+        self.cut += sum(cut)
+        return Ragged.of([np.array([*self.start, *row, *self.end], np.int32) for row in rows])
+
+
+def target_ids(tokenizer: Any, texts: Sequence[str], length: int, start: int | None, end: int) -> Ragged:
+    """Return the ids of what a generator is to write: texts with the token that ends them, at most `length`.
+
+    Args:
+        start: the token before a decoder's first one, which is no part of the target; None: a decoder alone, which
+            goes on behind what it read.
+        end: the token that ends a text.
+    """
+    before = list(Template.of(tokenizer).single[0]) if start is not None else []
+    if before[:1] == [start]:
+        before = before[1:]
+    rows, _ = PlainTextTokenizer(tokenizer).tokenise(texts, max(1, length - len(before) - 1))
+    return Ragged.of([np.array([*before, *row, end], np.int32) for row in rows])
+
+
+def check_positions(model: Any, length: int, tokens: int, where: str) -> None:
+    """Refuse texts that are longer than a model has positions for.
+
+    Args:
+        length: tokens that it reads.
+        tokens: tokens that it writes, which a decoder alone writes behind them.
+    """
+    config = model.config.to_dict()
+    limit = positions_in(config)
+    needed = max(length, tokens) if model.config.is_encoder_decoder else length + tokens
+    if limit is not None and needed > limit:
+        what = "length" if model.config.is_encoder_decoder else "length with the tokens of a text"
+        raise UserError(f"{where}: {what} is {needed}, but the generator ({config['model_type']}) takes {limit}")
+
+
+def lengths_of(texts: Ragged) -> Ids:
+    """Return the number of tokens of each text."""
+    return np.diff(texts.offsets)

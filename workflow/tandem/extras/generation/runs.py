@@ -1,0 +1,21 @@
+"""Stage `expansion`: a run over passages with generated queries behind them, as a run over the passages."""
+
+from pathlib import Path
+
+from tandem.data.runs import iter_run, write_run
+from tandem.errors import UserError
+from tandem.retrieval.inputs import require_dataset
+from tandem.stages.generation import ExpansionParams
+from tandem.store.job import Job, writing
+
+
+def run(job: Job[ExpansionParams]) -> None:
+    """Write the lists of the input `run`, which is over `expanded`, as lists over `dataset`: ids and scores stay."""
+    require_dataset(job, "run", of="expanded")
+    expanded, dataset = job.inputs["expanded"], job.inputs["dataset"]
+    if (of := Path(expanded.upstream["of"]).name) != dataset.key:
+        raise UserError(f"{job.kind}: {expanded.folder} has the passages of {of}; expected those of {dataset.key}")
+    depth = job.params.depth
+    lists = ((query, docs[:depth], scores[:depth]) for query, docs, scores in iter_run(job.inputs["run"], expanded))
+    with writing(job) as draft:
+        draft.facts["lines"] = write_run(job, draft, lists)

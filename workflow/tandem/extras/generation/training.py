@@ -1,0 +1,117 @@
+"""Stage `train_generator`: a generator learns to write the queries of a collection's own training pairs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tandem.cluster.progress import say, warn
+from tandem.config.training import Optimisation, Train
+from tandem.data.collection import Collection, contents
+from tandem.errors import UserError
+from tandem.extras.generation.generators import end_tokens, load_generator, start_token
+from tandem.extras.generation.objective import Seq2Seq
+from tandem.extras.generation.prompts import Reader, check_positions, target_ids
+from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.hub import save_encoder
+from tandem.models.lora import add_lora, set_dropout
+from tandem.models.tokens import Template, Tokens
+from tandem.stages.generation import TrainGeneratorParams
+from tandem.store.job import Job, writing
+from tandem.training.checkpoints import Checkpoints, State
+from tandem.training.distributed import World
+from tandem.training.forward import Budget
+from tandem.training.lists import Lists
+from tandem.training.loop import TrainingLoop
+from tandem.training.stage import write_log
+
+TrainJob = Job[TrainGeneratorParams]
+MANY = 0.01  # a larger share of texts that are cut is worth a warning
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What is read and what is to be written of each training pair, and how many texts were cut."""
+
+    tokens: Tokens
+    cut: int
+
+    @property
+    def lists(self) -> Lists:
+        """Every pair as a list of its own: its target as query, what is read as only passage."""
+        rows = np.arange(len(self.tokens.queries))
+        return Lists(rows, np.arange(len(rows) + 1), np.ones(len(rows), np.int8), rows)
+
+
+def run(job: TrainJob) -> None:
+    """Train and write the generator as a Hugging Face folder `hf/`, and `log.parquet`; see `Seq2Seq`.
+
+    Of several processes the first one writes.
+    """
+    with World.current().joined() as world:
+        use_workers(job.execution.workers)
+        params, train = job.params, job.params.train
+        model, tokenizer = load_generator(job.inputs["start"].folder / "hf")
+        check_positions(model, params.length, params.target_length, job.key)
+        pairs = read_pairs(job, model, tokenizer)
+        torch.manual_seed(train.seed or 0)  # adapters
+        objective = build(job, model, pairs.tokens, padding_of(model, tokenizer), world)
+        shared = {name: getattr(train, name) for name in Optimisation.model_fields}
+        # A batch of pairs is one of lists of one passage.
+        loop = Train.model_construct(**shared, queries_per_batch=train.pairs_per_batch, list_size=1, choose="last")
+        state = TrainingLoop(job, loop, objective, pairs.lists, None, world).run()
+        if world.first:
+            write(job, model, tokenizer, pairs, state)
+            Checkpoints(job.out / "checkpoints").remove()
+
+
+def read_pairs(job: TrainJob, model: Any, tokenizer: Any) -> Pairs:
+    """Tokenise a split's pairs of a query and a relevant passage, in the order of the labels.
+
+    Memory: the texts and token ids of these passages.
+    """
+    collection, params = Collection(job.inputs["dataset"]), job.params
+    queries, judged = collection.queries(params.split), collection.qrels(params.split)
+    named = [(query, doc) for query, own in judged.items() for doc, relevance in own.items() if relevance > 0]
+    passages = collection.texts({doc for _, doc in named})
+    known = [(query, doc) for query, doc in named if doc in passages and query in queries]
+    if not known:
+        raise UserError(f"{job.inputs['dataset'].folder}: no query of split {params.split} has a relevant passage")
+    reader = Reader(tokenizer, params.prompt, params.length, job.key)
+    sources = reader.read([contents(*passages[doc]) for _, doc in known])
+    start, end = start_token(model) if model.config.is_encoder_decoder else None, end_tokens(model, tokenizer)[0]
+    targets = target_ids(tokenizer, [queries[query] for query, _ in known], params.target_length, start, end)
+    return Pairs(Tokens(sources, targets, Template.of(tokenizer)), reader.cut)
+
+
+def build(job: TrainJob, model: Any, tokens: Tokens, padding: int, world: World) -> Seq2Seq:
+    """Return the objective with its model on the device, before any step."""
+    budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
+    objective = Seq2Seq(model, tokens, job.params.train, padding, budget, world)
+    set_dropout(objective.models, job.params.train.dropout)
+    if job.params.lora:
+        add_lora(objective.models, job.params.lora)  # adapters have a dropout of their own
+    objective.models.to(device())
+    return objective
+
+
+def padding_of(model: Any, tokenizer: Any) -> int:
+    """Return the id that fills rows up, which nothing reads; of decoders without one the end token."""
+    padding = tokenizer.pad_token_id
+    return int(end_tokens(model, tokenizer)[0] if padding is None else padding)
+
+
+def write(job: TrainJob, model: Any, tokenizer: Any, pairs: Pairs, state: State) -> None:
+    """Write the finished generator, with the tokenizer it started with."""
+    count, params = len(pairs.tokens.queries), job.params
+    with writing(job) as draft:
+        save_encoder(model, tokenizer, draft.folder / "hf")
+        write_log(state, draft.path("log.parquet"))
+        draft.facts |= {"pairs": count, "steps": state.step, "cut": pairs.cut}
+        draft.facts |= {"precision": resolve_precision(params.train.precision), "device": device().type}
+        line = f"{pairs.cut:,} of {count:,} texts have more than {params.length} tokens and are cut"
+        if pairs.cut > MANY * count:
+            warn(job, draft, line)
+        elif pairs.cut:
+            say(f"{job.kind} {job.key} · {line}")

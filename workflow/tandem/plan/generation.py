@@ -1,0 +1,221 @@
+"""Generators, what they write, and datasets made of it, as stages."""
+
+import re
+from pathlib import Path
+
+from tandem.config.datasets import Dataset, Expanded, GeneratedQueries
+from tandem.config.encoders import EncoderFiles
+from tandem.config.generation import (
+    PASSAGE,
+    QUERY,
+    AskedGenerator,
+    Decoding,
+    Generation,
+    NewGenerator,
+    PublishedGenerator,
+    TrainedGenerator,
+)
+from tandem.config.language_models import LanguageModel
+from tandem.config.references import CROSS_PARTS, DUAL_PARTS
+from tandem.errors import UserError, nearest
+from tandem.models.folders import files_digest, weights_digest
+from tandem.models.heads import check_generator
+from tandem.plan.context import PARTS, TRAINING, Context, json_of, require_name
+from tandem.plan.datasets import PARTIAL, dataset, make_dataset, notes_of, require_split
+from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, tokens_of_dual
+from tandem.plan.graph import Stage
+from tandem.plan.reported import run_depth
+from tandem.plan.runs import run
+from tandem.plan.towers import at_commit, folder_of
+from tandem.stages.base import Json
+from tandem.store.files import sha256_once
+
+ALL = "all"  # ends the name of the dataset that has every generated query, of which a run decides which stay
+
+
+def plan_generator(ctx: Context, name: str) -> Stage:
+    """Plan an entry of `generators` that has a model of its own: a published one, or one that is trained here."""
+    match ctx.settings.generators[name]:
+        case PublishedGenerator() as entry:
+            return _published(name, entry, ctx)
+        case TrainedGenerator() as entry:
+            return _trained(ctx, name, entry)
+        case _:
+            raise UserError(f"generators.{name} is behind a server: nothing here starts from it")
+
+
+def generator(ctx: Context, name: str, where: str) -> Stage:
+    """Return the stage of a generator; `where` names the key that refers to it."""
+    known = ctx.settings.generators
+    if name not in known:
+        raise UserError(f"{where}: {name} is no generator{nearest(name, list(known))}")
+    require_name("generators", name)
+    return ctx.entry("generators", name)
+
+
+def _published(name: str, entry: PublishedGenerator, ctx: Context) -> Stage:
+    entry = at_commit(entry)
+    params = json_of(entry, *EncoderFiles.model_fields)
+    execution: Json = {"licence": entry.licence} if entry.licence else {}
+    if entry.source != "hub":
+        folder = folder_of(entry)
+        try:
+            check_generator(folder)
+        except UserError as error:
+            raise UserError(f"generators.{name}: {error}") from None
+        if entry.source == "folder":
+            execution["path"], params["sha256"] = entry.path, weights_digest(folder, sha256_once)
+            params["files_sha256"] = files_digest(folder, sha256_once)
+            if entry.sha256 and entry.sha256 != params["sha256"]:
+                problem = f"is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}"
+                raise UserError(f"generators.{name}.sha256 {problem}")
+    label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
+    return ctx.stage("generator", "shared", label, params, {}, execution)
+
+
+def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
+    """The stage that trains a generator, from another one or from random weights."""
+    at, settings = f"generators.{name}", ctx.settings
+    data = entry.dataset or settings.train_on or settings.dataset
+    if PASSAGE not in entry.prompt:
+        raise UserError(f"{at}.prompt names no passage, but it learns to write passages' queries; write {PASSAGE}")
+    require_split(ctx, data, entry.split, f"{at}: is trained")
+    if ctx.dataset_entry(data).relevance == "answers":
+        raise UserError(
+            f"{at}: learns from relevant passages, but dataset {data} has answers; name a dataset with qrels"
+        )
+    seed = ctx.seed(entry.train.seed)
+    if entry.start:
+        start = generator(ctx, entry.start, f"{at}.start")
+    else:
+        params = json_of(entry, *NewGenerator.model_fields) | {"seed": seed}
+        start = ctx.stage("new_generator", "shared", name, params, {"encoder": encoder(ctx, settings.encoder)})
+    keys = ("prompt", "length", "target_length", "split", "lora")
+    own = json_of(entry, *keys) | {"train": json_of(entry.train) | {"seed": seed}}
+    upstream = {"dataset": dataset(ctx, data), "start": start}
+    return ctx.stage("train_generator", data, name, own, upstream, ctx.execution(*TRAINING))
+
+
+def generated(ctx: Context, name: str, where: str, data: str) -> Stage:
+    """Return the stage that generates an entry of `generations` for a dataset; `where` names the key that refers to it.
+
+    Raises:
+        UserError: it is unknown, its prompt has no place for what it reads, or a server would write one text again and
+            again.
+    """
+    known = ctx.settings.generations
+    if name not in known:
+        raise UserError(f"{where}: {name} is no entry of generations{nearest(name, list(known))}")
+    require_name("generations", name)
+    entry, at = known[name], f"generations.{name}"
+    by = ctx.settings.generators.get(entry.by)
+    if by is None:
+        raise UserError(f"{at}.by: {entry.by} is no generator{nearest(entry.by, list(ctx.settings.generators))}")
+    needed = PASSAGE if entry.of == "passages" else QUERY
+    if needed not in by.prompt:
+        raise UserError(f"generators.{entry.by}.prompt lacks {needed}, but {at} reads {entry.of}; write {needed} in it")
+    params = json_of(entry, *Decoding.model_fields) | {"side": entry.of, "seed": ctx.seed(entry.seed)}
+    params |= {"prompt": by.prompt, "passages": entry.passages}
+    if entry.of == "queries":
+        require_split(ctx, data, entry.split, f"{at}: reads queries")
+        params["split"] = entry.split
+    upstream, execution = {"dataset": dataset(ctx, data)}, dict[str, object]()
+    if isinstance(by, AskedGenerator):
+        _check_asked(at, entry, by)
+        params["asked"] = json_of(by, *LanguageModel.model_fields) | {"url": by.endpoint.url}
+        execution["endpoint"] = json_of(by.endpoint)
+    else:
+        params["length"] = by.length
+        upstream["generator"] = generator(ctx, entry.by, f"{at}.by")
+    return ctx.stage("generated", data, name, params, upstream, execution)
+
+
+def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
+    if entry.method == "beam":
+        raise UserError(
+            f"{at}.method is beam, but {entry.by} is behind a server, which searches no beams; choose another"
+        )
+    if entry.number > 1 and not by.temperature:
+        same = f"generators.{entry.by}.temperature is {by.temperature or 0:g}, by which all are one"
+        raise UserError(f"{at}.number is {entry.number}, but {same}; raise it, or set number to 1")
+
+
+def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage:
+    """The stage that scores generated texts with their passages, by a cross-encoder or a dual encoder."""
+    if ctx.untrained(by) or _is_dual(ctx, by):
+        model = dual_encoder(ctx, by, where)
+        read = tokens_of_dual(ctx, by, model, data)
+    else:
+        model, read = judge_with_tokens(ctx, by, where, data, CROSS_PARTS)
+    params: Json = {**ctx.scoring, "number": texts.values["number"]}
+    params |= {"query_length": ctx.settings.lengths.query, "passage_length": read.values["passage_length"]}
+    upstream = {"dataset": dataset(ctx, data), "generated": texts, "model": model, "tokens": read}
+    return ctx.stage("score_generated", data, f"{texts.name}.{by}", params, upstream)
+
+
+def _is_dual(ctx: Context, name: str) -> bool:
+    """Whether a name is that of a trained dual encoder, or of the retriever of two that learned together."""
+    entry = ctx.settings.models.get(ctx.model_name(name))
+    if entry is None or entry.objective not in DUAL_PARTS:
+        return False
+    return entry.objective == "dual" or name.endswith(f".{PARTS['dual']}")
+
+
+def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
+    """The stage of a dataset whose passages have generated queries behind them."""
+    own = (other for other in ctx.settings.expansions if name == f"{entry.of}-{other}")
+    at = f"datasets.{name}" if name in ctx.settings.datasets else f"expansions.{next(own)}"
+    if entry.drop_share is not None and entry.drop_by is None:
+        raise UserError(f"{at}.drop_share is {entry.drop_share:g}, but nothing scores queries; name drop_by")
+    base = _base(at, entry)
+    upstream = _made_of(ctx, at, entry, base)
+    if entry.drop_by:
+        upstream["scores"] = _scores(ctx, entry.drop_by, f"{at}.drop_by", upstream["generated"], base)
+    return make_dataset(ctx, name, entry, upstream)
+
+
+def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
+    """The stage of a dataset of generated queries."""
+    at = f"datasets.{name}"
+    if entry.best_by and entry.best is None:
+        raise UserError(f"{at}.best_by is {entry.best_by}, but all queries stay; say best: how many")
+    base = _base(at, entry)
+    upstream = _made_of(ctx, at, entry, base)
+    if entry.best_by:
+        upstream["scores"] = _scores(ctx, entry.best_by, f"{at}.best_by", upstream["generated"], base)
+    if entry.found_by:
+        every = _all_queries(ctx, name, entry, base)
+        if entry.found_within > (deepest := run_depth(ctx, "train", every)):
+            problem = f"{at}.found_within is {entry.found_within}, but runs on train are {deepest} deep"
+            raise UserError(f"{problem}; raise depth.train")
+        upstream["all"] = dataset(ctx, every)
+        upstream["run"] = run(ctx, entry.found_by, "train", f"{at}.found_by", every)
+    return make_dataset(ctx, name, entry, upstream)
+
+
+def _base(at: str, entry: Expanded | GeneratedQueries) -> str:
+    """The dataset that another is made of; a `UserError` where it is the one that is searched, and names none."""
+    if entry.of is None:
+        raise UserError(f"{at}.of is null, the dataset that is searched, which is this one; name another")
+    return entry.of
+
+
+def _made_of(ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: str) -> dict[str, Stage]:
+    """The base of a derived dataset and the texts for it; a `UserError` where there are too few of a passage."""
+    texts = generated(ctx, entry.from_, f"{at}.from", base)
+    if texts.values["side"] != "passages":
+        raise UserError(f"{at}.from: generations.{entry.from_} reads queries; passages' texts are needed")
+    if entry.number > texts.values["number"]:
+        have = f"generations.{entry.from_} has {texts.values['number']} of a passage"
+        raise UserError(f"{at}.number is {entry.number}, but {have}; lower it, or raise that")
+    return {"of": dataset(ctx, base), "generated": texts}
+
+
+def _all_queries(ctx: Context, name: str, entry: GeneratedQueries, base: str) -> str:
+    """The name of the dataset with all generated queries; added to the datasets if missing."""
+    label, notes = f"{name}.{ALL}", notes_of(ctx.dataset_entry(base), (*PARTIAL, "measures", "score_split"))
+    keys: Json = {"source": "generated_queries", "of": base, "from": entry.from_, "number": entry.number, **notes}
+    every: Dataset = GeneratedQueries.model_validate(keys)
+    if ctx.datasets.setdefault(label, every) != every:
+        raise UserError(f"datasets.{label} has the name of a dataset made for datasets.{name}; name it otherwise")
+    return label
