@@ -84,7 +84,7 @@ if not workflow.deployment_settings.deployment_method:
     parts.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
 if library:
     parts.append(f"export PYTHONPATH={quote(str(library))}" + ("" if IS_MAIN else "${PYTHONPATH:+:$PYTHONPATH}"))
-shell.prefix("; ".join([*parts, ""]))
+shell.prefix("; ".join([*parts, ""]).replace("{", "{{").replace("}", "}}"))
 
 # conda's environments name what we import; pip takes what that needs in turn as the lock file has it, torch above all.
 if workflow.deployment_settings.deployment_method:

@@ -15,6 +15,7 @@ from setuptools.command.sdist import sdist
 PROJECT = Path("tandem/_project")
 TRAVELLING = (
     "Snakefile",
+    "config/README.md",
     "config/**/*.yaml",
     "config/**/*.json",
     "config/**/*.csv",
