@@ -26,7 +26,7 @@ if (HERE / "workflow/tandem").is_dir():
 
 from tandem import ROOT
 from tandem.cluster.library import library_folder
-from tandem.cluster.scheduler import clear
+from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.validation import with_secrets
 from tandem.errors import UserError
@@ -69,6 +69,7 @@ VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` d
 # Unknown and unavailable targets are reported before any rule is asked for its files. A module's are the other Snakefile's.
 if workflow.is_main_process and IS_MAIN:
     planned(check_owner, VIEWS, configuration)
+    keep_finished(Path.cwd())
     targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
         print(line, file=sys.stderr)

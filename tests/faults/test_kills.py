@@ -120,6 +120,26 @@ def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny
         assert copied.files(target) == undisturbed.files(target)
 
 
+def test_what_a_job_finished_after_its_snakemake_was_killed_is_not_made_again(tiny_dag, copied):
+    target = copied.named("score", "bm25.test")
+    run = elsewhere(tiny_dag, copied, target)
+    copied.remove(target)
+    made = copied.folder / target.folder / "stage.json"
+    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    until(made.with_name(".stage.json.lock").exists, process)
+    os.kill(process.pid, signal.SIGSTOP)  # it sees nothing of how its job ends
+    until(made.exists, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    written = made.stat().st_mtime_ns
+    unlocked = subprocess.run([*run, "--unlock"], capture_output=True, text=True)
+    assert unlocked.returncode == 0
+    assert "was finished after its Snakemake had ended: it stays" in unlocked.stdout + unlocked.stderr
+    again = subprocess.run([*run, "--rerun-incomplete"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert made.stat().st_mtime_ns == written
+
+
 def test_of_two_snakemakes_at_once_the_second_says_why_it_waits_for_nobody(tiny_dag, copied):
     stage = copied.named("score", "bm25.test")
     line = elsewhere(tiny_dag, copied, stage)

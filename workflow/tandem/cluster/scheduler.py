@@ -13,6 +13,7 @@ import platform
 import re
 import time
 import uuid
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from tandem.cluster.progress import duration, say
 from tandem.errors import UserError
 from tandem.stages import KINDS
 from tandem.stages.base import flag_value
+from tandem.store.artifact import MANIFEST
 from tandem.store.environment import command_output
 from tandem.store.files import try_lock
 
@@ -183,6 +185,31 @@ def leftovers(folder: Path) -> list[str]:
     lines = [line.split("|", 2) for line in queue.splitlines()]
     own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
     return [job for job, comment, _ in own if comment.startswith(COMMENT)]
+
+
+def keep_finished(folder: Path) -> None:
+    """Have Snakemake take over what jobs have finished after it was killed.
+
+    It marks a file as incomplete while its job runs. One that is killed then leaves the mark, and the next one would
+    delete and make again what the job, which lives on, has finished: days of a training. A stage writes its manifest
+    last, so that one that is there is whole.
+
+    Args:
+        folder: where Snakemake runs.
+    """
+    marks = folder / ".snakemake/incomplete"
+    for mark in list(marks.rglob("*")):
+        if mark.is_dir():
+            continue
+        # Snakemake cuts the base64 of a long path into folders, whose names begin with @.
+        encoded = "".join(part.removeprefix("@") for part in mark.relative_to(marks).parts)
+        try:
+            made = urlsafe_b64decode(encoded).decode()
+        except ValueError:  # another file of Snakemake's
+            continue
+        if Path(made).name == MANIFEST and (folder / made).is_file():
+            mark.unlink(missing_ok=True)
+            say(f"{Path(made).parent} was finished after its Snakemake had ended: it stays")
 
 
 def clear(folder: Path) -> None:
