@@ -107,6 +107,9 @@ def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudg
     write_json(folder / "statistics.json", {})
 
 
+UNCALIBRATED = {"by": "ce_bm25neg", "negative_below": 0.9, "calibrate": None, "calibrate_queries": None}
+
+
 def tiny_config(folder, encoder_folder):
     """The configuration over `folder/beir`: short texts and few steps, exact arithmetic, no table."""
     return {
@@ -123,7 +126,7 @@ def tiny_config(folder, encoder_folder):
             "ce_bm25neg": {"train": TRAIN},
             "rocketqav2": {
                 "init": {"reranker": "ce_bm25neg"},
-                "candidates": {"depth": 20, "denoise": {"by": "ce_bm25neg", "negative_below": 0.9}},
+                "candidates": {"depth": 20, "denoise": UNCALIBRATED},
                 "train": TRAIN,
             },
         },

@@ -19,6 +19,7 @@ KEYS = {
     "a model is validated on dev": {"models": {"ce_bm25neg": {"train": {"validate_every": 2}}}},
     "BM25 is tuned": {"sparse": {"tuned": {"tuned": True}}},
     "weights are tuned": {"fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted"}}},
+    "a judge is calibrated on dev": {"models": {"rocketqav2": {"candidates": {"denoise": {"calibrate": "dev"}}}}},
     "a pipeline is chosen": {"pipelines": {"best": {"of": ["bm25", "de_bm25neg"]}}},
 }
 

@@ -284,7 +284,8 @@ def test_similar_queries_may_have_judges_of_their_own(folder, plan):
 
 
 def test_audits_with_training_queries(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    entry = {"source": "beir", "path": folder("d", ["train", "test"]), "dev_from_train": None}
+    planned = plan({"d": entry}, "d")
     similar = planned.planner.audit("similar_queries", "d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
     assert similar.values["splits"] == ["test"]

@@ -123,6 +123,12 @@ class Candidates(Section):
 
     _in_order = model_validator(mode="after")(_forwards)
 
+    @property
+    def calibrates(self) -> bool:
+        """Whether a judge's scores are fitted to dev, of these lists or of those that are joined to them."""
+        drawn = (self, *self.also)
+        return any(lists.denoise is not None and lists.denoise.calibrate == "dev" for lists in drawn)
+
 
 class Validation(Section):
     """How models are validated: each checkpoint by other jobs (`train.checkpoints`), else within the training."""

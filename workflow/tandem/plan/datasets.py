@@ -194,6 +194,7 @@ def draw_missing_dev(ctx: Context) -> None:
     ]
     trainings = [(model, model.train) for model in settings.models.values()]
     needing = [ctx.trained_on(model) for model, train in trainings if train.choose == "dev" or train.validate_every]
+    needing += [ctx.trained_on(model) for model in settings.models.values() if model.candidates.calibrates]
     needing += [settings.dataset] if VALIDATED in choices else []
     for name in dict.fromkeys(needing):
         entry = ctx.datasets.get(name)
