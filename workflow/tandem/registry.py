@@ -4,7 +4,8 @@
     def listwise(scores, mask): …
 
 A registry knows its names without importing the modules that register them, since those may need torch: it reads the
-decorators in their sources. A plugin is a file of the user's that a configuration names under `plugins:`.
+decorators in their sources. A plugin is a file of the user's that a configuration names under `plugins:`, or a module
+that an installed distribution offers under a name: `[project.entry-points."tandem.plugins"]`.
 """
 
 import hashlib
@@ -14,26 +15,46 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from tandem.errors import UserError
+from tandem.errors import UserError, shortened
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
+GROUP = "tandem.plugins"  # of entry points
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A loaded plugin: its file and the first 16 hex digits of its source's sha256."""
+    """A loaded plugin.
+
+    Attributes:
+        path: its file; of an installed one its module's.
+        digest: the first 16 hex digits of the sha256 of its source: the file, or all modules of an installed package.
+        name: of an installed one; empty for a file.
+    """
 
     path: Path
     digest: str
+    name: str = ""
+
+    @property
+    def source(self) -> str:
+        """What `load_plugins` takes."""
+        return self.name or str(self.path)
+
+    @property
+    def label(self) -> str:
+        """What keys hold: `my_ideas.py@0123456789abcdef`."""
+        return f"{self.name or self.path.name}@{self.digest}"
 
 
 class Registry(Generic[T]):
@@ -95,20 +116,46 @@ class Registry(Generic[T]):
 
 
 _loading: list[Plugin] = []  # the plugin whose file is being imported
-_loaded: dict[Path, Plugin] = {}
+_loaded: dict[Path | str, Plugin] = {}  # by its file, or its name where it is installed
 _named: dict[str, set[Plugin]] = {}  # every name that plugins have registered, each for something else
 
 
-def load_plugins(paths: Iterable[str]) -> list[Plugin]:
-    """Import the user's own files, each once.
+def load_plugins(names: Iterable[str]) -> list[Plugin]:
+    """Import the user's own files, and installed plugins by their names, each once.
 
     Raises:
-        UserError: a file does not exist, or its import fails; names the file and the line.
+        UserError: one does not exist, or its import fails; names the file and the line.
     """
-    return [_load(Path(path)) for path in paths]
+    return [_load_file(Path(name)) if is_file_name(name) else _load_installed(name) for name in names]
 
 
-def _load(path: Path) -> Plugin:
+def is_file_name(plugin: str) -> bool:
+    """Whether an entry of `plugins:` is a file rather than the name of an installed plugin."""
+    return plugin.endswith(".py") or "/" in plugin
+
+
+def _load_installed(name: str) -> Plugin:
+    if name in _loaded:
+        return _loaded[name]
+    offered = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in offered:
+        installed = f"installed plugins ({', '.join(sorted(offered)) or 'none'})"
+        raise UserError(f"plugins: {shortened(repr(name))} is not known; allowed: Python files, {installed}")
+    module = offered[name].module
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        raise UserError(f"plugins: {name}: its module {module} is not installed")
+    path, digest = Path(spec.origin), hashlib.sha256()
+    # Any module of the package may decide what the named one registers.
+    for source in sorted(path.parent.rglob("*.py")) if spec.submodule_search_locations else [path]:
+        digest.update(str(source.relative_to(path.parent)).encode() + b"\0" + source.read_bytes())
+    plugin = Plugin(path, digest.hexdigest()[:16], name)
+    with _naming_errors(name, path, plugin):
+        importlib.import_module(module)
+    return _loaded.setdefault(name, plugin)
+
+
+def _load_file(path: Path) -> Plugin:
     where = path.expanduser().resolve()
     if where in _loaded:
         return _loaded[where]
@@ -121,16 +168,23 @@ def _load(path: Path) -> Plugin:
         raise UserError(f"plugins: {path} is no Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    with _naming_errors(str(path), where, plugin):
+        spec.loader.exec_module(module)
+    return _loaded.setdefault(where, plugin)
+
+
+@contextmanager
+def _naming_errors(shown: str, path: Path, plugin: Plugin) -> Iterator[None]:
+    """Note that a plugin is being loaded; an error of its import names it, and its line."""
     _loading.append(plugin)
     try:
-        spec.loader.exec_module(module)
+        yield
     except UserError as error:
-        raise UserError(f"plugins: {path}: {error}") from None
+        raise UserError(f"plugins: {shown}: {error}") from None
     except Exception as error:
-        raise UserError(f"plugins: {path}{line_of(error, where)}: {type(error).__name__}: {error}") from None
+        raise UserError(f"plugins: {shown}{line_of(error, path)}: {type(error).__name__}: {error}") from None
     finally:
         _loading.pop()
-    return _loaded.setdefault(where, plugin)
 
 
 def line_of(error: Exception, path: Path) -> str:
@@ -162,4 +216,4 @@ def name_plugin(name: str) -> None:
 def plugins_behind(values: Iterable[object]) -> list[Plugin]:
     """The plugins that registered any of some names: their digests are part of the key of a stage that uses them."""
     names = {value for value in values if isinstance(value, str)} & _named.keys()
-    return sorted({plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.path.name)
+    return sorted({plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.label)

@@ -230,7 +230,9 @@ class Settings(Section):
     stand_in: str | dict[str, str] | None = Field(None, description="searched instead of papers' datasets, or of each")
     train_on: str | None = Field(None, description="dataset of models that name none; null: the one that is searched")
     recipes: Items[str] = Field((), description="files of config/recipes/, each laid upon those before it")
-    plugins: Items[str] = Field((), description="Python files that add losses, formats, scorers, stages")
+    plugins: Items[str] = Field(
+        (), description="files, or names of installed plugins, that add losses, formats, stages"
+    )
     bm25: Bm25 = Field(Bm25(), description="BM25")
     sparse: dict[str, Sparse] = Field({}, description="variants of bm25, usable wherever a run's name is")
     depth: Depth = Field(Depth(), description="passages per query of the runs, by split")

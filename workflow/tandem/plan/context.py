@@ -157,8 +157,8 @@ class Context:
         typed = params if isinstance(params, Params) or model is None else model.model_validate(dict(params))
         stage = Stage(kind, dataset, name, typed, inputs, dict(execution or {}))
         if plugins := plugins_behind([kind, *strings(stage.values)]) if self.settings.plugins else []:
-            own = {**stage.values, "plugins": [f"{plugin.path.name}@{plugin.digest}" for plugin in plugins]}
-            how = {**stage.execution, "plugins": [str(plugin.path) for plugin in plugins]}
+            own = {**stage.values, "plugins": [plugin.label for plugin in plugins]}
+            how = {**stage.execution, "plugins": [plugin.source for plugin in plugins]}
             stage = Stage(kind, dataset, name, model.model_validate(own) if model else own, inputs, how)
         return self.stages.put(stage)
 

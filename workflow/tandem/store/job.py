@@ -91,7 +91,7 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
         raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/{MANIFEST}")
     options = with_secrets({name: parse_value(text) for name, text in groups["--run."].items()}, kind)
     execution = read(Execution, options, f"{kind}: --run")
-    loaded = [f"{plugin.path.name}@{plugin.digest}" for plugin in load_plugins(execution.plugins)]
+    loaded = [plugin.label for plugin in load_plugins(execution.plugins)]
     if (planned := parse_value(flags.get("--params.plugins", "[]"))) and planned != loaded:
         changed = f"{', '.join(planned)} was planned, but now it is {', '.join(loaded)}"
         raise UserError(f"{kind}: plugins: {changed}; it was edited meanwhile, run the same command again")

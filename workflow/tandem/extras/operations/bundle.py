@@ -21,6 +21,7 @@ from tandem.extras.operations.targets import Configuration, Configurations, find
 from tandem.extras.plan import FullPlan
 from tandem.plan.towers import LOCK
 from tandem.redaction import redacted
+from tandem.registry import is_file_name
 from tandem.stages import KINDS, holding
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
@@ -132,10 +133,11 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
         "lineage.txt": lineage_text(target, stages) + "\n",
         "lineage.json": lineage_json(target, stages) + "\n",
     }
+    plugin_files = map(Path, filter(is_file_name, plan.settings.plugins))
     files = {
         **{f"results/tables/{path.relative_to(tables)}": path for path in views},
         **{f"layout/{path.name}": path for path in plan.tables.layout_files(name)},
-        **{f"plugins/{path.name}": path.expanduser() for path in map(Path, plan.settings.plugins)},
+        **{f"plugins/{path.name}": path.expanduser() for path in plugin_files},
         **{f"envs/{path.name}": path for path in pinned},
         **({f"{AGAIN}/{LOCK}": Path(LOCK)} if Path(LOCK).is_file() else {}),
         **{place: folder / place for place in texts},
@@ -165,7 +167,7 @@ def own_configuration(configuration: Configuration, plan: FullPlan, name: str) -
     settings, layout = plan.settings, plan.tables.layouts[name]
     places: Json = {
         "tables": [f"../layout/{layout.name}"] if layout in map(Path, settings.tables) else [name],
-        "plugins": [f"../plugins/{Path(path).name}" for path in settings.plugins],
+        "plugins": [f"../plugins/{Path(it).name}" if is_file_name(it) else it for it in settings.plugins],
         "runs": {
             run: {"paths": {split: str(Path(path).absolute()) for split, path in entry.paths.items()}}
             for run, entry in settings.runs.items()
