@@ -40,7 +40,7 @@ def model(folder: Path) -> dict[str, object]:
 
     from tandem.extras.pretraining import SPECIAL, untrained
     from tandem.models.dual import DualEncoder
-    from tandem.models.hub import tokenizer_digest
+    from tandem.models.hub import hash_tokenizer
     from tandem.models.tokens import Template
     from tandem.stages.training import VocabularyParams
     from tandem.store.job import Job, writing
@@ -51,7 +51,7 @@ def model(folder: Path) -> dict[str, object]:
     untrained(shape, VOCABULARY).save_pretrained(folder / "encoder")
     with writing(Job("model", folder / "model", {"objective": "dual", "train": {}}, {})) as draft:
         DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
-    digest = tokenizer_digest((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
+    digest = hash_tokenizer((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
     return {"dtype": "uint16", "tokenizer": digest, "template": asdict(Template.of(tokenizer))}
 
 

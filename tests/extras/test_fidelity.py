@@ -12,7 +12,7 @@ import pytest
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.fidelity import ValidationRow, add_validations, open_curves
-from tandem.report.sections import trained_models
+from tandem.report.sections import list_trained_models
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.lineage import walk
@@ -121,7 +121,7 @@ def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_wo
     model = empty_world.make(
         "model", "de", {}, lambda draft: pq.write_table(log, draft.path("log.parquet")), **upstream
     )
-    (shown,) = trained_models(walk([model, *curve.reduced]).values(), addition.training)
+    (shown,) = list_trained_models(walk([model, *curve.reduced]).values(), addition.training)
     assert (shown.stage.key, shown.steps) == (model.key, 2)
     assert shown.additions == addition.training
     assert shown.additions[0].charts == [curve.line, curve.points]
@@ -129,5 +129,5 @@ def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_wo
     took = [artifact.manifest.seconds for artifact in (model, *curve.checkpoints)]
     assert shown.seconds == pytest.approx(sum(took))
     # a checkpoint that no model took over is shown itself, those before it are not
-    (shown,) = trained_models(walk(curve.checkpoints).values())
+    (shown,) = list_trained_models(walk(curve.checkpoints).values())
     assert shown.stage.key == curve.checkpoints[-1].key

@@ -8,7 +8,7 @@ from transformers import AutoModel, AutoTokenizer
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.multi import Coil, max_sim_matrix
+from tandem.models.multi import Coil, compute_max_sim
 from tandem.models.ragged import DIGIT, Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -49,16 +49,16 @@ def test_a_token_meets_the_same_token_alone():
     # Token 8: 3 · 1 of the first, 3 · (-2) of the second: a bad match counts below 0, the better 9 beside it does not.
     queries = torch.tensor([[[1.0, 0, 7], [3.0, 0, 8]]])
     passages = torch.tensor([[[2.0, 0, 7], [1.0, 0, 8], [-1.0, 0, 7]], [[-2.0, 0, 8], [5.0, 0, 9], [0.0, 0, 0]]])
-    assert max_sim_matrix(queries, passages, same_token=True).tolist() == [[2.0 + 3.0, -6.0]]
-    assert max_sim_matrix(queries, passages[None], same_token=True).tolist() == [[5.0, -6.0]]
+    assert compute_max_sim(queries, passages, same_token=True).tolist() == [[2.0 + 3.0, -6.0]]
+    assert compute_max_sim(queries, passages[None], same_token=True).tolist() == [[5.0, -6.0]]
     far = torch.tensor([[[1.0, 1, 7]]])  # the id DIGIT + 7
-    assert max_sim_matrix(far, passages, same_token=True).tolist() == [[0.0, 0.0]]
+    assert compute_max_sim(far, passages, same_token=True).tolist() == [[0.0, 0.0]]
 
 
 def test_gradients_reach_the_tokens_that_matched():
     queries = torch.tensor([[[1.0, 0, 7], [3.0, 0, 8]]], requires_grad=True)
     passages = torch.tensor([[[2.0, 0, 7], [4.0, 0, 9], [-1.0, 0, 7]]], requires_grad=True)
-    max_sim_matrix(queries, passages, same_token=True).sum().backward()
+    compute_max_sim(queries, passages, same_token=True).sum().backward()
     assert queries.grad[..., 0].tolist() == [[2.0, 0.0]]
     assert passages.grad[..., 0].tolist() == [[1.0, 0.0, 0.0]]
     assert not queries.grad[..., 1:].any()

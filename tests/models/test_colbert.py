@@ -12,8 +12,8 @@ from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from tandem.errors import UserError
-from tandem.models.described import described_towers
-from tandem.models.folders import longest_input
+from tandem.models.described import describe_towers
+from tandem.models.folders import find_longest_input
 from tandem.models.hub import load_tokenizer
 from tandem.models.multi import TokenVectors
 from tandem.models.published import run
@@ -141,7 +141,7 @@ def ours(make_job, tmp_path):
     def scores(folder):
         job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
         run(job)
-        towers = described_towers(folder)
+        towers = describe_towers(folder)
         model, tokenizer = TokenVectors.start(job.out / "hf", True, **towers).eval(), load_tokenizer(job.out / "hf")
         assert model.dimension == 8
         vectors = []
@@ -170,7 +170,7 @@ def test_stanford_s_scores(stanford, ours, metadata):
     expected = checkpoint.scores(markers, attend=metadata.get("attend_to_mask_tokens", False))
     torch.testing.assert_close(ours(checkpoint.folder), expected, **CLOSE)
     torch.testing.assert_close(theirs(checkpoint.folder), expected, **CLOSE)
-    assert longest_input(checkpoint.folder) == 40
+    assert find_longest_input(checkpoint.folder) == 40
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_pylate_s_scores(pylate, ours, library):
     expected = checkpoint.scores(markers, **how)
     torch.testing.assert_close(ours(checkpoint.folder), expected, **CLOSE)
     torch.testing.assert_close(theirs(checkpoint.folder), expected, **CLOSE)
-    assert longest_input(checkpoint.folder) == 40
+    assert find_longest_input(checkpoint.folder) == 40
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from tandem.config.settings import Execution
 from tandem.data.collection import Collection, contents
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn, rows_change_bits
-from tandem.models.encoding import PACKED, register
+from tandem.models.device import is_onednn_used, rows_change_bits
+from tandem.models.encoding import PACKED_ATTENTION, register
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
 
@@ -92,7 +92,7 @@ def test_frozen_and_as_wide_as_published_models_company_changes_no_bit(tokens, t
     assert scores[some].tobytes() == np.array(alone).tobytes()
 
 
-@pytest.mark.skipif(not by_onednn(), reason="where oneDNN multiplies")
+@pytest.mark.skipif(not is_onednn_used(), reason="where oneDNN multiplies")
 @pytest.mark.parametrize("mode", ["fp32", pytest.param("bf16", marks=without_amx)])
 def test_frozen_nothing_is_filled_up_and_company_changes_no_bit_either(cross, pairs, template, mode):
     queries, passages, _ = pairs
@@ -188,7 +188,7 @@ def test_segments_score_by_the_cosine_of_the_two_mean_vectors(segments, cross_mo
 def test_segments_of_packed_rows_score_and_learn_as_padded_ones(segments, pairs, template):
     padded, packed = copy.deepcopy(segments), copy.deepcopy(segments)
     register()
-    packed.encoder.set_attn_implementation(PACKED)
+    packed.encoder.set_attn_implementation(PACKED_ATTENTION)
     packed.packed = 256
     results = [model(pairs[0][:9], pairs[1][:9], template, "fp32") for model in (padded, packed)]
     assert torch.allclose(*results, atol=1e-4)

@@ -14,9 +14,9 @@ from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models import published
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
-from tandem.models.folders import longest_input
+from tandem.models.folders import find_longest_input
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.models.tokens import Template
@@ -44,7 +44,7 @@ MEAN = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pool
 
 
 def test_a_folder_without_modules_says_nothing(tmp_path):
-    assert described_towers(tmp_path) == {}
+    assert describe_towers(tmp_path) == {}
 
 
 def test_pooling_and_normalisation_of_both_ages(tmp_path):
@@ -52,12 +52,12 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
         (tmp_path / name).mkdir()
         describe(tmp_path / name, pooling)
         # without a similarity of its own, sentence-transformers compares by the cosine
-        assert described_towers(tmp_path / name) == {"pooling": name, "normalize": True, "temperature": 0.05}
+        assert describe_towers(tmp_path / name) == {"pooling": name, "normalize": True, "temperature": 0.05}
     (tmp_path / "unit").mkdir()
     describe(tmp_path / "unit", MEAN, "Normalize")
-    assert described_towers(tmp_path / "unit") == {"pooling": "mean", "normalize": True, "temperature": 0.05}
+    assert describe_towers(tmp_path / "unit") == {"pooling": "mean", "normalize": True, "temperature": 0.05}
     describe_encoder(tmp_path / "ours", 32, DualShape(True, "mean", False, 1.0))
-    assert described_towers(tmp_path / "ours") == {"pooling": "mean"}
+    assert describe_towers(tmp_path / "ours") == {"pooling": "mean"}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
 def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, message):
     describe(tmp_path, pooling, module)
     with pytest.raises(UserError, match=message):
-        described_towers(tmp_path)
+        describe_towers(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -89,21 +89,21 @@ def test_a_value_of_another_type_is_a_line_with_file_and_key(tmp_path, file, key
     describe(tmp_path, MEAN)
     (tmp_path / file).write_text(json.dumps({key: value}))
     with pytest.raises(UserError, match=f"{file}: {key} is "):
-        described_towers(tmp_path)
+        describe_towers(tmp_path)
     (tmp_path / file).write_text(json.dumps({key: None}))
-    assert described_towers(tmp_path)["pooling"] == "mean"
+    assert describe_towers(tmp_path)["pooling"] == "mean"
 
 
 def test_the_file_about_inputs_has_an_older_name_too(tmp_path):
     describe(tmp_path, MEAN)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 512}))
     (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"max_seq_length": 128}))
-    assert longest_input(tmp_path) == 128
+    assert find_longest_input(tmp_path) == 128
     (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"do_lower_case": True}))
     with pytest.raises(UserError, match="sentence_roberta_config.json: describes do_lower_case"):
-        described_towers(tmp_path)
+        describe_towers(tmp_path)
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": False}))  # comes first
-    assert described_towers(tmp_path)["pooling"] == "mean"
+    assert describe_towers(tmp_path)["pooling"] == "mean"
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tandem.errors import UserError
-from tandem.models.folders import files_digest, weight_files, weights_digest
-from tandem.models.hub import load_encoder, package_folder
+from tandem.models.folders import hash_files, hash_weights, list_weight_files
+from tandem.models.hub import find_package, load_encoder
 from tandem.models.published import run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -33,7 +33,7 @@ def test_other_weights_than_expected_are_refused(make_job, encoder_folder, tmp_p
 
 def test_other_files_than_planned_are_refused(make_job, encoder_folder, tmp_path):
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
-    params = {"source": "folder", "files_sha256": files_digest(folder)}
+    params = {"source": "folder", "files_sha256": hash_files(folder)}
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     with pytest.raises(UserError, match="mine: sha256 of its other files is .*, expected"):
         run(make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(folder)}))
@@ -129,9 +129,9 @@ def test_packages_are_found_without_being_imported(tmp_path, monkeypatch):
     (tmp_path / "a_model").mkdir()
     (tmp_path / "a_model" / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert package_folder("a_model", "weights") == tmp_path / "a_model" / "weights"
+    assert find_package("a_model", "weights") == tmp_path / "a_model" / "weights"
     with pytest.raises(UserError, match="the package no_such_model is not installed"):
-        package_folder("no_such_model", "weights")
+        find_package("no_such_model", "weights")
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def sharded(encoder_folder, tmp_path):
 
 @pytest.mark.parametrize("layers", [None, 1])
 def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path, layers):
-    params = {"source": "folder", "sha256": weights_digest(sharded), "layers": layers}
+    params = {"source": "folder", "sha256": hash_weights(sharded), "layers": layers}
     run(make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)}))
     artifact = open_artifact(tmp_path / "e-0123456789")
     inputs = {"input_ids": torch.tensor([[5, 6, 7]])}
@@ -154,16 +154,16 @@ def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path
     assert torch.equal(*states) == (layers is None)
     whole = load_encoder(encoder_folder, layers).eval()(**inputs).last_hidden_state
     assert torch.equal(states[0], whole)
-    assert len(weight_files(artifact.folder / "hf")) == (1 if layers else len(weight_files(sharded)))
+    assert len(list_weight_files(artifact.folder / "hf")) == (1 if layers else len(list_weight_files(sharded)))
 
 
 def test_the_digest_of_shards_is_that_of_sha256sums_lines(make_job, sharded, tmp_path):
     names = sorted(path.name for path in sharded.glob("model-*.safetensors"))
     lines = subprocess.run(["sha256sum", *names], cwd=sharded, capture_output=True, check=True).stdout
-    assert hashlib.sha256(lines).hexdigest() == weights_digest(sharded)
-    (shard, *_), before = weight_files(sharded), weights_digest(sharded)
+    assert hashlib.sha256(lines).hexdigest() == hash_weights(sharded)
+    (shard, *_), before = list_weight_files(sharded), hash_weights(sharded)
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    assert weights_digest(sharded) != before
+    assert hash_weights(sharded) != before
     params = {"source": "folder", "sha256": before}
     job = make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)})
     with pytest.raises(UserError, match=f"{names[0]} to {names[-1]}: sha256 is .*, expected {before}"):
@@ -172,7 +172,7 @@ def test_the_digest_of_shards_is_that_of_sha256sums_lines(make_job, sharded, tmp
 
 def test_a_shard_that_is_not_there_is_named(make_job, sharded, tmp_path):
     job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(sharded)})
-    last = weight_files(sharded)[-1]
+    last = list_weight_files(sharded)[-1]
     last.unlink()
     with pytest.raises(UserError, match=f"large: {last.name} is missing, which model.safetensors.index.json names"):
         run(job)

@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.models import encoding as attention
 from tandem.models.acceleration import accelerate, can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import be_deterministic, by_onednn, device, kernels
+from tandem.models.device import describe_kernels, device, is_onednn_used, make_deterministic
 from tandem.models.dual import DualEncoder
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -40,7 +40,7 @@ def chosen(model):
 @pytest.mark.skipif(device().type != "cpu", reason="what auto is on a CPU")
 def test_auto_on_a_cpu_is_padded(model):
     accelerate(model, Execution(), 2048, "auto", training=False)
-    usual = attention.FLOAT32 if by_onednn() else "sdpa"
+    usual = attention.FLOAT32 if is_onednn_used() else "sdpa"
     assert chosen(model) == {"dual": (usual, None), "cross": (usual, None)}
     accelerate(model, Execution(attention="auto", compile="auto"), 2048, "auto", training=True)
     assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}
@@ -63,7 +63,7 @@ def test_gpus_of_two_kinds_are_two_devices(monkeypatch):
     """Their last bits differ: a line tells of blocks that both have made, and pairs' scores are kept apart."""
     monkeypatch.setattr("tandem.models.device.device", lambda: torch.device("cuda", 1))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda place: f"NVIDIA of {place}")
-    assert kernels("bf16") == "cuda, NVIDIA of cuda:1"
+    assert describe_kernels("bf16") == "cuda, NVIDIA of cuda:1"
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -72,7 +72,7 @@ def test_on_cuda_alone_what_is_not_deterministic_is_an_error(kind, monkeypatch):
     monkeypatch.setattr("tandem.models.device.device", lambda: torch.device(kind))
     before = torch.get_deterministic_debug_mode()
     try:
-        be_deterministic()
+        make_deterministic()
         assert torch.are_deterministic_algorithms_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled() == (kind == "cpu")
     finally:
@@ -106,7 +106,7 @@ def test_padded_texts_without_padding_have_a_mask_too_on_cuda(model, monkeypatch
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
 def test_packed_on_demand(model, tokens, row):
     accelerate(model, Execution(attention="packed"), tokens, "fp32", training=True)
-    assert chosen(model) == {"dual": (attention.PACKED, row), "cross": (attention.PACKED, row)}
+    assert chosen(model) == {"dual": (attention.PACKED_ATTENTION, row), "cross": (attention.PACKED_ATTENTION, row)}
 
 
 def test_an_encoder_that_cannot_be_packed_is_refused(model):
@@ -223,7 +223,7 @@ def test_a_machine_without_pythons_headers_says_so(monkeypatch, tmp_path, capsys
     assert looking()
 
 
-@pytest.mark.skipif(not by_onednn(), reason="where encoders are frozen by oneDNN")
+@pytest.mark.skipif(not is_onednn_used(), reason="where encoders are frozen by oneDNN")
 def test_without_training_encoders_are_frozen_and_not_compiled(model, traced):
     before = model.eval()["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32").detach()
     accelerate(model, Execution(compile="always"), 128, "fp32", training=False)

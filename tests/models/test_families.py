@@ -10,7 +10,7 @@ import torch
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.folders import BEHIND_PADDING, positions_in
+from tandem.models.folders import BEHIND_PADDING, read_positions
 from tandem.models.hub import check_length, load_encoder, load_tokenizer
 from tandem.models.lora import set_dropout
 from tandem.models.published import check_encoder, run
@@ -202,7 +202,7 @@ def test_positions_that_start_after_the_padding_are_not_counted(family_folder):
 
 def test_planning_knows_the_positions_that_the_stages_allow(family, family_folder):
     folder = family_folder(family)
-    limit = positions_in(json.loads((folder / "config.json").read_text()))
+    limit = read_positions(json.loads((folder / "config.json").read_text()))
     model = load_encoder(folder)
     check_length(model, limit or 10**6, "texts")
     if limit:
@@ -217,7 +217,7 @@ def test_so_it_does_for_all_relatives_of_roberta(name):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     more = {"entity_vocab_size": 9} if name == "luke" else {}
     config = transformers.AutoConfig.for_model(name, **sizes, **more, vocab_size=9, max_position_embeddings=20)
-    limit = positions_in(config.to_dict())
+    limit = read_positions(config.to_dict())
     assert limit == 18
     model = transformers.AutoModel.from_config(config)
     check_length(model, 18, "texts")

@@ -6,7 +6,7 @@ from torch import nn
 
 from tandem.config.settings import Execution
 from tandem.models.acceleration import FrozenLinear, accelerate, freeze
-from tandem.models.device import by_onednn, device, rows_change_bits
+from tandem.models.device import device, is_onednn_used, rows_change_bits
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
@@ -17,7 +17,7 @@ FAMILIES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),
     *("deberta-v2", "modernbert", "nomic_bert", "gte"),
 )
-onednn = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")
+onednn = pytest.mark.skipif(not is_onednn_used(), reason="PyTorch without oneDNN, or a GPU")
 without_amx = pytest.mark.skipif(rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape")
 
 
@@ -62,7 +62,7 @@ def test_every_family_gives_the_same_vectors(family, family_folder):
             accelerate(model, Execution(), 64, mode, training=False)
             vectors = model.encode("passage", ids, template, mode, 8)
         assert float((vectors - expected).abs().max() / expected.abs().max()) < error
-        assert not any(type(module) is nn.Linear and by_onednn() for module in model.modules())
+        assert not any(type(module) is nn.Linear and is_onednn_used() for module in model.modules())
 
 
 @onednn

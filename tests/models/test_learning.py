@@ -8,10 +8,10 @@ from torch import nn
 
 from tandem.config.training import Optimisation
 from tandem.models.acceleration import LearningLinear, make_ready
-from tandem.models.device import by_onednn
+from tandem.models.device import is_onednn_used
 from tandem.training.optimizer import make_optimizer
 
-pytestmark = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")
+pytestmark = pytest.mark.skipif(not is_onednn_used(), reason="PyTorch without oneDNN, or a GPU")
 TRAIN = Optimisation(lr=0.1)
 
 

@@ -15,7 +15,7 @@ from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models import published, tokenisation
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.multi import TokenVectors
@@ -121,7 +121,7 @@ def test_an_entry_of_the_vocabulary_keeps_its_vector_and_a_new_one_is_alike_on_b
 def test_a_saved_folder_is_an_encoder_with_the_same_scores_and_one_marker(encoder_folder, untrained, dataset):
     tokens, model = untrained(encoder_folder, OPTIONS | {"markers": MARKERS}, {"query": "find: "})
     folder = model.folder / "dual/shared"
-    towers = described_towers(folder)
+    towers = describe_towers(folder)
     assert towers["prompts"] == {"query": "[Q] find: ", "passage": "[D] "}
     shape = {key: value for key, value in towers.items() if key not in ("representation", "prompts")}
     # Also where a recipe names the markers that the folder's prompts begin with already.

@@ -15,10 +15,10 @@ from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models import multi
 from tandem.models.acceleration import accelerate
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.multi import TokenVectors, max_sim_matrix
+from tandem.models.multi import TokenVectors, compute_max_sim
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -57,11 +57,11 @@ def test_each_token_of_the_query_finds_its_nearest_of_the_passage():
     # q1: max(1, 0) + max(0, 2) = 3 on the first passage, 0.5 + 1 on the second, whose other rows are no tokens
     queries = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     passages = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]], [[0.5, 1.0], [0.0, 0.0], [0.0, 0.0]]])
-    assert max_sim_matrix(queries, passages).tolist() == [[3.0, 1.5]]
-    assert max_sim_matrix(queries, passages[None]).tolist() == [[3.0, 1.5]]
+    assert compute_max_sim(queries, passages).tolist() == [[3.0, 1.5]]
+    assert compute_max_sim(queries, passages[None]).tolist() == [[3.0, 1.5]]
     # a passage that fits badly scores below 0: rows of zeros never win, and add nothing as a query's
     assert (
-        max_sim_matrix(torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[-1.0, 0.0], [0.0, 0.0]]])).item()
+        compute_max_sim(torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[-1.0, 0.0], [0.0, 0.0]]])).item()
         == -1.0
     )
 
@@ -72,7 +72,7 @@ def test_blocks_change_neither_scores_nor_gradients(monkeypatch):
 
     def results():
         q, p = queries.clone().requires_grad_(), passages.clone().requires_grad_()
-        scores = max_sim_matrix(q, p)
+        scores = compute_max_sim(q, p)
         scores.square().sum().backward()
         return scores, q.grad, p.grad
 
@@ -116,7 +116,7 @@ def test_what_sentence_transformers_saves_loads_with_its_scores(ids, encoder_fol
     layers += [MultiVectorMask()] + [Normalize("token_embeddings")] * normalize
     theirs = MultiVectorEncoder(modules=[transformer, *layers], device="cpu")
     theirs.save(str(tmp_path))
-    towers = described_towers(tmp_path)
+    towers = describe_towers(tmp_path)
     assert towers["representation"] == OPTIONS | {
         "dim": 8,
         "query_tokens": 10,
@@ -136,7 +136,7 @@ def test_what_is_not_computed_here_is_refused(encoder_folder, tmp_path):
     transformer = Transformer(str(encoder_folder))
     MultiVectorEncoder(modules=[transformer, MultiVectorMask(["the"])], device="cpu").save(str(tmp_path))
     with pytest.raises(UserError, match="describes tokens that are left out besides passages' punctuation"):
-        described_towers(tmp_path)
+        describe_towers(tmp_path)
 
 
 def test_me_bert_is_the_best_product_of_the_query_s_first_vector_with_a_passage_s_first_three(

@@ -13,7 +13,7 @@ from tiny_sparse import masked_lm_folder
 from transformers import AutoTokenizer, BertModel
 
 from tandem.errors import UserError
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.store.files import sha256
 
@@ -120,7 +120,7 @@ def test_e5s_folder_has_the_packed_numbers_and_pieces(script, tmp_path):
     assert tokenizer("an  otters")["input_ids"] == [0, 4, 5, 6, 2]
     assert tokenizer("an", "otter")["input_ids"] == [0, 4, 2, 2, 5, 2]
     assert (tokenizer.pad_token_id, tokenizer.mask_token_id, len(tokenizer)) == (1, 7, len(PIECES))
-    described = described_towers(folder)
+    described = describe_towers(folder)
     assert (described["pooling"], described["normalize"]) == ("mean", True)
     assert described["prompts"] == {"query": "query: ", "passage": "passage: "}
 
@@ -133,7 +133,7 @@ def test_another_packed_format_is_refused(script, tmp_path):
 
 def test_splade_tiny_is_copied_and_described(bring, splade_files, capsys):
     folder = bring("splade_tiny", splade_files)
-    assert described_towers(folder)["representation"] == {"type": "sparse", "pooling": "max", "activation": "relu"}
+    assert describe_towers(folder)["representation"] == {"type": "sparse", "pooling": "max", "activation": "relu"}
     assert (folder / "model.safetensors").read_bytes() == splade_files["cognition/model/model.safetensors"]
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     assert "over 60 texts" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel
 from tandem.models import encoding as attention
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.encoding import PACKED_FAMILIES, pack_texts, row_length
+from tandem.models.encoding import PACKED_FAMILIES, fill_length, pack_texts
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Inputs, Template
 
@@ -45,7 +45,7 @@ def both(model, compute):
     """Values and gradients of every parameter, padded and packed."""
     attention.register()
     results = []
-    for name, packed in (("sdpa", None), (attention.PACKED, BUDGET)):
+    for name, packed in (("sdpa", None), (attention.PACKED_ATTENTION, BUDGET)):
         for module in model.modules():
             if hasattr(module, "set_attn_implementation"):
                 module.set_attn_implementation(name)
@@ -102,16 +102,16 @@ def test_an_encoder_for_packed_rows_takes_padded_inputs_too(encoder, texts, fami
     model = DualEncoder(encoder[0], encoder[0], DualShape(True, "mean", False, 1.0))
     with torch.inference_mode():
         before = model.encode("query", texts, encoder[1], "fp32")
-        encoder[0].set_attn_implementation(attention.PACKED)
+        encoder[0].set_attn_implementation(attention.PACKED_ATTENTION)
         assert torch.equal(model.encode("query", texts, encoder[1], "fp32"), before)
 
 
 @pytest.mark.parametrize("family", ["bert"])
 def test_a_saved_encoder_does_not_know_that_it_was_packed(encoder, tmp_path, family):
     attention.register()
-    encoder[0].set_attn_implementation(attention.PACKED)
+    encoder[0].set_attn_implementation(attention.PACKED_ATTENTION)
     encoder[0].save_pretrained(tmp_path)
-    assert attention.PACKED not in (tmp_path / "config.json").read_text()
+    assert attention.PACKED_ATTENTION not in (tmp_path / "config.json").read_text()
     assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
 
 
@@ -135,24 +135,24 @@ def test_a_row_by_hand():
 
 
 def test_rows_have_few_lengths():
-    assert [row_length(tokens, 2048) for tokens in (2048, 2047, 1025, 1024, 513, 130, 128, 3)] == [
+    assert [fill_length(tokens, 2048) for tokens in (2048, 2047, 1025, 1024, 513, 130, 128, 3)] == [
         *(2048, 2048, 2048, 1024, 1024, 256, 128, 128)
     ]
-    assert row_length(2049, 2048) == 2056
+    assert fill_length(2049, 2048) == 2056
 
 
 def test_dropped_attention_is_right_on_average_and_follows_the_seed():
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 12, 2, 4)
     settings = (torch.tensor([0, 5, 12], dtype=torch.int32), 8, 0.5)
-    exact = attention.by_padding(query, key, value, *settings, 0.0)
-    drawn = torch.stack([attention.by_padding(query, key, value, *settings, 0.4) for _ in range(2000)])
+    exact = attention.compute_by_padding(query, key, value, *settings, 0.0)
+    drawn = torch.stack([attention.compute_by_padding(query, key, value, *settings, 0.4) for _ in range(2000)])
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.allclose(drawn.mean(0), exact, atol=5 * float(drawn.std(0).max()) / 2000**0.5)
     torch.manual_seed(1)
-    once = attention.by_padding(query, key, value, *settings, 0.4)
+    once = attention.compute_by_padding(query, key, value, *settings, 0.4)
     torch.manual_seed(1)
-    assert torch.equal(attention.by_padding(query, key, value, *settings, 0.4), once)
+    assert torch.equal(attention.compute_by_padding(query, key, value, *settings, 0.4), once)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -160,7 +160,7 @@ def test_the_kernel_is_called_as_pytorch_declares_it(dropout):
     """Shapes alone, on the device `meta`: the operation and its derivative exist and take what they are given."""
     q, k, v = (torch.empty(24, 4, 32, device="meta", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     bounds = torch.empty(5, dtype=torch.int32, device="meta")
-    output = attention.by_kernel(q, k, v, bounds, 128, 0.2, dropout)
+    output = attention.compute_by_kernel(q, k, v, bounds, 128, 0.2, dropout)
     output.sum().backward()
     assert output.shape == q.grad.shape == (24, 4, 32)
 
@@ -172,7 +172,7 @@ def test_the_kernel_gives_what_padding_gives(dropout):
     parts = torch.randn(3, 24, 4, 32, device="cuda", dtype=torch.bfloat16)
     bounds = torch.tensor([0, 3, 20, 24], dtype=torch.int32, device="cuda")
     results = []
-    for compute in (attention.by_padding, attention.by_kernel):
+    for compute in (attention.compute_by_padding, attention.compute_by_kernel):
         q, k, v = (part.clone().requires_grad_() for part in parts)
         draws = [compute(q, k, v, bounds, 128, 0.2, dropout) for _ in range(1 if dropout == 0 else 4000)]
         mean = torch.stack(draws).float().mean(0)

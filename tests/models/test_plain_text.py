@@ -9,7 +9,7 @@ from tiny_project import write_collection
 
 from tandem.extras.demo.models import QueryTokenizer
 from tandem.models.hub import add_markers, load_tokenizer
-from tandem.models.multi import leading_token, marked_prompt
+from tandem.models.multi import find_leading_token, mark_prompt
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokenisation import run
@@ -87,13 +87,13 @@ def test_a_marker_as_text_is_the_marker_and_the_texts_own_tokens(tokenizer, tmp_
     tokenizer.save_pretrained(tmp_path)
     saved, texts = load_tokenizer(tmp_path), [text for text in ORDINARY if text and text == text.strip()]
     for prompt in ("", "query: "):
-        before = marked_prompt(saved, "[D]", prompt)
+        before = mark_prompt(saved, "[D]", prompt)
         own, _ = PlainTextTokenizer(saved).tokenise([prompt + text for text in texts])
         read = saved([before + text for text in texts], add_special_tokens=False)["input_ids"]
         assert read == [[saved.convert_tokens_to_ids("[D]"), *row] for row in own]
-        assert leading_token(saved, before) == "[D]"
-        assert marked_prompt(saved, "[D]", before) == before
-        assert leading_token(saved, prompt) == ""
+        assert find_leading_token(saved, before) == "[D]"
+        assert mark_prompt(saved, "[D]", before) == before
+        assert find_leading_token(saved, prompt) == ""
 
 
 def test_texts_are_cut_where_the_tokenizer_cuts_them(encoder_folder):

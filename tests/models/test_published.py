@@ -17,7 +17,7 @@ from tandem.errors import UserError
 from tandem.models import encoding
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.lora import add_lora
@@ -54,10 +54,10 @@ def taken_over(make_job, dataset, tmp_path):
     """`taken_over(folder, **more)`: a published folder's dual encoder and token ids, by the stages themselves."""
 
     def make(folder, **more):
-        options = {"path": str(folder), "vectors": described_towers(folder)}
+        options = {"path": str(folder), "vectors": describe_towers(folder)}
         encoder = make_job("encoder", tmp_path / "encoder/e-0123456789", {"source": "folder"}, {}, options)
         run(encoder)
-        inputs, vectors = {"encoder": encoder.out}, TOWERS | described_towers(folder) | more
+        inputs, vectors = {"encoder": encoder.out}, TOWERS | describe_towers(folder) | more
         lengths = {"query_length": 40, "passage_length": 24, "prompts": vectors.get("prompts", {})}
         tokens = make_job("tokens", tmp_path / "tokens/t-0123456789", lengths, inputs | {"dataset": dataset.folder})
         run_tokens(tokens)
@@ -101,7 +101,7 @@ def assert_equal_vectors(ours, tokens, theirs, dataset, **options):
 )
 def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, family, pooling, padding):
     folder = publish(family, pooling, Normalize(), padding=padding, prompts=PROMPTS)
-    assert described_towers(folder) == {
+    assert describe_towers(folder) == {
         "pooling": pooling,
         "normalize": True,
         "temperature": 0.05,
@@ -192,14 +192,14 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
     """As EmbeddingGemma: mean pooling, two linear layers, length 1; Matryoshka cuts and scales again."""
     layers = Dense(32, 48, activation_function=torch.nn.Identity()), Dense(48, 32)
     folder = publish("gemma3_text", "mean", *layers, Normalize(), prompts=PROMPTS)
-    assert described_towers(folder)["dense"] == ["2_Dense", "3_Dense"]
+    assert describe_towers(folder)["dense"] == ["2_Dense", "3_Dense"]
     dual, tokens = taken_over(folder, dim=12)
     ours = DualEncoder.load(dual).eval()
     assert (ours.whole, ours.dimension) == (32, 12)
     published, saved = (SentenceTransformer(str(place), device="cpu") for place in (folder, dual / "shared"))
     assert_equal_vectors(ours, tokens, published, dataset, truncate_dim=12, normalize_embeddings=True)
     assert_equal_vectors(ours, tokens, saved, dataset)
-    assert described_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
+    assert describe_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
 
 
 def test_vectors_that_are_cut_behind_length_1_are_refused_where_scores_are_dot_products(publish):
@@ -208,10 +208,10 @@ def test_vectors_that_are_cut_behind_length_1_are_refused_where_scores_are_dot_p
     cut = SentenceTransformer(str(folder), device="cpu").encode(["the owl"], show_progress_bar=False)
     assert np.linalg.norm(cut) < 0.99
     with pytest.raises(UserError, match="config_sentence_transformers.json: describes truncate_dim behind Normalize"):
-        described_towers(folder)
+        describe_towers(folder)
     path = folder / "config_sentence_transformers.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"similarity_fn_name": "cosine"}))
-    assert described_towers(folder)["dim"] == 12
+    assert describe_towers(folder)["dim"] == 12
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_linear_layers_that_do_not_fit_are_refused(publish, layer, keys, message
     path.write_text(json.dumps(json.loads(path.read_text()) | keys))
     folder = path.parents[1]
     with pytest.raises(UserError, match=message):
-        described_towers(folder)
+        describe_towers(folder)
     with pytest.raises(UserError, match=message):
         DualEncoder.start(folder, True, **TOWERS, dense=["2_Dense", "3_Dense"])
 
@@ -330,7 +330,7 @@ def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
     folder = publish("bert", "mean")
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=refused):
-        described_towers(folder)
+        describe_towers(folder)
 
 
 def test_options_that_change_no_vector_are_read(publish, taken_over, dataset):
@@ -346,7 +346,7 @@ def test_prompts_by_whatever_name_files_have_them(publish):
     """Of passages, sentence-transformers' own where `document` is among them, else what the author means."""
     folder = publish("bert", "mean", similarity_fn_name="dot")
     path = folder / "config_sentence_transformers.json"
-    assert described_towers(folder) == {"pooling": "mean"}
+    assert describe_towers(folder) == {"pooling": "mean"}
     config = json.loads(path.read_text())
     for prompts, expected, theirs in (
         ({"query": "query: ", "document": "text: "}, {"query": "query: ", "passage": "text: "}, "text: "),
@@ -356,7 +356,7 @@ def test_prompts_by_whatever_name_files_have_them(publish):
         ({"document": "", "query": ""}, None, ""),
     ):
         path.write_text(json.dumps(config | {"prompts": prompts, "default_prompt_name": "query"}))
-        assert described_towers(folder).get("prompts") == expected
+        assert describe_towers(folder).get("prompts") == expected
         model = SentenceTransformer(str(folder), device="cpu")
         vectors = model.encode_document(["the owl"]), model.encode(["the owl"], prompt=theirs)
         assert np.array_equal(*vectors)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tandem.models.ragged import Ragged, ranges, write_ragged
+from tandem.models.ragged import Ragged, join_ranges, write_ragged
 
 
 def test_ragged_rows_may_be_empty(tmp_path):
@@ -31,8 +31,8 @@ def test_ragged_without_any_token(tmp_path, batches):
 
 
 def test_spread_by_hand():
-    assert ranges(np.array([10, 3, 7]), np.array([3, 0, 2])).tolist() == [10, 11, 12, 7, 8]
-    assert ranges(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
+    assert join_ranges(np.array([10, 3, 7]), np.array([3, 0, 2])).tolist() == [10, 11, 12, 7, 8]
+    assert join_ranges(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
 
 
 def test_taken_rows_are_the_rows_one_by_one(tmp_path):

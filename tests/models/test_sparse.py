@@ -13,11 +13,11 @@ from transformers import AutoTokenizer
 
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.dual import dot_scores, encode_batches
-from tandem.models.folders import weights_digest
+from tandem.models.folders import hash_weights
 from tandem.models.published import run
-from tandem.models.sparse import SparseEncoder, largest, sparse_rows, splade
+from tandem.models.sparse import SparseEncoder, join_sparse_rows, keep_largest, weigh_terms
 from tandem.models.tokens import Tokens
 
 
@@ -33,9 +33,11 @@ MASK = torch.tensor([[1, 1, 0]])
 
 def test_weights_by_hand():
     # log(1 + (e - 1)) = 1 is the larger one of the first entry; ReLU makes 0 of -2
-    assert splade(LOGITS, MASK, "max").tolist() == [approx([1.0, math.log(4), 0.0])]
-    assert splade(LOGITS, MASK, "sum").tolist() == [approx([1.0 + math.log(2), math.log(4), 0.0])]
-    assert splade(LOGITS, MASK, "max", "log1p_relu").tolist() == [approx([math.log(2), math.log1p(math.log(4)), 0.0])]
+    assert weigh_terms(LOGITS, MASK, "max").tolist() == [approx([1.0, math.log(4), 0.0])]
+    assert weigh_terms(LOGITS, MASK, "sum").tolist() == [approx([1.0 + math.log(2), math.log(4), 0.0])]
+    assert weigh_terms(LOGITS, MASK, "max", "log1p_relu").tolist() == [
+        approx([math.log(2), math.log1p(math.log(4)), 0.0])
+    ]
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
@@ -47,7 +49,7 @@ def test_weights_and_gradients_equal_splade_pooling(pooling, activation):
     ours = torch.randn(4, 6, 11, generator=generator, requires_grad=True)
     theirs = ours.detach().clone().requires_grad_()
     mask = (torch.arange(6) < torch.tensor([6, 3, 1, 4])[:, None]).long()
-    weights = splade(ours, mask, pooling, activation)
+    weights = weigh_terms(ours, mask, pooling, activation)
     module = SpladePooling(pooling, activation).train()
     expected = module({"token_embeddings": theirs * 1.0, "attention_mask": mask})["sentence_embedding"]
     assert torch.allclose(weights, expected)
@@ -57,7 +59,10 @@ def test_weights_and_gradients_equal_splade_pooling(pooling, activation):
 
 
 def test_the_largest_weights_by_hand():
-    assert largest(torch.tensor([[0.5, 2.0, 1.0], [3.0, 0.0, 0.0]]), 2).tolist() == [[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]]
+    assert keep_largest(torch.tensor([[0.5, 2.0, 1.0], [3.0, 0.0, 0.0]]), 2).tolist() == [
+        [0.0, 2.0, 1.0],
+        [3.0, 0.0, 0.0],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +113,7 @@ def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):
     modules = [Transformer(str(folder), transformer_task="fill-mask"), SpladePooling("max")]
     theirs = Theirs(modules=modules, device="cpu", max_active_dims=50, prompts={"query": "ask: "})
     theirs.save(str(tmp_path))
-    described = described_towers(tmp_path)
+    described = describe_towers(tmp_path)
     assert described["representation"] == {"type": "sparse", "pooling": "max", "activation": "relu", "top": 50}
     assert described["prompts"] == {"query": "ask: "}
     opened, ours = Tokens.open(tokens), start(tmp_path, top=50).eval()
@@ -150,7 +155,7 @@ def adopted(make_job, source, out):
 
 def test_published_weights_of_queries_tokens_are_read(inference_free, tokens, dataset, make_job, tmp_path):
     source, theirs = inference_free
-    described = described_towers(source)
+    described = describe_towers(source)
     assert described["representation"]["queries"] == "tokens"
     assert described["representation"]["activation"] == "log1p_relu"
     hf = adopted(make_job, source, tmp_path / "encoder-0123456789")
@@ -165,7 +170,7 @@ def test_published_weights_of_queries_tokens_are_read(inference_free, tokens, da
     assert torch.equal(queries, theirs.encode_query(questions, show_progress_bar=False).to_dense())
     assert queries.unique().numel() > 10
     assert torch.allclose(passages, theirs.encode_document(texts, show_progress_bar=False).to_dense(), atol=1e-5)
-    assert described_towers(hf) == described  # what the stage wrote says the same
+    assert describe_towers(hf) == described  # what the stage wrote says the same
     ours.save(tmp_path / "saved", tokenizer)
     again = SparseEncoder.load(tmp_path / "saved").eval()
     with torch.inference_mode():
@@ -174,12 +179,12 @@ def test_published_weights_of_queries_tokens_are_read(inference_free, tokens, da
 
 def test_other_weights_of_queries_tokens_are_another_encoder(inference_free):
     source, _ = inference_free
-    before, path = weights_digest(source), next(source.glob("query_0_*")) / "model.safetensors"
+    before, path = hash_weights(source), next(source.glob("query_0_*")) / "model.safetensors"
     save_file({"weight": load_file(path)["weight"] * 2}, path)
-    assert weights_digest(source) != before
+    assert hash_weights(source) != before
     path.unlink()
     with pytest.raises(UserError, match=r"query_0_.*: model.safetensors is missing"):
-        weights_digest(source)
+        hash_weights(source)
 
 
 def test_queries_with_a_tokenizer_of_their_own_are_refused(inference_free, make_job, tmp_path):
@@ -197,9 +202,9 @@ def test_queries_with_a_tokenizer_of_their_own_are_refused(inference_free, make_
 def test_texts_in_batches_give_the_weights_of_each_alone(folder, tokens, monkeypatch):
     model, opened = start(folder).eval(), Tokens.open(tokens)
     texts = model, "passage", opened.passages, opened.template, "fp32"
-    rows = sparse_rows(encode_batches(*texts, 128), model.dimension)
+    rows = join_sparse_rows(encode_batches(*texts, 128), model.dimension)
     monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
-    few = sparse_rows(encode_batches(*texts, 1 << 20), model.dimension)
+    few = join_sparse_rows(encode_batches(*texts, 1 << 20), model.dimension)
     with torch.inference_mode():
         alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32", 8) for i in range(60)]
     assert np.abs(rows.toarray() - torch.cat(alone).numpy()).max() < 1e-5

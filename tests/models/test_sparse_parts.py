@@ -12,13 +12,13 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 
 from tandem.config.settings import Execution
 from tandem.models.acceleration import accelerate
-from tandem.models.device import by_onednn, rows_change_bits
+from tandem.models.device import is_onednn_used, rows_change_bits
 from tandem.models.hub import load_tokenizer
-from tandem.models.sparse import LINEAR_HEADS, splade_by_parts, split_layer
+from tandem.models.sparse import LINEAR_HEADS, split_layer, weigh_terms_by_parts
 from tandem.models.tokens import Template
 
 TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]
-onednn = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")
+onednn = pytest.mark.skipif(not is_onednn_used(), reason="PyTorch without oneDNN, or a GPU")
 without_amx = pytest.mark.skipif(rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape")
 
 
@@ -31,7 +31,7 @@ def test_weights_by_hand(pooling):
         layer.bias.copy_(torch.tensor([0.0, -1.0, 0.0]))
     states = torch.tensor([[[0.5], [1.0], [7.0]], [[7.0], [7.0], [7.0]]])
     mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
-    weights = splade_by_parts(states, mask, list(split_layer(layer, 2)), pooling)
+    weights = weigh_terms_by_parts(states, mask, list(split_layer(layer, 2)), pooling)
     first = {"max": [math.log(2), math.log(2), 0.0], "sum": [math.log(1.5) + math.log(2), math.log(2), 0.0]}
     assert weights.tolist() == [approx(first[pooling]), [0.0, 0.0, 0.0]]
 

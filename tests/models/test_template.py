@@ -11,7 +11,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from tandem.errors import UserError
-from tandem.models.hub import load_tokenizer, tokenizer_digest
+from tandem.models.hub import hash_tokenizer, load_tokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
 
@@ -68,14 +68,14 @@ def test_template_survives_json(tokenizer):
 
 def test_tokenizer_digest_forgets_truncation_and_survives_saving(encoder_folder, tmp_path):
     tokenizer = load_tokenizer(encoder_folder)
-    before = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
+    before = hash_tokenizer(tokenizer.backend_tokenizer.to_str())
     tokenizer(["the otter"], truncation=True, max_length=4, padding=True)
     tokenizer.save_pretrained(tmp_path)
-    assert tokenizer_digest((tmp_path / "tokenizer.json").read_text()) == before
+    assert hash_tokenizer((tmp_path / "tokenizer.json").read_text()) == before
     again = load_tokenizer(tmp_path)
-    assert tokenizer_digest(again.backend_tokenizer.to_str()) == before
+    assert hash_tokenizer(again.backend_tokenizer.to_str()) == before
     again.add_tokens(["wombat"])
-    assert tokenizer_digest(again.backend_tokenizer.to_str()) != before
+    assert hash_tokenizer(again.backend_tokenizer.to_str()) != before
 
 
 def test_padding_to_a_multiple(encoder_folder):

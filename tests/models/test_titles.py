@@ -11,7 +11,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.multi import Coil
-from tandem.models.ragged import Ragged, longest_first
+from tandem.models.ragged import Ragged, cut_longest_first
 from tandem.models.token_weights import UniCoil
 from tandem.models.tokenisation import run
 from tandem.models.tokens import Template, Tokens
@@ -43,7 +43,7 @@ def popped(first, second, limit):
 def test_the_longer_of_two_texts_loses_tokens_first():
     pairs = np.array([(a, b) for a in range(12) for b in range(12)])
     for limit in (1, 4, 7, 30):
-        lengths = np.stack(longest_first(pairs[:, 0], pairs[:, 1], limit), 1)
+        lengths = np.stack(cut_longest_first(pairs[:, 0], pairs[:, 1], limit), 1)
         assert lengths.tolist() == [list(popped(int(a), int(b), limit)) for a, b in pairs]
 
 

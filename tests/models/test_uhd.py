@@ -9,7 +9,7 @@ from tandem.errors import UserError
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
-from tandem.models.sparse import winners
+from tandem.models.sparse import keep_winners
 from tandem.models.token_weights import UltraHighDimensional
 from tandem.models.tokens import Tokens
 
@@ -20,14 +20,14 @@ OWN = torch.tensor([[True, True, False]])
 
 def test_the_largest_numbers_of_each_token_win():
     # The first token keeps 5 and 3, the second 4 and 2; of the second dimension the larger counts
-    assert winners(LOGITS, OWN, 2).tolist() == [[5.0, 4.0, 2.0, 0.0]]
-    assert winners(LOGITS, OWN, 9).tolist() == [[5.0, 4.0, 2.0, 0.0]]  # numbers below 0 never win
-    assert winners(LOGITS.bfloat16(), OWN, 1).dtype == torch.float32
+    assert keep_winners(LOGITS, OWN, 2).tolist() == [[5.0, 4.0, 2.0, 0.0]]
+    assert keep_winners(LOGITS, OWN, 9).tolist() == [[5.0, 4.0, 2.0, 0.0]]  # numbers below 0 never win
+    assert keep_winners(LOGITS.bfloat16(), OWN, 1).dtype == torch.float32
 
 
 def test_a_gradient_reaches_the_winners_that_count_alone():
     logits = LOGITS.clone().requires_grad_()
-    (winners(logits, OWN, 2) * torch.tensor([1.0, 10.0, 100.0, 1000.0])).sum().backward()
+    (keep_winners(logits, OWN, 2) * torch.tensor([1.0, 10.0, 100.0, 1000.0])).sum().backward()
     assert logits.grad.tolist() == [[[1.0, 0, 0, 0], [0, 10.0, 100.0, 0], [0, 0, 0, 0]]]
 
 

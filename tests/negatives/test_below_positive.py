@@ -11,7 +11,7 @@ from tandem.config.references import parameters_of
 from tandem.data.runs import iter_run
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import run
-from tandem.negatives.lists import denoised, keep_below, make_pool, undenoised
+from tandem.negatives.lists import draw_denoised, draw_undenoised, keep_below, make_pool
 from tandem.store.artifact import open_artifact
 
 TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another
@@ -26,7 +26,7 @@ def pool(positives, scores=COSINES, **options):
 
 def draw(candidates, below, judged=False):
     keep_below(candidates, below, judged)
-    return undenoised(candidates, None, np.random.default_rng(0)).rows[len(candidates.positives) :].tolist()
+    return draw_undenoised(candidates, None, np.random.default_rng(0)).rows[len(candidates.positives) :].tolist()
 
 
 def test_a_share_of_the_positives_score():
@@ -66,7 +66,7 @@ def test_the_backfill_keeps_its_distance_too():
     candidates.judged, candidates.judged_positives = np.array([0.5], np.float32), np.array([0.9], np.float32)
     keep_below(candidates, SHARE, judged=False)
     backfill = parameters_of(Denoise)(positive_above=None, backfill={"first_rank": 3, "depth": 6})
-    assert denoised(candidates, 9, backfill, np.random.default_rng(0)).rows.tolist() == [2, 4, 5, 6]
+    assert draw_denoised(candidates, 9, backfill, np.random.default_rng(0)).rows.tolist() == [2, 4, 5, 6]
 
 
 def test_a_judge_compares_and_may_still_accept_a_positive():
@@ -74,7 +74,7 @@ def test_a_judge_compares_and_may_still_accept_a_positive():
     candidates.judged = np.array([0.95, 0.05, 0.79, 0.04, 0.01], np.float32)
     candidates.judged_positives = np.array([0.05], np.float32)  # a positive that the judge does not believe in
     keep_below(candidates, BelowPositive(share=0.5), judged=True)
-    lists = denoised(
+    lists = draw_denoised(
         candidates, None, parameters_of(Denoise)(negative_below=0.1, positive_above=0.9), np.random.default_rng(0)
     )
     assert lists.rows.tolist() == [2, 1, 6]  # 0.025: of 3, 5 and 6, which denoising keeps, 6 alone lies below

@@ -9,24 +9,24 @@ from pytest import approx
 
 from tandem.errors import UserError
 from tandem.negatives.candidates import run
-from tandem.negatives.judging import fitted
+from tandem.negatives.judging import fit_line
 from tandem.retrieval.pair_scores import to_probability
 from tandem.store.artifact import open_artifact
 
 
 def test_two_scores_by_hand():
     # Each kind has one score: the line goes through Platt's targets 2/3 and 1/3, the logits ± ln 2, at 5 and 3.
-    slope, intercept = fitted(np.array([5.0]), np.array([3.0]))
+    slope, intercept = fit_line(np.array([5.0]), np.array([3.0]))
     assert (slope, intercept) == approx((math.log(2), -4 * math.log(2)), rel=1e-4)
 
 
 def test_numbers_of_either_kind_do_not_matter():
     rng = np.random.default_rng(0)
     positives, others = rng.normal(3, 1, 400), rng.normal(0, 1, 20_000)
-    slope, intercept = fitted(positives, others)
+    slope, intercept = fit_line(positives, others)
     # Two normal distributions of variance 1: the log of the ratio of their densities is 3 x - 4.5
     assert (slope, intercept) == approx((3, -4.5), rel=0.15)
-    shifted = fitted(100 + 10 * positives, 100 + 10 * others)
+    shifted = fit_line(100 + 10 * positives, 100 + 10 * others)
     assert (10 * shifted[0], shifted[1] + 100 * shifted[0]) == approx((slope, intercept), rel=1e-3)
 
 

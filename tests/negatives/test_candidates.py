@@ -14,9 +14,9 @@ from tandem.config.models import Denoise
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.negatives.candidates import nothing_drawn, run, write_part
-from tandem.negatives.lists import denoised, find_near_copies, make_pool, undenoised
-from tandem.negatives.report import NegativesReport, judge_warnings
+from tandem.negatives.candidates import explain_nothing_drawn, run, write_part
+from tandem.negatives.lists import draw_denoised, draw_undenoised, find_near_copies, make_pool
+from tandem.negatives.report import NegativesReport, warn_of_judges
 from tandem.negatives.sources import draw_queries
 from tandem.registry import load_plugins
 from tandem.stages.negatives import CandidatesParams, negatives
@@ -71,14 +71,14 @@ def test_the_window_counts_ranks_of_the_run():
 
 
 def test_an_undenoised_list():
-    lists = undenoised(pool(), 2, rng())
+    lists = draw_undenoised(pool(), 2, rng())
     assert lists.rows[0] == 1
     assert lists.labels.tolist() == [1, 0, 0]
     assert lists.ranks[0] == 0
     assert np.isnan(lists.scores[0])
     assert set(lists.rows[1:]) < {2, 4, 5}
     assert lists.sources == ["qrels", "run", "run"]
-    assert undenoised(pool(), None, rng()).rows.tolist() == [1, 2, 4, 5]
+    assert draw_undenoised(pool(), None, rng()).rows.tolist() == [1, 2, 4, 5]
 
 
 def judged(candidates, probabilities):
@@ -87,7 +87,7 @@ def judged(candidates, probabilities):
 
 
 def test_a_denoised_list_keeps_only_what_the_judge_is_sure_of():
-    lists = denoised(judged(pool(), [0.95, 0.05, 0.5]), None, DENOISE, rng())
+    lists = draw_denoised(judged(pool(), [0.95, 0.05, 0.5]), None, DENOISE, rng())
     assert lists.rows.tolist() == [1, 2, 4]  # 2 is accepted as positive, 5 is neither
     assert lists.labels.tolist() == [1, 1, 0]
     assert lists.sources == ["qrels", "judge", "run"]
@@ -98,20 +98,20 @@ def test_thresholds_are_strict_and_accepting_can_be_off():
     exact = judged(pool(), [0.9, 0.1, 0.01])
     exact.judged = exact.judged.astype(np.float64)
     exact.judged[:2] = 0.9, 0.1
-    assert denoised(exact, None, DENOISE, rng()).rows.tolist() == [1, 5]
+    assert draw_denoised(exact, None, DENOISE, rng()).rows.tolist() == [1, 5]
     off = DENOISE.model_copy(update={"positive_above": None})
-    assert denoised(judged(pool(), [0.99, 0.05, 0.5]), None, off, rng()).rows.tolist() == [1, 4]
+    assert draw_denoised(judged(pool(), [0.99, 0.05, 0.5]), None, off, rng()).rows.tolist() == [1, 4]
 
 
 def test_backfill_is_unjudged_and_counted():
     candidates = pool(backfill=(6, 7))
     candidates = judged(candidates, [0.5, 0.05, 0.5])
-    lists = denoised(candidates, 3, DENOISE, rng())
+    lists = draw_denoised(candidates, 3, DENOISE, rng())
     assert lists.rows.tolist() == [1, 4, 6, 7]
     assert np.isnan(lists.judged[2:]).all()
     assert candidates.dropped["backfilled (negative)"] == -2
     enough = pool(backfill=(6, 7))
-    assert denoised(judged(enough, [0.5, 0.05, 0.5]), 1, DENOISE, rng()).rows.tolist() == [1, 4]
+    assert draw_denoised(judged(enough, [0.5, 0.05, 0.5]), 1, DENOISE, rng()).rows.tolist() == [1, 4]
 
 
 @pytest.mark.parametrize(("negatives_per", "too_few"), [("query", 0), ("positive", 1)])
@@ -217,7 +217,7 @@ def test_a_run_that_finds_nothing_is_named_as_the_reason_why_there_is_no_list(
 def test_what_to_change_where_there_is_no_list(params, without, line):
     report = NegativesReport()
     report.queries, report.without_positive = (4 if without else 0), without
-    assert re.search(line, nothing_drawn(CandidatesParams(**params), report))
+    assert re.search(line, explain_nothing_drawn(CandidatesParams(**params), report))
 
 
 def test_lists_without_a_judge_need_no_torch():
@@ -232,15 +232,15 @@ def test_a_judge_at_chance_is_named(make_job, tmp_path):
         with writing(job) as draft:
             draft.facts["at_chance"] = at_chance
         judges.append(open_artifact(job.out))
-    assert judge_warnings(judges, NegativesReport()) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
+    assert warn_of_judges(judges, NegativesReport()) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
 
 
 def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance():
     report = NegativesReport()
     report.add_pool(judged(pool(), [0.9, 0.7, 0.2]))  # the positive has .8: above two of three
-    assert judge_warnings([], report) == []
+    assert warn_of_judges([], report) == []
     report.add_pool(judged(pool(), [0.9, 0.9, 0.8]))  # above none, and now above two of six
-    (line,) = judge_warnings([], report)
+    (line,) = warn_of_judges([], report)
     assert line.startswith("the judge ranks a relevant passage above another in 33% of the pairs, by chance in half")
 
 
@@ -251,7 +251,7 @@ def test_the_share_of_known_positives_below_each_threshold():
         candidates.judged_positives = np.array([positive], np.float32)
         report.add_pool(candidates)
     assert report.finish()["known_positives_below"] == {"0.1": 0.25, "0.9": 0.5}
-    (line,) = judge_warnings([], report)
+    (line,) = warn_of_judges([], report)
     assert line.startswith(
         "25% of the known positives are below 0.1, 50% of the known positives are below 0.9: so many"
     )
@@ -279,7 +279,7 @@ def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, lo
         draft.facts["steps"] = 1
     report = NegativesReport(DENOISE)
     report.add_pool(judged(pool(), [0.04, 0.03, 0.02]))  # the positive has .8
-    lines = judge_warnings([open_artifact(tmp_path / "ce-0123456789")], report)
+    lines = warn_of_judges([open_artifact(tmp_path / "ce-0123456789")], report)
     assert [line.split(":")[0] for line in lines] == [
         "ce, which judges, has learned to order lists, not what probability is enough"
     ] * warned

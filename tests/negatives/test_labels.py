@@ -16,8 +16,8 @@ from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import draw_lists, run
-from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
-from tandem.negatives.sources import PositiveLabels, at_random
+from tandem.negatives.lists import draw_denoised, draw_undenoised, judge_labelled, make_pool
+from tandem.negatives.sources import PositiveLabels, draw_rows
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -48,9 +48,9 @@ def pool(positives, judged=None, window=(1, 5), backfill=(6, 8), barred=None):
 
 
 def test_the_first_negatives_are_those_ranked_highest():
-    assert undenoised(pool([2]), 2, rng(), first=True).rows.tolist() == [2, 1, 3]
+    assert draw_undenoised(pool([2]), 2, rng(), first=True).rows.tolist() == [2, 1, 3]
     # 1 and 4 are not surely negative; of 3, 5 the judge is sure
-    assert denoised(pool([2], [0.5, 0.05, 0.3, 0.01]), 1, DENOISE, rng(), first=True).rows.tolist() == [2, 3]
+    assert draw_denoised(pool([2], [0.5, 0.05, 0.3, 0.01]), 1, DENOISE, rng(), first=True).rows.tolist() == [2, 3]
 
 
 def test_negatives_are_counted_for_every_positive():
@@ -93,11 +93,11 @@ def test_the_threshold_of_a_pseudo_positive_is_strict_and_the_first_of_equals_wi
 
 
 def test_random_passages_are_distinct_and_follow_from_seed_and_query():
-    rows = at_random(60, 8, 1, 5)
+    rows = draw_rows(60, 8, 1, 5)
     assert len(set(rows.tolist())) == 8
-    assert rows.tolist() == at_random(60, 8, 1, 5).tolist()
-    assert rows.tolist() != at_random(60, 8, 1, 6).tolist()
-    assert sorted(at_random(3, 8, 1, 5).tolist()) == [0, 1, 2]
+    assert rows.tolist() == draw_rows(60, 8, 1, 5).tolist()
+    assert rows.tolist() != draw_rows(60, 8, 1, 6).tolist()
+    assert sorted(draw_rows(3, 8, 1, 5).tolist()) == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +193,10 @@ def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
     data = NumberedCollection.of(dataset)
     query, doc = next((own[0]["query_id"], own[0]["doc_id"]) for own in lists.values())
     at, there = data.queries.rows([query]), data.passages.rows([doc])
-    assert data.positives(drawn).mask_known(at, there).all()
+    assert data.list_positives(drawn).mask_known(at, there).all()
     labels = data.collection.qrels("train")[query]
     without = read_lists(labelled.path("candidates.parquet"))
-    assert data.positives(without).mask_known(at, there).all() == (doc in labels)
+    assert data.list_positives(without).mask_known(at, there).all() == (doc in labels)
 
 
 def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, dataset, train_run, cross_model, tokens):
@@ -205,7 +205,7 @@ def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, data
     rows, _, artifact = draw(judge, denoise=denoise, precision="fp32", batch_tokens=256)
     accepted = {(row["query_row"], row["passage_row"]) for row in rows if row["source"] == "judge"}
     data, lists = NumberedCollection.of(dataset), read_lists(artifact.path("candidates.parquet"))
-    positives = data.positives(lists)
+    positives = data.list_positives(lists)
     accepted_queries, passages = np.array(sorted(accepted)).T
     assert positives.mask_known(accepted_queries, passages).diagonal().all()
     # A query is validated on its first list, the undenoised one, where what the judge accepts is no positive.

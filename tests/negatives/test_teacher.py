@@ -121,8 +121,8 @@ def test_a_weighted_mean_of_a_cross_encoder_and_a_run(teach, lists, train_run, c
 def test_normalised_scores_of_a_list_by_hand():
     # z: mean 2, deviation 1 of the population of 1 and 3; 0.5 and 0.5 are all equal
     scores, offsets = np.array([1.0, np.nan, 3.0, 0.5, 0.5]), np.array([0, 3, 5])
-    np.testing.assert_array_equal(teacher.normalized(scores, offsets, "z_score"), [-1, np.nan, 1, 0, 0])
-    np.testing.assert_array_equal(teacher.normalized(scores, offsets, "min_max"), [0, np.nan, 1, 1, 1])
+    np.testing.assert_array_equal(teacher.normalise_scores(scores, offsets, "z_score"), [-1, np.nan, 1, 0, 0])
+    np.testing.assert_array_equal(teacher.normalise_scores(scores, offsets, "min_max"), [0, np.nan, 1, 1, 1])
 
 
 def test_what_one_teacher_did_not_score_has_no_score(teach, lists, release, cross_model, own_tokens):
@@ -197,7 +197,7 @@ def test_killed_and_resumed_gives_the_same_bytes(make_job, dataset, lists, joint
         "import sys, time\n"
         "from tandem import __main__\n"
         "from tandem.retrieval import pair_scores as pairs\n"
-        "append, pairs.CHUNK, pairs.PENDING = pairs.PairStore.append, 16, 40\n"
+        "append, pairs.PAIRS_BETWEEN_CHECKS, pairs.PENDING = pairs.PairStore.append, 16, 40\n"
         "pairs.PairStore.append = lambda *args: (append(*args), print('kept', flush=True), time.sleep(0.5))\n"
         "sys.argv[1:1] = ['teacher']\n"
         "sys.exit(__main__.main())\n"

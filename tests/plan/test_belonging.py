@@ -9,7 +9,7 @@ import pytest
 from tandem import ROOT
 from tandem.config.loading import read_layout
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, beside, load_layout, read_printed, without_rows
+from tandem.evaluation.layouts import Layout, LayoutRow, drop_rows, find_beside, load_layout, read_printed
 from tandem.extras.operations.targets import Configuration, read_configurations
 from tandem.extras.plan import FullPlan
 
@@ -115,7 +115,7 @@ def test_what_was_tested_against_a_row_that_is_left_out_is_tested_against_bm25()
         LayoutRow(system="DE", run="de", baseline=("BM25", "")),
         LayoutRow(system="Joint", run="joint", baseline=("DE", "")),
     ]
-    left = without_rows(Layout(title="", rows=rows), ["de"]).rows
+    left = drop_rows(Layout(title="", rows=rows), ["de"]).rows
     assert [(row.system, row.baseline) for row in left] == [("BM25", None), ("Joint", ("BM25", ""))]
 
 
@@ -125,7 +125,7 @@ def test_captions_name_the_split_that_a_paper_prints():
         if file.name == "bands.yaml" or (source := read_layout(file).printed_from) is None:
             continue
         layout = load_layout(file)
-        lines = read_printed(beside(file, "printed.csv"), source.source, source.table).lines
+        lines = read_printed(find_beside(file, "printed.csv"), source.source, source.table).lines
         for column in layout.columns:
             split = column.split or (layout.printed_on.split if layout.printed_on else "")
             for line in lines:

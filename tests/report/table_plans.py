@@ -5,12 +5,12 @@ from pathlib import Path
 
 from tandem.cli import run as run_command
 from tandem.config.loading import read_bands
-from tandem.evaluation.layouts import PlannedRow, TablePlan, beside, load_layout
+from tandem.evaluation.layouts import PlannedRow, TablePlan, find_beside, load_layout
 
 
 def write_plan(out: Path, layout: Path, rows, dataset: str = "toy", split: str = "test") -> Path:
     """The plan of a table, written to `out`; rows with `absent` instead of scores have none."""
-    bands, place = beside(layout, "bands.yaml"), {"dataset": dataset, "split": split}
+    bands, place = find_beside(layout, "bands.yaml"), {"dataset": dataset, "split": split}
     plan = TablePlan(
         name=layout.stem,
         layout=load_layout(layout),

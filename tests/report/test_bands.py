@@ -11,7 +11,7 @@ from table_plans import make_table
 from tandem.config.loading import read_bands
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.report.filling import Place, compare_before, criteria, judge_value, select_band
+from tandem.report.filling import Place, compare_before, judge_value, list_criteria, select_band
 from tandem.report.results import read_table
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def test_mistakes_in_bands_are_one_line(tmp_path, text, message):
 
 def test_the_tracked_bands_hold_together():
     bands = read_bands(PAPERS / "bands.yaml")
-    assert [band for band in bands if not criteria(band)], "one band holds for whatever is printed"
+    assert [band for band in bands if not list_criteria(band)], "one band holds for whatever is printed"
     assert all(band.source for band in bands)
 
 

@@ -11,7 +11,7 @@ from tandem.evaluation.matching import run as match
 from tandem.evaluation.scores import run as score
 from tandem.report import compare as module
 from tandem.report.charts import read_vega
-from tandem.report.compare import explore, ranks_in, select_queries
+from tandem.report.compare import collect_page_data, find_ranks, select_queries
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job
@@ -32,7 +32,7 @@ def test_choice_depends_on_ids_only():
 
 
 def test_content(artifact_of):
-    data = explore(systems(artifact_of))
+    data = collect_page_data(systems(artifact_of))
     assert data["systems"] == ["BM25", "CE w/ DE Neg on BM25"]
     assert data["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]
     assert data["total"] == data["shown"] == len(data["queries"]) == 24
@@ -48,7 +48,7 @@ def test_content(artifact_of):
 def test_a_result_that_judgements_exclude_has_no_rank(artifact_of):
     run, dataset = (input_of(artifact_of("BM25"), role) for role in ("run", "dataset"))
     query, docs, _ = next(iter_run(run, dataset))
-    ranks = ranks_in(run, dataset, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}})
+    ranks = find_ranks(run, dataset, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}})
     assert list(ranks[query].items()) == [*zip(docs[1:11], range(1, 11), strict=True), (docs[11], 11)]
 
 
@@ -63,12 +63,14 @@ def test_the_query_s_own_id_has_no_rank_where_the_score_ignores_it(
         params = {"measures": ["RR@10"], "split": "test", "ignore_identical_ids": ignored}
         job = make_job("score", tmp_path / f"score/{rank}-0123456789", params, {"dataset": dataset, "run": run})
         score(job)
-        query = next(q for q in explore({("BM25", ""): open_artifact(job.out)})["queries"] if q["id"] == "test-otter")
+        query = next(
+            q for q in collect_page_data({("BM25", ""): open_artifact(job.out)})["queries"] if q["id"] == "test-otter"
+        )
         assert (query["values"], query["ranks"]) == ([[round(1 / rank, 4)]], [[rank]])
 
 
 def test_ranks_below_the_top_are_known_and_stand_above_those_that_are_none(artifact_of):
-    data = explore(systems(artifact_of))
+    data = collect_page_data(systems(artifact_of))
     ranks = [rank for query in data["queries"] for (rank,) in query["ranks"] if rank]
     assert max(ranks) > 10
     assert data["none"] == 2 * max(ranks)
@@ -79,11 +81,11 @@ def test_ranks_below_the_top_are_known_and_stand_above_those_that_are_none(artif
 
 
 def test_bounds(artifact_of, monkeypatch):
-    monkeypatch.setattr(module, "CHARACTERS", 50)
-    short = explore(systems(artifact_of))
+    monkeypatch.setattr(module, "MOST_CHARACTERS", 50)
+    short = collect_page_data(systems(artifact_of))
     assert max(len(text) for _, _, text in short["passages"]) <= 51
     monkeypatch.setattr(module, "BUDGET", 3000)
-    few = explore(systems(artifact_of))
+    few = collect_page_data(systems(artifact_of))
     assert 0 < few["shown"] < 24
     spent = sum(len("".join(passage).encode()) for passage in few["passages"])
     assert spent <= 3000
@@ -92,7 +94,7 @@ def test_bounds(artifact_of, monkeypatch):
     assert len(few["queries"]) == 24
     assert all(set(query) == {"id", "text", "values"} for query in few["queries"][few["shown"] :])
     monkeypatch.setattr(module, "NUMBERS", 2 * 5 * 10)
-    assert len(explore(systems(artifact_of))["queries"]) == 10
+    assert len(collect_page_data(systems(artifact_of))["queries"]) == 10
 
 
 def test_questions_without_qrels_show_the_passages_that_hold_an_answer(tmp_path):
@@ -120,7 +122,7 @@ def test_questions_without_qrels_show_the_passages_that_hold_an_answer(tmp_path)
         inputs = {"dataset": data, "run": run, "match": open_artifact(tmp_path / f"match/{system}-0123456789")}
         score(Job("score", tmp_path / f"score/{system}-0123456789", {"measures": ["RR@3"], "split": "test"}, inputs))
         scored[system, ""] = open_artifact(tmp_path / f"score/{system}-0123456789")
-    page = explore(scored)
+    page = collect_page_data(scored)
     for query in page["queries"]:
         assert {page["passages"][at][0] for at in query["relevant"]} == {"d1", "d3"}
         assert [dict(zip(query["relevant"], ranks, strict=True)) for ranks in query["ranks"]] == [

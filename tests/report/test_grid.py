@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.report.page import PageTable, environment, markdown, prose
+from tandem.report.page import PageTable, make_environment, mark_prose, write_markdown
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_column_of_numbers_may_have_empty_cells_but_no_words():
 
 def test_texts_are_escaped_and_rows_named():
     grid = PageTable("<t>", ["a", "<b>"], [["1", "<script>"]], named_by=1, links={(0, 0): "#x"})
-    module = environment().get_template("_grid.html").make_module()
+    module = make_environment().get_template("_grid.html").make_module()
     shown = " ".join(str(module.grid_table(grid)).split())
     assert '<th scope="row">&lt;script&gt;</th>' in shown
     assert '<td class="num" data-value="1.0"><a href="#x">1</a></td>' in shown
@@ -35,9 +35,9 @@ def test_texts_are_escaped_and_rows_named():
 
 
 def test_code_in_notes_is_marked_and_nothing_else_is_markup():
-    assert prose("the top `<b>.depth`, not <b>") == "the top <code>&lt;b&gt;.depth</code>, not &lt;b&gt;"
+    assert mark_prose("the top `<b>.depth`, not <b>") == "the top <code>&lt;b&gt;.depth</code>, not &lt;b&gt;"
 
 
 def test_a_text_of_several_lines_stays_in_its_cell_in_markdown():
-    lines = markdown(PageTable("t", ["a", "b"], [["two\nlines", "1"]])).splitlines()
+    lines = write_markdown(PageTable("t", ["a", "b"], [["two\nlines", "1"]])).splitlines()
     assert [line for line in lines if line.startswith("|")][2:] == ["| two lines | 1 |"]

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from tandem.config.tables import Band, Paper, PrintedOn
-from tandem.report.formats import table_grid
-from tandem.report.page import LATEX_ESCAPES, escape_latex, latex
+from tandem.report.formats import make_table_grid
+from tandem.report.page import LATEX_ESCAPES, quote_latex, write_latex
 from tandem.report.results import Cell, FilledColumn, FilledRow, Table
 
 ODD = "100 % & $5_a #1 {b} ~^ \\x <y> ▲ ▼ † ‡ Δ – — ± ‖ … “q” ‘r’ [1] ≥ → ·"
@@ -36,13 +36,13 @@ def table():
 
 
 def test_every_special_character_is_escaped():
-    assert escape_latex(r"50 % of a_b & {c} \ #1 $") == r"50 \% of a\_b \& \{c\} \textbackslash{} \#1 \$"
-    assert escape_latex("p < 0.05 ± 1 [a]") == r"p \ensuremath{<} 0.05 \ensuremath{\pm} 1 {[}a{]}"
-    assert all(ord(character) < 128 for character in escape_latex("".join(LATEX_ESCAPES)))
+    assert quote_latex(r"50 % of a_b & {c} \ #1 $") == r"50 \% of a\_b \& \{c\} \textbackslash{} \#1 \$"
+    assert quote_latex("p < 0.05 ± 1 [a]") == r"p \ensuremath{<} 0.05 \ensuremath{\pm} 1 {[}a{]}"
+    assert all(ord(character) < 128 for character in quote_latex("".join(LATEX_ESCAPES)))
 
 
 def test_no_bare_special_character_is_left(table):
-    text = latex(table_grid(table))
+    text = write_latex(make_table_grid(table))
     assert text.isascii()
     for line in text.splitlines()[1:]:
         bare = re.sub(r"\\[&%$#_{}]", "", line)
@@ -52,7 +52,7 @@ def test_no_bare_special_character_is_left(table):
 
 
 def test_as_many_cells_in_every_row_as_columns(table):
-    lines = latex(table_grid(table)).splitlines()
+    lines = write_latex(make_table_grid(table)).splitlines()
     columns = re.search(r"\\begin\{tabular\}\{(l+r+l)\}", "\n".join(lines))[1]
     body = [line for line in lines[lines.index(r"\midrule") - 1 : lines.index(r"\bottomrule")] if "&" in line]
     assert len(body) == 3
@@ -64,7 +64,7 @@ def test_a_page_compiles(table, tmp_path):
     engine = next((name for name in ENGINES if shutil.which(name)), None)
     if engine is None:
         pytest.skip(f"no TeX is installed: none of {', '.join(ENGINES)}")
-    (tmp_path / "table.tex").write_text(latex(table_grid(table)))
+    (tmp_path / "table.tex").write_text(write_latex(make_table_grid(table)))
     head = r"\documentclass{article}\usepackage{booktabs,adjustbox}\begin{document}\input{table.tex}\end{document}"
     (tmp_path / "page.tex").write_text(head)
     how = [] if engine == "tectonic" else ["-interaction=nonstopmode", "-halt-on-error"]

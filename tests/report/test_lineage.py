@@ -2,7 +2,7 @@
 
 import shutil
 
-from tandem.report.graph import direct_inputs, draw_graph, layers
+from tandem.report.graph import arrange_layers, draw_graph, list_direct_inputs
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import stage_name, tree, walk
@@ -62,9 +62,9 @@ def test_picture_leaves_out_what_follows(empty_world):
     b = empty_world.make("lucene", "b", {}, dataset=a)
     c = empty_world.make("bm25", "<c>", {}, dataset=a, lucene=b)
     stages = walk([c])
-    inputs = direct_inputs(stages)
+    inputs = list_direct_inputs(stages)
     assert inputs == {a.key: [], b.key: [a.key], c.key: [b.key]}
-    assert layers(inputs) == [[a.key], [b.key], [c.key]]
+    assert arrange_layers(inputs) == [[a.key], [b.key], [c.key]]
     picture = draw_graph(stages)
     assert picture.count("<line") == 2
     assert "&lt;c&gt;" in picture

@@ -8,7 +8,7 @@ from table_plans import make_table
 from tandem.errors import UserError
 from tandem.evaluation.layouts import load_layout
 from tandem.report.commands import show
-from tandem.report.formats import orders_grid
+from tandem.report.formats import make_orders_grid
 from tandem.report.results import Cell, FilledOrder, Table, read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
@@ -69,14 +69,14 @@ def test_whether_an_order_holds_is_said_in_words():
         Cell("RR@10", None),
     ]
     orders = [FilledOrder("a > b", "A", "B", [cell]) for cell in cells]
-    grid = orders_grid(Table("T", None, None, 2, "", columns=[], rows=[], orders=orders))
+    grid = make_orders_grid(Table("T", None, None, 2, "", columns=[], rows=[], orders=orders))
     assert [row[-1] for row in grid.rows] == [
         "holds: +3.38, p = 0.003",
         "the other way round: −6.48, p < 0.001",
         "no difference shown (±2.05): +0.40, p = 1.000",
         "–",
     ]
-    assert orders_grid(Table("T", None, None, 2, "", columns=[], rows=[])) is None
+    assert make_orders_grid(Table("T", None, None, 2, "", columns=[], rows=[])) is None
 
 
 @pytest.mark.parametrize(("key", "wrong"), [("higher", "Newer"), ("lower", "{system: New, first_stage: Old}")])

@@ -17,10 +17,10 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.scores import run as score
 from tandem.report.compare import compare_systems
-from tandem.report.graph import group_by_box, stage_costs
-from tandem.report.page import embedded
+from tandem.report.graph import group_by_box, list_stage_costs
+from tandem.report.page import embed_json
 from tandem.report.results import read_table
-from tandem.report.sections import count_by_bin, describe_dataset, example_lists
+from tandem.report.sections import count_by_bin, describe_dataset, list_examples
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.lineage import input_of, walk
@@ -91,7 +91,7 @@ def test_hostile_texts_stay_texts(report):
 
 def test_embedded_json_reads_back():
     value = {"a": "</script><!-- & \u2028 \u2029 é", "b": [1, None]}
-    text = embedded(value)
+    text = embed_json(value)
     assert json.loads(text) == value
     assert not re.search("[<>&\u2028\u2029]", text)
 
@@ -169,14 +169,14 @@ def test_examples_of_training_lists_have_their_texts(four_queries):
     def files(draft):
         pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
 
-    grid = example_lists(four_queries.make("candidates", "bm25", {}, files, dataset=data))
+    grid = list_examples(four_queries.make("candidates", "bm25", {}, files, dataset=data))
     assert grid.rows[:3] == [
         ["q0", "positive", "–", "a"],
         ["q0", "negative", "2.5", "b"],
         ["q0", "negative", "1.25", "c"],
     ]
     assert [row[0] for row in grid.rows[3:]] == ["q1", "q1", "q2", "q2"]
-    assert example_lists(four_queries.make("candidates", "none", {}, dataset=data)) is None
+    assert list_examples(four_queries.make("candidates", "none", {}, dataset=data)) is None
 
 
 def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path):
@@ -245,7 +245,7 @@ def test_the_kinds_of_work_are_those_of_the_run(report, world):
     ]  # fmt: skip
     assert boxes["Training"].cost.startswith("4 stages · ")
     assert "from Collection, Encoding" in report.read_text()
-    cost = stage_costs(stages.values())
+    cost = list_stage_costs(stages.values())
     assert [len(row) for row in cost.rows] == [len(cost.head)] * len(stages)
     assert cost.links[0, 0] == f"#stage-{next(iter(stages))}"
 

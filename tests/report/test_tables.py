@@ -10,9 +10,9 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.commands import show, write_table
-from tandem.report.formats import MARGIN, ORDERS, answer_question, comparison, conclusion
+from tandem.report.formats import MARGIN, ORDERS, answer_question, draw_conclusion, format_comparison
 from tandem.report.page import format_p, mark
-from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table, percent, read_table
+from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table, read_table, to_percent
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"
@@ -256,7 +256,7 @@ def test_show_needs_a_table(tmp_path):
 
 def test_percent_is_stable_against_the_last_bits():
     # 1/640 is 0.15625 %: a tie at the fourth decimal that summation noise could tip either way.
-    assert percent(1 / 640) == percent(1 / 640 * (1 + 1e-15)) == percent(1 / 640 * (1 - 1e-15))
+    assert to_percent(1 / 640) == to_percent(1 / 640 * (1 + 1e-15)) == to_percent(1 / 640 * (1 - 1e-15))
 
 
 def test_marks_and_probabilities():
@@ -274,8 +274,8 @@ def rewritten(world, system, **changed):
 def test_what_a_reader_may_conclude():
     cells = [Cell("RR@10", None, 50.0, 48.0, 52.0, change, p, margin=1.9) for change, p in CHANGES]
     unsure = ["no difference shown (±1.90)", "no difference shown (±2.50)"]
-    assert [conclusion(cell) for cell in cells] == ["above", "below", *unsure, ""]
-    assert [comparison(cell) for cell in cells] == [
+    assert [draw_conclusion(cell) for cell in cells] == ["above", "below", *unsure, ""]
+    assert [format_comparison(cell) for cell in cells] == [
         "above: +8.15, p = 0.045",
         "below: −2.00, p < 0.001",
         "no difference shown (±1.90): +1.50, p = 0.089",

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.retrieval.embeddings import block_name, quantise
+from tandem.retrieval.embeddings import name_block, quantise
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -29,7 +29,7 @@ def write_embeddings(out, rows, side, upstream, block=512, temperature=1.0, dtyp
     with writing(job) as draft:
         for number, start in enumerate(range(0, len(rows), block)):
             part = rows[start : start + block]
-            np.save(draft.path(block_name(number)), quantise(part) if dtype == "int8" else part)
+            np.save(draft.path(name_block(number)), quantise(part) if dtype == "int8" else part)
         meta = {
             "rows": len(rows),
             "block": block,

@@ -14,7 +14,7 @@ from tandem.errors import UserError
 from tandem.retrieval import ann, retrieve
 from tandem.retrieval import index as stage
 from tandem.retrieval.ann import run
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
 
 ROWS, QUESTIONS = 1500, 70
@@ -177,7 +177,7 @@ def test_the_command_line_brings_no_torch(tmp_path, make_job, command, inputs, i
 
 
 def test_more_lists_than_a_gpu_searches_are_refused(index):
-    with alone(1) as threads:
+    with open_threads(1) as threads:
         lists = ann.OpenedIndex(index("ivf_flat"), threads)
         lists.gpu = "replicate"
         with pytest.raises(UserError, match=r"^IVF16,Flat: nprobe is 2049, but a GPU searches at most 2048"):

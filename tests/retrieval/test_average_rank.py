@@ -9,7 +9,7 @@ import pytest
 from trec import iter_trec
 
 from tandem.data.collection import EXCLUDED, Collection
-from tandem.retrieval.embeddings import block_name
+from tandem.retrieval.embeddings import name_block
 from tandem.retrieval.retrieve import run_average_rank as run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
@@ -28,7 +28,7 @@ def embedded(make_job, tmp_path):
         rows, dim = vectors.shape
         with writing(job) as draft:
             for number, start in enumerate(range(0, rows, block)):
-                np.save(draft.path(block_name(number)), vectors[start : start + block].astype(np.float16))
+                np.save(draft.path(name_block(number)), vectors[start : start + block].astype(np.float16))
             meta = {"rows": rows, "dimension": dim, "block": block, "temperature": 0.5, "dtype": "fp16"}
             write_json(draft.path("meta.json"), meta)
             if ids:

@@ -8,7 +8,7 @@ from trec import iter_trec
 
 from tandem.retrieval import ann
 from tandem.retrieval.ann import OpenedIndex
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.retrieval.index import run
 from tandem.store.artifact import open_artifact
 
@@ -29,7 +29,7 @@ def build(tmp_path, make_job):
 
 def search(artifact, queries, k, workers=2):
     """Scores and rows of an index's own search."""
-    with alone(workers) as threads:
+    with open_threads(workers) as threads:
         return OpenedIndex(artifact, threads).search(queries.astype(np.float32), k)
 
 

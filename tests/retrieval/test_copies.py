@@ -11,7 +11,7 @@ from tandem.retrieval import ann, index, retrieve
 from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.copies import Copies, digest_rows, find_copies
 from tandem.retrieval.exact import BestPassages, compute_recall_by_score, pack_keys
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard
 
@@ -190,7 +190,7 @@ def test_every_part_gives_its_own_copies(tmp_path, make_job, inputs):
     passages = inputs(points)["passages"]
     job = make_job("index", tmp_path / "de@x-0000000004", GRAPH | {"part": 700}, {"passages": passages})
     index.run(job)
-    with alone(1) as threads:
+    with open_threads(1) as threads:
         opened = OpenedIndex(open_artifact(job.out), threads)
         opened.tune(None, 500)
         scores, rows = opened.search(points[:1].astype(np.float32), 900)

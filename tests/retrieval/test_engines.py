@@ -8,8 +8,15 @@ import torch
 
 from tandem.cluster.progress import Progress
 from tandem.retrieval import faiss_search, torch_search
-from tandem.retrieval.embeddings import Blocks, Embeddings, Stretches, block_name
-from tandem.retrieval.exact import ROUNDING, SLACK_TERMS, bound_difference, pack_keys, round_and_flag, score_pairs
+from tandem.retrieval.embeddings import Blocks, Embeddings, Stretches, name_block
+from tandem.retrieval.exact import (
+    FLOAT32_ROUNDING,
+    SLACK_TERMS,
+    bound_difference,
+    pack_keys,
+    round_and_flag,
+    score_vector_pairs,
+)
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing
@@ -32,7 +39,7 @@ def store(tmp_path, make_job):
         with writing(job) as draft:
             blocks = Blocks(draft.folder, len(vectors), block, "made by a test", dtype)
             for number in range(len(blocks)):
-                blocks.write(number, vectors[blocks.span(number)], {})
+                blocks.write(number, vectors[blocks.locate(number)], {})
             meta = {"rows": len(vectors), "block": block, "dtype": dtype, "dimension": vectors.shape[1]}
             write_json(draft.path("meta.json"), meta | {"temperature": temperature})
         return Embeddings(open_artifact(job.out), "passages")
@@ -49,9 +56,9 @@ def search(engine, embeddings, ranks, queries, depth, memory=MEMORY, numbers=Non
 
 def brute(embeddings, ranks, queries, depth):
     """The same keys, by the scores of all pairs."""
-    vectors = np.concatenate([np.asarray(vectors) for _, vectors in embeddings.blocks()])
+    vectors = np.concatenate([np.asarray(vectors) for _, vectors in embeddings.iterate_blocks()])
     temperature = embeddings.temperature
-    scores = (score_pairs(np.repeat(query[None], len(vectors), 0), vectors, temperature) for query in queries)
+    scores = (score_vector_pairs(np.repeat(query[None], len(vectors), 0), vectors, temperature) for query in queries)
     keys = np.sort(np.stack([pack_keys(row, ranks) for row in scores]), axis=1)[:, -depth:]
     return np.pad(keys, ((0, 0), (max(0, depth - keys.shape[1]), 0)))
 
@@ -113,7 +120,7 @@ def test_blocks_memory_and_order_change_no_byte(engine, store, block):
     assert np.array_equal(search(engine, embeddings, ranks, queries, 30, numbers=backwards), expected)
 
 
-@pytest.mark.parametrize("unit", [ROUNDING, 2.0**-14])
+@pytest.mark.parametrize("unit", [FLOAT32_ROUNDING, 2.0**-14])
 def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypatch, unit):
     """What a GPU may do: errors as large as the bound allows, of either sign, in a corpus of near-ties."""
     vectors, queries = copies(normal(7, 900, 64)), normal(8, 30, 64)
@@ -127,7 +134,7 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypa
         exact = batch.double() @ held.factor.double().T
         return (exact + sign * 0.999 * (batch.shape[1] + SLACK_TERMS) * unit * lengths).float()
 
-    monkeypatch.setattr(torch_search, "ROUNDING", unit)
+    monkeypatch.setattr(torch_search, "FLOAT32_ROUNDING", unit)
     monkeypatch.setattr(torch_search.Stretch, "multiply", products)
     assert np.array_equal(search(torch_search.search_by_torch, embeddings, ranks, queries, 25), expected)
 
@@ -178,7 +185,7 @@ def test_what_is_decided_on_the_device_is_brute_force(store, like_cuda, monkeypa
 def test_sums_in_another_order_are_settled_or_left():
     """Where `round_and_flag` gives a score it is that of the fixed order; it leaves less than one in a hundred."""
     queries, passages = normal(10, 4000, 768), normal(11, 4000, 768)
-    exact = score_pairs(queries, passages, 0.07)
+    exact = score_vector_pairs(queries, passages, 0.07)
     turned = (queries.astype(np.float64) * passages)[:, ::-1]
     sums = np.add.accumulate(turned, axis=1)[:, -1]
     lengths = np.linalg.norm(queries.astype(np.float64), axis=1) * np.linalg.norm(passages.astype(np.float64), axis=1)
@@ -234,14 +241,14 @@ def test_memory_is_what_was_given_whatever_the_corpus(store):
         tracemalloc.stop()
         assert peaks[memory] < memory + 2 * keys.nbytes
     assert peaks[4 << 20] < peaks[16 << 20]
-    assert embeddings.artifact.path(block_name(4)).stat().st_size > 1 << 20
+    assert embeddings.artifact.path(name_block(4)).stat().st_size > 1 << 20
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_a_few_vectors_are_those_of_their_blocks_in_the_order_they_are_named_in(store, dtype):
     embeddings = store(normal(3, 1000, 24).astype(np.float32), block=400, dtype=dtype)
-    everything = np.concatenate([vectors for _, vectors in embeddings.blocks()])
+    everything = np.concatenate([vectors for _, vectors in embeddings.iterate_blocks()])
     rows = np.r_[999, 401, 0:60, 399, 401, 800:803]  # many of the first block, few of the others
-    assert embeddings.at(rows).tobytes() == everything[rows].tobytes()
-    assert embeddings.at(rows.tolist()).dtype == everything.dtype
-    assert embeddings.at([]).shape == (0, 24)
+    assert embeddings.pick(rows).tobytes() == everything[rows].tobytes()
+    assert embeddings.pick(rows.tolist()).dtype == everything.dtype
+    assert embeddings.pick([]).shape == (0, 24)

@@ -4,7 +4,7 @@ import faiss
 import numpy as np
 import pytest
 
-from tandem.retrieval.exact import EXTRA_PROPOSALS, BestPassages, pack_keys, score_pairs, unpack_keys
+from tandem.retrieval.exact import EXTRA_PROPOSALS, BestPassages, pack_keys, score_vector_pairs, unpack_keys
 from tandem.retrieval.faiss_search import BlockSearch
 
 
@@ -46,15 +46,15 @@ def test_packed_pairs_sort_by_score_then_rank():
 
 def test_scores_by_hand():
     q, p = np.array([[1, 2], [3, 0]], np.float16), np.array([[4, 0.5], [0.25, 9]], np.float16)
-    assert score_pairs(q, p, 1.0).tolist() == [5.0, 0.75]
-    assert score_pairs(q, p, 0.5).tolist() == [10.0, 1.5]
+    assert score_vector_pairs(q, p, 1.0).tolist() == [5.0, 0.75]
+    assert score_vector_pairs(q, p, 0.5).tolist() == [10.0, 1.5]
 
 
 def test_a_score_depends_on_its_pair_alone():
     rng = np.random.default_rng(0)
     q, p = rng.standard_normal((2, 500, 384)).astype(np.float16)
-    together = score_pairs(q, p, 0.05)
-    alone = np.concatenate([score_pairs(q[i : i + 1], p[i : i + 1], 0.05) for i in range(500)])
+    together = score_vector_pairs(q, p, 0.05)
+    alone = np.concatenate([score_vector_pairs(q[i : i + 1], p[i : i + 1], 0.05) for i in range(500)])
     assert together.tobytes() == alone.tobytes()
 
 

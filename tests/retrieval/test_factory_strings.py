@@ -8,7 +8,7 @@ from clustered import brute, recall, vectors, write_embeddings
 from tandem.errors import UserError
 from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.factory_strings import describe_factory
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.retrieval.index import run
 from tandem.retrieval.index_types import check_index
 from tandem.stages.retrieval import IndexParams
@@ -131,7 +131,7 @@ def test_what_faiss_makes_is_built_in_parts_and_finds_what_faiss_finds(tmp_path,
     out, params = tmp_path / "de@x-0123456789", {"type": "factory", "factory": text, "part": PART, "seed": 42}
     run(make_job("index", out, params, {"passages": passages}))
     points, queries = vectors(ROWS, 1).astype(np.float32), vectors(40, 2).astype(np.float32)
-    with alone(1) as threads:
+    with open_threads(1) as threads:
         opened = OpenedIndex(open_artifact(out), threads)
         opened.tune(4, 64)
         scores, rows = opened.search(queries, 10)
@@ -189,7 +189,7 @@ def test_as_many_vectors_are_needed_as_the_largest_code_has_by_hand():
 def test_a_width_reaches_a_graph_behind_what_re_ranks_it(tmp_path, make_job, passages):
     out, params = tmp_path / "de@x-0123456789", {"type": "factory", "factory": "PCA16,HNSW4,SQ4,RFlat", "part": ROWS}
     run(make_job("index", out, params | {"ef_construction": 8}, {"passages": passages}))
-    with alone(1) as threads:
+    with open_threads(1) as threads:
         opened = OpenedIndex(open_artifact(out), threads, widen=False)
         found = []
         for width in (1, 400):

@@ -4,12 +4,12 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.retrieval import index_types
-from tandem.retrieval.index_types import factory
+from tandem.retrieval.index_types import name_factory
 from tandem.stages.retrieval import IndexParams
 
 
 def sized(params, rows, dimension):
-    return index_types.sized(IndexParams(**params), rows, dimension)
+    return index_types.fill_sizes(IndexParams(**params), rows, dimension)
 
 
 def sample_size(params, rows):
@@ -37,7 +37,7 @@ def check(params, *limits):
     ],
 )
 def test_names(params, name):
-    assert factory(sized(params, 8_841_823, 768), 768) == name
+    assert name_factory(sized(params, 8_841_823, 768), 768) == name
 
 
 def test_lists_by_hand():

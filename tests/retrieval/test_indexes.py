@@ -12,7 +12,7 @@ from clustered import brute, recall, vectors, write_embeddings
 from tandem.errors import UserError
 from tandem.retrieval import index as module
 from tandem.retrieval.ann import OpenedIndex
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.retrieval.index import run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -64,7 +64,7 @@ def built(build):
 
 
 def search(artifact, queries, k, nprobe=4, ef_search=64, workers=2):
-    with alone(workers) as threads:
+    with open_threads(workers) as threads:
         index = OpenedIndex(artifact, threads)
         index.tune(nprobe, ef_search)
         return index.search(queries.astype(np.float32), k)

@@ -8,17 +8,17 @@ import numpy as np
 from clustered import vectors
 
 from tandem.retrieval import faiss_search
-from tandem.retrieval.faiss_search import Nearest, alone, centroids
+from tandem.retrieval.faiss_search import Nearest, find_centroids, open_threads
 
 
 def learned(points, count, workers=1, seed=3):
-    with alone(workers) as threads:
-        return centroids(points, count, seed, threads)
+    with open_threads(workers) as threads:
+        return find_centroids(points, count, seed, threads)
 
 
 def test_how_faiss_computes_is_as_before_when_the_threads_are_gone():
     before = faiss.omp_get_max_threads(), faiss.cvar.distance_compute_blas_threshold
-    with alone(3):
+    with open_threads(3):
         assert faiss.omp_get_max_threads() == 1
         assert faiss.cvar.distance_compute_blas_threshold < before[1]
     assert (faiss.omp_get_max_threads(), faiss.cvar.distance_compute_blas_threshold) == before
@@ -79,7 +79,7 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
     monkeypatch.setattr(faiss_search, "VECTORS_PER_PIECE", 10)
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
-        with alone(4) as threads:
+        with open_threads(4) as threads:
             labels = faiss_search.assign(Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
         assert labels.shape == (95,)
         assert max(calls) == most

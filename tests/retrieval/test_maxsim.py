@@ -16,7 +16,7 @@ from tandem.retrieval.ann import run_tradeoffs
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as run_encode
 from tandem.retrieval.encode import run_shard
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.retrieval.index import run as run_index
 from tandem.store.artifact import open_artifact
 
@@ -138,7 +138,7 @@ def test_coil_scores_all_passages_by_the_tokens_that_they_share(make_job, make_m
 @pytest.mark.parametrize("size", [1, 100])
 def test_how_passages_are_grouped_changes_no_bit(search, monkeypatch, size):
     usual = search(f"usual{size}", depth=9)
-    monkeypatch.setattr(maxsim, "TOKENS", size)
+    monkeypatch.setattr(maxsim, "TOKENS_PER_BLOCK", size)
     monkeypatch.setattr(maxsim, "PRODUCTS", 30 * size)
     assert search(f"pieces{size}", depth=9) == usual
 
@@ -173,9 +173,9 @@ def test_passages_are_promising_by_what_was_found_above_each_tokens_worst():
     rows = np.array([[2, 3, 0, 4], [4, 6, 1, -1]])
     scores = np.array([[1, 0.875, 0.5, 0.25], [0.75, 0.625, 0.5, -np.inf]], np.float32)
     # above .25 and .5: passage 0 has .25 and 0, 1 the larger of .75 and .625, 2 has 0 and .25, 3 has .125
-    best = [maxsim.promising(scores, rows, offsets, count).tolist() for count in range(1, 6)]
+    best = [maxsim.select_promising(scores, rows, offsets, count).tolist() for count in range(1, 6)]
     assert best == [[1], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
-    assert maxsim.promising(scores, np.full_like(rows, -1), offsets, 3).tolist() == []
+    assert maxsim.select_promising(scores, np.full_like(rows, -1), offsets, 3).tolist() == []
 
 
 def test_codes_stand_for_the_vectors_they_were_made_from(search, index):
@@ -213,12 +213,12 @@ def test_a_query_without_any_token_scores_0(tokens):
 
 
 def test_an_index_finds_nothing_for_a_query_without_any_token(sides, index, dataset):
-    passages = maxsim.TextVectors(sides["passages"], "passages")
+    passages = maxsim.MappedTexts(sides["passages"], "passages")
     query = maxsim.OneQuery(np.empty((0, passages.dimension)))
-    with alone(1) as threads:
+    with open_threads(1) as threads:
         search = maxsim.TokenSearch(passages, query, PassageOrder(dataset))
         searcher = maxsim.TokenSearcher(search, ann.OpenedIndex(index("nothing", type="hnsw", m=8), threads), 2, None)
-        assert searcher.best(np.array([0]), 5).rank(0)[0].tolist() == []
+        assert searcher.search(np.array([0]), 5).rank(0)[0].tolist() == []
 
 
 def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):

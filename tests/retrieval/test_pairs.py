@@ -15,10 +15,10 @@ from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn
+from tandem.models.device import is_onednn_used
 from tandem.models.tokens import Tokens
 from tandem.retrieval import pair_scores as module
-from tandem.retrieval.pair_scores import PairScores, mean_probability, to_probability
+from tandem.retrieval.pair_scores import PairScores, average_probabilities, to_probability
 from tandem.store.artifact import open_artifact
 
 QUERIES, PASSAGES = (grid.ravel() for grid in np.meshgrid(np.arange(40, 60), np.arange(0, 60, 3), indexing="ij"))
@@ -76,7 +76,7 @@ def test_precision_budget_and_model_have_scores_of_their_own(cross_model, joint_
     assert not np.allclose(scores[0], scores[3], atol=1e-2)
 
 
-@pytest.mark.skipif(not by_onednn(), reason="where there are two ways to multiply")
+@pytest.mark.skipif(not is_onednn_used(), reason="where there are two ways to multiply")
 def test_other_kernels_have_scores_of_their_own(cross_model, tokens):
     here = PairScores(cross_model, tokens, "fp32", 512)
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
@@ -109,7 +109,7 @@ def test_a_killed_process_leaves_what_it_has_scored(cross_model, tokens, tmp_pat
     script = (
         "import sys, time, numpy as np; from pathlib import Path\n"
         "from tandem.store.artifact import open_artifact; from tandem.retrieval import pair_scores as pairs\n"
-        "pairs.CHUNK, pairs.PENDING = 40, 40\n"
+        "pairs.PAIRS_BETWEEN_CHECKS, pairs.PENDING = 40, 40\n"
         "append = pairs.PairStore.append\n"
         "pairs.PairStore.append = lambda *args: (append(*args), print('kept', flush=True), time.sleep(0.5))\n"
         "model, tokens = (open_artifact(Path(folder)) for folder in sys.argv[1:3])\n"
@@ -143,7 +143,7 @@ def test_probability_by_hand_and_at_the_ends():
 
 def test_mean_of_two_judges(cross_model, joint_model, tokens):
     judges = [PairScores(model, tokens, "fp32", 512) for model in (cross_model, joint_model)]
-    mean = mean_probability(judges, QUERIES[:30], PASSAGES[:30])
+    mean = average_probabilities(judges, QUERIES[:30], PASSAGES[:30])
     logits = [direct(model, tokens, QUERIES[:30], PASSAGES[:30]).astype(float) for model in (cross_model, joint_model)]
     expected = [(1 / (1 + math.exp(-a)) + 1 / (1 + math.exp(-b))) / 2 for a, b in zip(*logits, strict=True)]
     assert mean.dtype == np.float32

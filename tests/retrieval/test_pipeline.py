@@ -154,7 +154,10 @@ def test_a_cut_run_has_the_order_of_re_ranking_to_that_depth(
         )
         rerank.run(job)
         runs[depth] = open_artifact(job.out)
-    cut = (ranked for (ranked,) in pipeline.rankings(pipeline.SearchSystem(0, runs[10], first, (4,)), Names(dataset)))
+    cut = (
+        ranked
+        for (ranked,) in pipeline.iterate_rankings(pipeline.SearchSystem(0, runs[10], first, (4,)), Names(dataset))
+    )
     for (query, docs, scores), (other, expected, values) in zip(cut, iter_trec(runs[4].path("run.trec")), strict=True):
         assert query == other
         assert docs == expected

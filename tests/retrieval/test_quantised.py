@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tandem.retrieval import embeddings as module
-from tandem.retrieval.embeddings import kept_neighbours, quantise, restore, row_type
+from tandem.retrieval.embeddings import make_row_type, measure_kept_neighbours, quantise, restore
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_scale_times_number_is_exact(vectors):
 
 
 def test_a_row_is_four_bytes_more_than_its_numbers(vectors, tmp_path, monkeypatch):
-    assert row_type(24).itemsize == 28
+    assert make_row_type(24).itemsize == 28
     stored = quantise(vectors)
     np.save(tmp_path / "x.npy", stored)
     opened = np.load(tmp_path / "x.npy", mmap_mode="r", allow_pickle=False)
@@ -65,8 +65,8 @@ def test_the_loss_by_an_outlier_dimension_is_measured():
     plain = np.random.default_rng(1).normal(size=(200, 32)).astype(np.float32)
     plain /= np.linalg.norm(plain, axis=1, keepdims=True)
     outlier = np.concatenate([plain[:, :31], np.full((200, 1), 50, np.float32)], axis=1)
-    assert kept_neighbours(plain, quantise(plain)) > 0.95
-    assert kept_neighbours(outlier, quantise(outlier)) < 0.6
+    assert measure_kept_neighbours(plain, quantise(plain)) > 0.95
+    assert measure_kept_neighbours(outlier, quantise(outlier)) < 0.6
 
 
 def test_by_hand_two_neighbours_change_places():
@@ -79,9 +79,9 @@ def test_by_hand_two_neighbours_change_places():
     # all: the ten highest of the others against the ten lowest. Vector q in 1 … 9 has 0 … 10 without itself, which
     # reaches no number above 10; exact are 11 … 20. Vector 10: 11 … 20 against 0 … 9. Above, q in 11 … 20: 10 … 20
     # without itself against 0 … 9.
-    assert kept_neighbours(falling, stored) == 0
+    assert measure_kept_neighbours(falling, stored) == 0
 
 
 def test_few_vectors_measure_nothing():
     few = np.ones((20, 4), np.float32)
-    assert kept_neighbours(few, quantise(few)) is None
+    assert measure_kept_neighbours(few, quantise(few)) is None

@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.retrieval import index as stage
 from tandem.retrieval.ann import OpenedIndex, run_tradeoffs
 from tandem.retrieval.exact import time_median
-from tandem.retrieval.faiss_search import alone
+from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
 
 ROWS, QUESTIONS = 800, 60
@@ -64,7 +64,7 @@ def test_recall_is_that_of_numpy(artifact, measured):
     for line in measured:
         if line["index"] == "exact" or line["nprobe"] == "8":
             assert float(line["recall@10"]) == 1
-    with alone(1) as threads:
+    with open_threads(1) as threads:
         index = OpenedIndex(artifact_of(artifact, "lists"), threads)
         index.tune(1, None)
         nearest = index.search(queries.astype(np.float32), 10)[1].tolist()

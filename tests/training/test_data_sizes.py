@@ -18,7 +18,7 @@ from tandem.training.optimizer import (
     count_layer_weights,
     count_step_operations,
     count_validation_operations,
-    derive_sizes,
+    fit_sizes,
 )
 from tandem.training.validation import ValidationSet
 
@@ -45,7 +45,7 @@ def minutes(learner, drawn, passages):
 def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positive(passages, size):
     learner, drawn = objective("cross"), lists(100, 2)
     train = CrossTrain(sizes="data", budget_minutes=minutes(learner, drawn, passages), list_size=7, lr=1.0)
-    sized = derive_sizes("cross", learner.models, learner.tokens, drawn, train)
+    sized = fit_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
 
 
@@ -53,21 +53,21 @@ def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positiv
 def test_lists_are_no_longer_than_there_are_negatives(positives, size):
     learner, drawn = objective("cross"), lists(100, 2, negatives=3)
     train = CrossTrain(sizes="data", budget_minutes=1e6, list_size=8, positives=positives)
-    sized = derive_sizes("cross", learner.models, learner.tokens, drawn, train)
+    sized = fit_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
 
 
 def test_a_cross_encoders_single_pairs_are_32_a_step():
     learner, drawn = objective("cross"), lists(100, 2)
     train = CrossTrain(sizes="data", budget_minutes=1e6, instance="row")
-    sized = derive_sizes("cross", learner.models, learner.tokens, drawn, train)
+    sized = fit_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (8, 32)
 
 
 def test_a_dual_encoder_has_32_queries_a_step_and_no_more_positives_than_fit():
     learner, drawn = objective("dual"), lists(100, 5)
     train = DualTrain(sizes="data", budget_minutes=1e-9, list_size=8, positives=3)
-    sized = derive_sizes("dual", learner.models, learner.tokens, drawn, train)
+    sized = fit_sizes("dual", learner.models, learner.tokens, drawn, train)
     assert (sized.queries_per_batch, sized.list_size, sized.positives) == (32, 2, 1)
 
 
@@ -77,13 +77,13 @@ def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch)
     train = CrossTrain(sizes="data", budget_minutes=minutes(learner, drawn, 51_250))
     own = count_layer_weights(learner.models["cross"])
     assert own < WEIGHTS_OF_THE_RATES
-    assert derive_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
+    assert fit_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
         1.5e-4 * math.sqrt(400 / 1601), rel=0.05
     )
     monkeypatch.setattr("tandem.training.optimizer.WEIGHTS_OF_THE_RATES", own / 4)
-    assert derive_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
+    assert fit_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
     few = train.model_copy(update={"budget_minutes": minutes(learner, drawn, 320)})
-    assert derive_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(
+    assert fit_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(
         1.5e-4 / 2
     )  # ten steps: weights alone
 
@@ -93,7 +93,7 @@ def test_the_learning_rate_falls_with_the_visits_of_positives_and_not_of_lists()
     learner, drawn = objective("dual"), lists(2000, 3)
     for kind, steps in (("query", 1250), ("positive", 3750)):
         train = DualTrain(sizes="data", budget_minutes=1e6, instance=kind)
-        rate = derive_sizes("dual", learner.models, learner.tokens, drawn, train).lr
+        rate = fit_sizes("dual", learner.models, learner.tokens, drawn, train).lr
         assert rate == approx(1e-4 * math.sqrt(400 / steps), rel=0.02)
 
 

@@ -13,7 +13,7 @@ from tandem.errors import UserError
 from tandem.models.dual import dot_scores
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
-from tandem.training.objectives.dual import InBatch, passage_centric, regularised
+from tandem.training.objectives.dual import InBatch, compare_queries, sum_regularisers
 
 LN2, LN3 = math.log(2), math.log(3)
 BIG, SMALL = Budget(1 << 20, 1 << 20), Budget(micro_tokens=40, graph_tokens=60)
@@ -39,7 +39,7 @@ def seen(queries, passages, crossed=None, batch=BATCH, step=0, gather=lambda row
 
 def test_passage_centric_over_lists_by_hand():
     # first: s(p+,q) = ln 2 · 1, s(p+,p-) = ln 2 · 0: 2/(2 + 1); second: s(p+,q) = 0, s(p+,p-) = ln 3 · 1: 1/(1 + 3)
-    loss = passage_centric(seen([1.0, 0.0], [LN2, 0.0, LN3, 1.0]))
+    loss = compare_queries(seen([1.0, 0.0], [LN2, 0.0, LN3, 1.0]))
     assert loss.item() == approx(math.log(3 / 2) + math.log(4))
 
 
@@ -47,14 +47,14 @@ def test_passage_centric_in_batch_by_hand():
     # passages 1, 0 | ln 3, ln 2; the first query's positive meets the second list too: 2/(2 + 1 + 3 + 2);
     # the second's, ln 3, meets passage 0 (e^0) but not passage 1, which is a known positive: s(p+,q) = ln 3 · 0
     vectors = [LN2, 0.0], [1.0, 0.0, LN3, LN2]
-    loss = passage_centric(seen(*vectors, crossed=[[0, 0, 1, 1], [0, 1, 0, 0]]))
+    loss = compare_queries(seen(*vectors, crossed=[[0, 0, 1, 1], [0, 1, 0, 0]]))
     second = 1 / (1 + math.exp(LN3 * LN2) + 1)
     assert loss.item() == approx(math.log(8 / 2) - math.log(second))
 
 
 def test_passage_centric_pushes_negatives_from_the_positive_and_pulls_its_query():
     in_batch = seen([1.0, 0.5], [LN2, 0.3, LN3, 1.0])
-    query, passages = torch.autograd.grad(passage_centric(in_batch), (in_batch.queries, in_batch.own_passages))
+    query, passages = torch.autograd.grad(compare_queries(in_batch), (in_batch.queries, in_batch.own_passages))
     assert (query < 0).all()
     assert (passages[[1, 3]] > 0).all()
 
@@ -93,8 +93,8 @@ def vectors(objective, batch):
 def test_regularisers_of_a_batch_by_hand():
     # queries 1 and -3: flops 2² = 4; passages 1, 0, 2, 1: flops 1² = 1, l1 1; step 1 of 4: (2/4)²; two queries
     in_batch = seen([1.0, -3.0], [1.0, 0.0, 2.0, 1.0], step=1)
-    assert regularised(REGULARISE, in_batch).item() == approx((0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2)
-    assert regularised(Regularise(**WEIGHTS | {"query": None, "ramp": 0}), in_batch).item() == approx(2.25 * 2)
+    assert sum_regularisers(REGULARISE, in_batch).item() == approx((0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2)
+    assert sum_regularisers(Regularise(**WEIGHTS | {"query": None, "ramp": 0}), in_batch).item() == approx(2.25 * 2)
 
 
 def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
@@ -105,8 +105,8 @@ def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
     for start, stop in ((0, 2), (2, 3), (3, 3)):
         own = seen(queries[start:stop], passages[2 * start : 2 * stop], batch=whole.select(slice(start, stop)), every=p,
                    gather=lambda rows: q)  # fmt: skip
-        parts.append(regularised(REGULARISE, own) / 3)
-    at_once = regularised(REGULARISE, seen(queries, passages, batch=whole)) / 3
+        parts.append(sum_regularisers(REGULARISE, own) / 3)
+    at_once = sum_regularisers(REGULARISE, seen(queries, passages, batch=whole)) / 3
     assert sum(parts).item() == approx(at_once.item())
     assert torch.autograd.grad(sum(parts), q)[0].tolist()[1] == approx([0.5 * 2 * 1.5 * -1 / 3 / 16])
 

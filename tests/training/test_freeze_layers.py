@@ -12,7 +12,7 @@ from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder
 from tandem.store.artifact import open_artifact
 from tandem.training import stage
-from tandem.training.checkpoints import learning
+from tandem.training.checkpoints import list_learning
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists, Positives
 from tandem.training.loop import TrainingLoop
@@ -30,7 +30,7 @@ def test_only_the_upper_layer_and_the_head_learn(name, quick_job):
     training.run()
     moved = {path for path, parameter in learner.models.named_parameters() if not torch.equal(parameter, before[path])}
     upper = {path for path in before if ".encoder.layer.1." in path or path.startswith("cross.head")}
-    assert moved == learning(learner.models).keys() == upper
+    assert moved == list_learning(learner.models).keys() == upper
     assert sum(len(group["params"]) for group in training.optimizer.param_groups) == len(upper)
     assert len({path.split(".")[0] for path in upper}) == len(PARTS[name])
 

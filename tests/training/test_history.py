@@ -21,7 +21,7 @@ from tandem.training.history import (
 )
 from tandem.training.lists import Lists
 from tandem.training.losses import find_supervision_loss
-from tandem.training.validation import ndcg, rank_passages
+from tandem.training.validation import rank_passages, sum_ndcg
 
 LISTS = Lists(np.arange(4), np.arange(5) * 9, np.ones(4, np.int64), np.arange(36))  # a positive and eight negatives
 
@@ -116,8 +116,8 @@ def test_ndcg_by_hand():
     ranked = np.array([[8, 3, 7], [1, 2, -1]])
     # grades 1, 0, 2 at ranks 1 to 3, ideally 2, 1; the second query finds nothing
     first = (1 / math.log2(2) + 2 / math.log2(4)) / (2 / math.log2(2) + 1 / math.log2(3))
-    assert ndcg(ranked, grades) == approx(first)
-    assert ndcg(np.array([[7, 8]]), grades[:1]) == approx(1.0)
+    assert sum_ndcg(ranked, grades) == approx(first)
+    assert sum_ndcg(np.array([[7, 8]]), grades[:1]) == approx(1.0)
 
 
 def test_of_equal_scores_the_later_passage_stands_first_and_padding_last():

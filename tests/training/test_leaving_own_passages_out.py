@@ -8,7 +8,14 @@ from tiny_training import BATCH
 
 from tandem.models.ragged import Ragged
 from tandem.training.lists import Lists, Positives
-from tandem.training.validation import NumberedCollection, ValidationSet, ndcg, rank_passages, read_validation, validate
+from tandem.training.validation import (
+    NumberedCollection,
+    ValidationSet,
+    rank_passages,
+    read_validation,
+    sum_ndcg,
+    validate,
+)
 
 
 @pytest.fixture
@@ -24,8 +31,8 @@ def test_a_query_s_own_passage_is_no_negative(asked):
     first, second = (f"train-{name}" for name in list(SUBJECTS)[:2])
     queries, own = data.queries.rows([first, second]), data.passages.rows([first, second])
     lists = Lists(queries, np.array([0, 1, 2]), np.ones(2, np.int64), own[::-1])  # the other's is relevant
-    assert data.positives(lists).mask_known(queries, own).all()
-    counted = NumberedCollection.of(asked).positives(lists).mask_known(queries, own)
+    assert data.list_positives(lists).mask_known(queries, own).all()
+    counted = NumberedCollection.of(asked).list_positives(lists).mask_known(queries, own)
     assert counted.tolist() == [[False, True], [True, False]]
 
 
@@ -56,5 +63,5 @@ def test_a_query_s_own_passage_is_not_ranked(make_objective):
     for part, rows in (("dual", np.tile(pool, (4, 1))), ("cross", BATCH.passages)):
         alone = np.where(rows == own[:, None], -1, rows)
         assert (alone != rows).sum() == 3
-        expected[part] = approx(ndcg(rank_passages(scores[part].numpy(), alone), grades) / 4)
+        expected[part] = approx(sum_ndcg(rank_passages(scores[part].numpy(), alone), grades) / 4)
     assert validate(learner, validation) == expected

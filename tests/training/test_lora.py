@@ -15,7 +15,7 @@ from tandem.models.lora import add_lora, merge_lora
 from tandem.models.tokens import Tokens
 from tandem.store.files import sha256
 from tandem.training import stage
-from tandem.training.checkpoints import State, learning
+from tandem.training.checkpoints import State, list_learning
 from tandem.training.forward import Budget
 from tandem.training.lists import Positives
 from tandem.training.loop import TrainingLoop
@@ -99,7 +99,7 @@ def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective
     expected = {name for name in before if ".lora_" in name or name.startswith("cross.head")}
     assert learned == expected
     assert len(learned) == len(TOUCHED[objective]) * 2 * 2 * LINEAR + 2 * (objective != "dual")
-    assert learning(learner.models).keys() == expected
+    assert list_learning(learner.models).keys() == expected
     state = training.optimizer.state_dict()["state"]
     assert sum(moments["exp_avg"].numel() for moments in state.values()) == sum(before[n].numel() for n in expected)
 
@@ -137,7 +137,7 @@ def test_a_static_teacher_stays_as_it_is(lora_job, encoder):
     job = lora_job("joint", train={"teacher": "static"})
     learner = stage.build_ranker(job, Positives(np.array([0]), np.array([2])), Budget())
     assert not any("lora" in name for name, _ in learner.models["cross"].named_parameters())
-    assert {name.split(".")[0] for name in learning(learner.models)} == {"dual"}
+    assert {name.split(".")[0] for name in list_learning(learner.models)} == {"dual"}
 
 
 def test_interrupted_it_ends_with_the_same_bytes(lora_job, monkeypatch):

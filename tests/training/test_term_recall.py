@@ -60,7 +60,7 @@ def test_terms_of_queries_that_are_validated_on_are_no_targets(quick_job, datase
     job = quick_job("dual", train={"choose": "dev"})
     del job.inputs["validation"]  # a tenth of the training queries is set apart
     data, drawn = NumberedCollection.of(dataset), read_training_lists(job)
-    known = data.positives(drawn)
+    known = data.list_positives(drawn)
     lists, learned, validation = split_lists(job, drawn, known, data)
     apart = validation.batch.queries
     assert len(apart) == len(known.look_up(apart)[1]) == 2

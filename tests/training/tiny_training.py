@@ -21,7 +21,7 @@ from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import Coil, TokenVectors
 from tandem.models.ragged import Ragged
-from tandem.models.saving import TOKENS, Dense, DualShape, StaticQueries
+from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
 from tandem.models.token_weights import EXPANSION, PolyEncoder, Spade, UltraHighDimensional, UniCoil
 from tandem.models.tokens import Template, Tokens
@@ -127,7 +127,7 @@ def late_interaction(shared, **options):
     query = bert()
     options = Multi(**{"dim": 8, "query_tokens": 12} | options)
     model = TokenVectors(query, query if shared else bert(), shape(options, "cls", True, 1.0))
-    layers = [Dense(nn.Linear(32, 8, bias=False), nn.Identity(), TOKENS) for _ in range(2)]
+    layers = [Dense(nn.Linear(32, 8, bias=False), nn.Identity(), TOKEN_VECTORS) for _ in range(2)]
     model.dense.update(
         {"query": nn.ModuleList(layers[:1]), "passage": nn.ModuleList(layers[:1] if shared else layers[1:])}
     )

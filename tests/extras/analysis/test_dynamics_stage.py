@@ -14,7 +14,7 @@ from tandem.models.tokens import Tokens
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.training.instances import draw_list
 from tandem.training.lists import read_lists
-from tandem.training.validation import queries_apart
+from tandem.training.validation import draw_apart
 
 SCORING = {"precision": "fp32", "batch_tokens": 2048}
 
@@ -98,7 +98,7 @@ def test_lists_have_the_trainings_positives(job, drawn):
 
 def test_queries_that_the_training_sets_apart_are_no_sample(job, drawn):
     lists = read_lists(drawn.path("candidates.parquet"))
-    apart = queries_apart(lists, 3, seed=5)  # as `job` has it
+    apart = draw_apart(lists, 3, seed=5)  # as `job` has it
     assert len(apart)
     every, trained = sample(job(queries=1000)), sample(job(queries=1000, set_apart=3))
     assert {*apart} < {*every.queries}

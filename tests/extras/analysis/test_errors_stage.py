@@ -12,7 +12,7 @@ from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.runs import iter_run
 from tandem.data.splits import position
 from tandem.errors import UserError
-from tandem.evaluation.measures import without_excluded
+from tandem.evaluation.measures import skip_excluded
 from tandem.extras.analysis import error_table
 from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, read_types, run, wrong_queries
 from tandem.store.artifact import open_artifact
@@ -87,7 +87,7 @@ def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
     [wrong] = wrong_queries(run, 3, judged, {"test-otter"})
     assert ([doc for doc, _ in wrong.top], wrong.positives) == (["hare-1", "hare-2", "hare-3"], {"otter-2": 4})
     judged["test-otter"]["hare-1"] = EXCLUDED
-    assert list(wrong_queries(without_excluded(run, judged), 3, judged, {"test-otter"})) == []
+    assert list(wrong_queries(skip_excluded(run, judged), 3, judged, {"test-otter"})) == []
 
 
 def test_a_query_is_not_wrong_for_its_own_id_where_the_score_ignores_it(

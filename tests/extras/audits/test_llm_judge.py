@@ -14,8 +14,8 @@ from tandem.extras.audits.false_negatives import run as pool_stage
 from tandem.extras.audits.llm_judge import run as judge_stage
 from tandem.extras.audits.report import audits_among, audits_csv
 from tandem.extras.audits.sheets import run as relabel_stage
-from tandem.report.page import environment
-from tandem.retrieval.llm.prompts import GRADE, grade_prompt
+from tandem.report.page import make_environment
+from tandem.retrieval.llm.prompts import GRADE, write_grade_prompt
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk
 
@@ -96,7 +96,9 @@ def grader(tmp_path):
     folder = make_language_model(tmp_path / "grader", "llama", [GRADE, *texts, *queries], initializer_range=0.1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    prompts = [f"<|im_start|>{grade_prompt(query, text)}<|im_end|><|im_start|>" for query in queries for text in texts]
+    prompts = [
+        f"<|im_start|>{write_grade_prompt(query, text)}<|im_end|><|im_start|>" for query in queries for text in texts
+    ]
     inputs = tokenizer(prompts, return_tensors="pt")["input_ids"]
     answers = torch.tensor(tokenizer.convert_tokens_to_ids([text[-1] for text in texts] * len(queries)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -234,7 +236,7 @@ def test_the_page_shows_scores_side_by_side_and_whose_labels_they_are(stage):
     assert labels.effects.head == ["Run", "queries", "RR@10, before", "RR@10, after, machine-made"]
     # first relevant at ranks 2 and 2 by people; with the model's p2 of q1 at rank 1
     assert labels.effects.rows == [["bm25.test-0123456789", "2", "50.00", "75.00"]]
-    page = str(environment().get_template("_audits.html").make_module().findings(audits))
+    page = str(make_environment().get_template("_audits.html").make_module().findings(audits))
     assert f"Relabelled by a language model ({MODEL}), not by people" in page
     assert "Every new label is machine-made" in page
     assert "the same label for 60.00 % of 5 pairs; Cohen&#39;s κ 0.17" in page

@@ -68,7 +68,7 @@ class Vectors:
     def take(self, start, stop):
         return self.values[start:stop]
 
-    def blocks(self):
+    def iterate_blocks(self):
         for first in range(0, self.rows, 8):
             yield first, self.values[first : first + 8]
 

@@ -8,7 +8,7 @@ from tandem.extras.audits.false_negatives import run as pool_stage
 from tandem.extras.audits.report import audits_among
 from tandem.extras.audits.sheets import run as relabel_stage
 from tandem.extras.audits.similar_queries import run as similar_stage
-from tandem.report.page import environment
+from tandem.report.page import make_environment
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk
 
@@ -53,7 +53,7 @@ def stages(make_job, make_collection, make_run, tmp_path):
 
 
 def shown(audits):
-    return str(environment().get_template("_audits.html").make_module().findings(audits))
+    return str(make_environment().get_template("_audits.html").make_module().findings(audits))
 
 
 def test_similar_queries_by_hand(stages):

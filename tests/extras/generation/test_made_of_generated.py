@@ -156,10 +156,10 @@ def test_scores_are_those_of_the_model(part, make_job, dataset, generated, token
     assert found[3] == found[4]  # the same query twice
     from tandem.models.hub import load_tokenizer
     from tandem.models.ragged import Ragged
-    from tandem.retrieval.pair_scores import load_scorer, tokenizer_folder
+    from tandem.retrieval.pair_scores import find_tokenizer, load_scorer
 
     scorer, opened = load_scorer(model.folder / part).eval(), Tokens.open(tokens)
-    tokenizer = load_tokenizer(tokenizer_folder(model.folder / part))
+    tokenizer = load_tokenizer(find_tokenizer(model.folder / part))
     query = np.array(tokenizer("what does the owl eat", add_special_tokens=False)["input_ids"])
     row = list(corpus(dataset)).index("owl-3")
     expected = scorer.score(Ragged.of([query]), opened.passages.take(np.array([row])), opened.template, "fp32", 128)

@@ -7,7 +7,7 @@ from tiny_training import texts
 from tandem.config.encoders import Spans
 from tandem.extras.pretraining.masking import IGNORED, Vocabulary, aligned, crop, generator
 from tandem.extras.pretraining.objectives import views
-from tandem.models.ragged import Ragged, ends
+from tandem.models.ragged import Ragged, sum_lengths
 from tandem.models.tokens import Template
 from tandem.training.forward import Seeds
 
@@ -19,7 +19,7 @@ VOCABULARY = Vocabulary(MASK, SPECIAL, np.arange(4, 1000))
 def many():
     """400 texts of 0 to 60 tokens; every tenth token is an unknown one."""
     rng = np.random.default_rng(3)
-    offsets = ends(rng.integers(0, 61, 400))
+    offsets = sum_lengths(rng.integers(0, 61, 400))
     ids = rng.integers(4, 1000, offsets[-1])
     ids[::10] = 0
     return Ragged(ids, offsets)

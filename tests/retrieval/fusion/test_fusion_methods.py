@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tandem.retrieval.fusion import pool_lists, select_best
+from tandem.retrieval.fusion import pool_lists, select_top
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 
 FIRST = (["a", "b", "c"], np.array([5, 3, 1], np.float32))
@@ -73,7 +73,7 @@ def test_documents_that_share_the_same_ranks_tie_to_the_bit():
 
 def test_equal_scores_are_cut_by_document_id():
     pooled = pool_lists([(["z", "y", "x", "w"], np.array([1, 1, 1, 0], np.float32))])
-    docs, scores = select_best(pooled.docs, fusion["weighted"](pooled, FuseParams(normalize="none", weights=[2])), 2)
+    docs, scores = select_top(pooled.docs, fusion["weighted"](pooled, FuseParams(normalize="none", weights=[2])), 2)
     assert (docs, scores.tolist()) == (["x", "y"], [2, 2])
 
 
@@ -137,7 +137,7 @@ def test_equality_with_brute_force(seed, method, settings):
     random_hits = fused(lists, method, **settings)
     assert random_hits == pytest.approx(expected, rel=1e-12, abs=1e-12)
     pooled = pool_lists(lists)
-    docs, scores = select_best(pooled.docs, fusion[method](pooled, FuseParams(**settings)), 7)
+    docs, scores = select_top(pooled.docs, fusion[method](pooled, FuseParams(**settings)), 7)
     ranked = sorted(expected, key=lambda doc: (-np.float32(random_hits[doc]), doc))
     assert docs == ranked[:7]
     assert scores.tolist() == [np.float32(random_hits[doc]) for doc in docs]

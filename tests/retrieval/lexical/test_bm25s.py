@@ -11,7 +11,7 @@ from trec import iter_trec
 from tandem.errors import UserError
 from tandem.retrieval.lexical import bm25s
 from tandem.retrieval.lexical.bm25 import run as search
-from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS, term_splitter
+from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS, make_term_splitter
 from tandem.retrieval.lexical.lucene import start_java
 from tandem.stages.data import Bm25sParams
 from tandem.store.artifact import open_artifact
@@ -240,16 +240,21 @@ print(json.dumps(terms))
 
 
 def test_terms_are_those_of_lucenes_english_analyzer(in_java):
-    split = term_splitter(Bm25sParams(**ENGLISH))
+    split = make_term_splitter(Bm25sParams(**ENGLISH))
     assert [split(text) for text in ENGLISH_TEXTS] == in_java(LUCENES, ENGLISH_TEXTS)
 
 
 def test_terms_of_the_other_analyzers():
-    assert term_splitter(Bm25sParams(analyzer="none"))("The Houses of stone") == ["houses", "stone"]
-    assert term_splitter(Bm25sParams(analyzer="none", language="de"))("The Häuser") == ["the", "häuser"]
-    assert term_splitter(Bm25sParams(analyzer="porter"))("relational houses") == ["relat", "hous"]
-    assert term_splitter(Bm25sParams(**SPLIT))("The  Houses,") == ["The", "Houses,"]
-    assert term_splitter(Bm25sParams(analyzer="jieba", language="zh"))("说中文的人！") == ["说", "中文", "的", "人"]
+    assert make_term_splitter(Bm25sParams(analyzer="none"))("The Houses of stone") == ["houses", "stone"]
+    assert make_term_splitter(Bm25sParams(analyzer="none", language="de"))("The Häuser") == ["the", "häuser"]
+    assert make_term_splitter(Bm25sParams(analyzer="porter"))("relational houses") == ["relat", "hous"]
+    assert make_term_splitter(Bm25sParams(**SPLIT))("The  Houses,") == ["The", "Houses,"]
+    assert make_term_splitter(Bm25sParams(analyzer="jieba", language="zh"))("说中文的人！") == [
+        "说",
+        "中文",
+        "的",
+        "人",
+    ]
     assert len(LUCENE_STOP_WORDS) == 33
 
 

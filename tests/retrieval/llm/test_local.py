@@ -12,7 +12,14 @@ from tiny_language_models import make_language_model
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.retrieval.llm.local import LocalModel
-from tandem.retrieval.llm.prompts import CHAT, TEMPLATES, listwise_prompt, permutation, verdict_text, yes_no_prompt
+from tandem.retrieval.llm.prompts import (
+    CHAT,
+    TEMPLATES,
+    read_permutation,
+    strip_thoughts,
+    write_listwise_prompt,
+    write_yes_no_prompt,
+)
 from tandem.stages.retrieval import LlmParams
 
 ASK = "Given a web search query, retrieve relevant passages that answer the query"
@@ -57,7 +64,7 @@ def test_a_passage_scores_by_the_logits_of_two_words(family, form, words, langua
     for query, text in queries:
         scores = {}
         for doc in docs[:6]:
-            prompt = yes_no_prompt(form, ASK, text, contents(*passages[doc]))
+            prompt = write_yes_no_prompt(form, ASK, text, contents(*passages[doc]))
             scores[doc] = expected_odds(folder, WHOLE[form].format(prompt), words)
         ranking, values = runs[query]
         assert ranking[:6] == sorted(scores, key=scores.get, reverse=True)
@@ -78,10 +85,10 @@ def test_a_model_orders_a_window_by_its_answer(language_model, rerank, questions
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     passages, repaired = Collection(dataset).texts(docs), 0
     for query, text in queries:
-        prompt = listwise_prompt(text, [contents(*passages[doc]) for doc in docs[:6]])
+        prompt = write_listwise_prompt(text, [contents(*passages[doc]) for doc in docs[:6]])
         ids = tokenizer(f"<|im_start|>{prompt}<|im_end|><|im_start|>", return_tensors="pt")
         answer = model.generate(**ids, max_new_tokens=36, do_sample=False)[0, ids["input_ids"].shape[1] :]
-        order, mended = permutation(tokenizer.decode(answer, skip_special_tokens=True), 6)
+        order, mended = read_permutation(tokenizer.decode(answer, skip_special_tokens=True), 6)
         repaired += mended
         assert runs[query][0] == [*(docs[at] for at in order), *docs[6:]]
         assert list(runs[query][1][:6]) == [6, 5, 4, 3, 2, 1]
@@ -123,7 +130,7 @@ def test_thoughts_that_the_template_begins_say_nothing_when_they_are_cut_off(lan
     plain = model.complete("a b", 4).text
     model.template += "<think>\n"
     assert plain
-    assert verdict_text(model.complete("a b", 4).text) == ""
+    assert strip_thoughts(model.complete("a b", 4).text) == ""
 
 
 def test_a_prompt_longer_than_the_model_and_a_word_of_two_tokens_are_one_line(language_model, tmp_path):
@@ -170,7 +177,7 @@ def test_special_tokens_in_a_text_are_read_as_text(family, form, token, language
     known = model.tokenizer.convert_tokens_to_ids(token)
 
     def count(passage):
-        ids = model._inputs(yes_no_prompt(form, ASK, "otter", passage), 1)["input_ids"][0].tolist()
+        ids = model._inputs(write_yes_no_prompt(form, ASK, "otter", passage), 1)["input_ids"][0].tolist()
         return ids.count(known), len(ids)
 
     plain, length = count("the otter eats crabs")
@@ -189,10 +196,10 @@ def test_t5s_own_tokenizer_reads_an_end_in_a_text_as_text(language_model, tmp_pa
     tokenizer.save_pretrained(folder)
     model, end = load(folder, None), tokenizer.eos_token_id
     plain, spelled = (
-        model._inputs(yes_no_prompt("monot5", ASK, "otter", passage), 1)["input_ids"][0].tolist()
+        model._inputs(write_yes_no_prompt("monot5", ASK, "otter", passage), 1)["input_ids"][0].tolist()
         for passage in ("otter eats", "otter </s> eats")
     )
-    prompt = yes_no_prompt("monot5", ASK, "otter", "otter eats")
+    prompt = write_yes_no_prompt("monot5", ASK, "otter", "otter eats")
     assert plain == tokenizer(prompt)["input_ids"]
     assert (spelled.count(end), spelled[-1]) == (1, end)
     assert len(spelled) > len(plain)
@@ -204,7 +211,7 @@ def test_texts_without_special_tokens_are_read_as_ever(language_model):
     folder = language_model("qwen3")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for form in ("chat", "qwen3", "monot5"):
-        prompt = yes_no_prompt(form, ASK, "otter", "the otter  eats\ncrabs")
+        prompt = write_yes_no_prompt(form, ASK, "otter", "the otter  eats\ncrabs")
         expected = tokenizer(WHOLE[form].format(prompt), add_special_tokens=form == "monot5")["input_ids"]
         assert load(folder, TEMPLATES[form])._inputs(prompt, 1)["input_ids"][0].tolist() == expected
 

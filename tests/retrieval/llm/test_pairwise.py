@@ -9,8 +9,8 @@ from llm_server import completion
 from pytest import approx
 
 from tandem.data.collection import Collection, contents
-from tandem.retrieval.llm.prompts import pair_prompt
-from tandem.retrieval.llm.rerank import all_pairs, average_orders, bubble, wins
+from tandem.retrieval.llm.prompts import write_pair_prompt
+from tandem.retrieval.llm.rerank import average_orders, compare_orders, order_by_bubbles, sum_all_pairs
 
 WORTH = [3, 1, 4, 1, 5, 9, 2, 6]
 CHAT = {"method": "pairwise", "form": "chat", "model": "tiny-gpt"}
@@ -22,10 +22,10 @@ def by_worth(i, j):
 
 
 def test_a_passage_wins_if_it_is_named_in_both_orders():
-    assert wins(2.0, -1.0) == 1  # named when it stands first, and when it stands second
-    assert wins(-2.0, 1.0) == 0
-    assert wins(2.0, 1.0) == wins(-2.0, -1.0) == 0.5  # whatever stands first, or second, is named
-    assert wins(None, -1.0) == wins(2.0, None) == wins(0.0, -1.0) == 0.5
+    assert compare_orders(2.0, -1.0) == 1  # named when it stands first, and when it stands second
+    assert compare_orders(-2.0, 1.0) == 0
+    assert compare_orders(2.0, 1.0) == compare_orders(-2.0, -1.0) == 0.5  # whatever stands first, or second, is named
+    assert compare_orders(None, -1.0) == compare_orders(2.0, None) == compare_orders(0.0, -1.0) == 0.5
 
 
 def test_probabilities_of_both_orders_by_hand():
@@ -37,22 +37,22 @@ def test_probabilities_of_both_orders_by_hand():
 
 def test_all_pairs_count_wins_and_ties_keep_the_order():
     # worth 3, 1, 4, 1: over three others 2, 1/2, 3 and 1/2 wins; of the equal ones the earlier is higher by a bit
-    scores = all_pairs(4, by_worth)
+    scores = sum_all_pairs(4, by_worth)
     assert scores == approx([2, 0.5, 3, 0.5])
     assert scores[3] == np.nextafter(np.float32(0.5), np.float32(0))
-    circle = all_pairs(3, lambda i, j: float((i, j) != (0, 2)))  # 0 > 1 > 2 > 0
+    circle = sum_all_pairs(3, lambda i, j: float((i, j) != (0, 2)))  # 0 > 1 > 2 > 0
     assert np.argsort(-circle).tolist() == [0, 1, 2]
-    assert (len(all_pairs(0, by_worth)), all_pairs(1, by_worth).tolist()) == (0, [0])
+    assert (len(sum_all_pairs(0, by_worth)), sum_all_pairs(1, by_worth).tolist()) == (0, [0])
 
 
 def test_passes_find_the_best_with_a_known_number_of_comparisons():
     for passes in (1, 3, 7):
         pairs = []
-        ranked = bubble(8, passes, lambda i, j, pairs=pairs: pairs.append((i, j)) or by_worth(i, j))
+        ranked = order_by_bubbles(8, passes, lambda i, j, pairs=pairs: pairs.append((i, j)) or by_worth(i, j))
         assert [WORTH[at] for at in ranked[:passes]] == sorted(WORTH, reverse=True)[:passes]
         assert len(pairs) == passes * (2 * 8 - passes - 1) / 2
         assert sorted(ranked) == list(range(8))
-    assert bubble(8, 3, lambda i, j: 0.5) == list(range(8))
+    assert order_by_bubbles(8, 3, lambda i, j: 0.5) == list(range(8))
 
 
 def test_a_model_in_this_process_compares_as_transformers_does(language_model, rerank, questions, dataset):
@@ -68,7 +68,7 @@ def test_a_model_in_this_process_compares_as_transformers_does(language_model, r
     for query, text in queries:
         sums = dict.fromkeys(docs[:4], 0.0)
         for first, second in permutations(docs[:4], 2):
-            prompt = pair_prompt("duot5", text, contents(*texts[first]), contents(*texts[second]))
+            prompt = write_pair_prompt("duot5", text, contents(*texts[first]), contents(*texts[second]))
             ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
             with torch.inference_mode():
                 logits = model(ids, decoder_input_ids=torch.tensor([[1]])).logits[0, -1]

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.retrieval.llm import AnswerStore, ModelAnswer
-from tandem.retrieval.llm.prompts import grade_of, permutation, slide, windows
+from tandem.retrieval.llm.prompts import iterate_windows, order_by_windows, read_grade, read_permutation
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from tandem.retrieval.llm.prompts import grade_of, permutation, slide, windows
     ],
 )
 def test_an_order_is_repaired_by_rule(answer, order, repaired):
-    assert permutation(answer, 3) == (order, repaired)
+    assert read_permutation(answer, 3) == (order, repaired)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_an_order_is_repaired_by_rule(answer, order, repaired):
     ],
 )
 def test_a_grade_is_read_or_there_is_none(answer, grade, repaired):
-    assert grade_of(answer) == (grade, repaired)
+    assert read_grade(answer) == (grade, repaired)
 
 
 def test_windows_slide_from_the_end_to_the_top():
-    assert [(w.start, w.stop) for w in windows(10, 4, 2)] == [(6, 10), (4, 8), (2, 6), (0, 4)]
-    assert [(w.start, w.stop) for w in windows(9, 4, 2)] == [(5, 9), (3, 7), (1, 5), (0, 4)]
-    assert [(w.start, w.stop) for w in windows(3, 4, 2)] == [(0, 3)]
+    assert [(w.start, w.stop) for w in iterate_windows(10, 4, 2)] == [(6, 10), (4, 8), (2, 6), (0, 4)]
+    assert [(w.start, w.stop) for w in iterate_windows(9, 4, 2)] == [(5, 9), (3, 7), (1, 5), (0, 4)]
+    assert [(w.start, w.stop) for w in iterate_windows(3, 4, 2)] == [(0, 3)]
 
 
 def test_the_best_passage_climbs_from_the_end_to_the_top():
@@ -73,10 +73,10 @@ def test_the_best_passage_climbs_from_the_end_to_the_top():
     def order_of(inside):
         return sorted(range(len(inside)), key=lambda at: -worth[inside[at]])
 
-    ranked = slide(len(worth), 4, 2, order_of)
+    ranked = order_by_windows(len(worth), 4, 2, order_of)
     assert [worth[at] for at in ranked[:2]] == [9, 6]  # as many as two windows share are carried on
     assert sorted(ranked) == list(range(len(worth)))
-    assert [worth[at] for at in slide(len(worth), 8, 4, order_of)] == sorted(worth, reverse=True)
+    assert [worth[at] for at in order_by_windows(len(worth), 8, 4, order_of)] == sorted(worth, reverse=True)
 
 
 class Echo:

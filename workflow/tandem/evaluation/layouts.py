@@ -23,31 +23,34 @@ System = tuple[str, str]  # (system, first stage); the first stage is empty wher
 WRONG_NOTE_PREFIX = "wrong: "  # how the note of a number known to be wrong begins
 
 
-def system_name(system: System) -> str:
+def name_system(system: System) -> str:
     """`CE w/ DE Neg on BM25`, or the system alone."""
     return f"{system[0]} on {system[1]}" if system[1] else system[0]
 
 
 class Column(TableColumn):
-    """A measure, under the name that the paper prints."""
+    """Describe a measure, under the name that the paper prints."""
 
     name: str
 
     @property
     def id(self) -> str:
-        """The text that tells a column from all others: `RR@10`, `natural-questions RR@10`."""
+        """Return the text that tells a column from all others: `RR@10`, `natural-questions RR@10`."""
         return f"{self.dataset} {self.measure}".strip()
 
     @property
     def label(self) -> str:
-        """The name as printed and as ir-measures has it: `MRR@10 (RR@10)`, with its dataset where there are several."""
+        """Return the name as printed and as ir-measures has it.
+
+        `MRR@10 (RR@10)`, with its dataset where there are several.
+        """
         both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
         where = ", ".join(filter(None, (self.dataset_name, self.setting)))
         return f"{where}: {both}" if where else both
 
 
 class Printed(NamedTuple):
-    """A line of config/papers/printed.csv: what a paper prints about a system."""
+    """Describe a line of config/papers/printed.csv: what a paper prints about a system."""
 
     source: str
     table: str
@@ -62,14 +65,14 @@ class Printed(NamedTuple):
 
 
 class _SourceTable(NamedTuple):
-    """The lines of printed.csv that belong to one table of a source."""
+    """Describe the lines of printed.csv that belong to one table of a source."""
 
     name: str
     lines: list[Printed]
 
 
 class LayoutRow(TableRow):
-    """A system: a row of the file with the row that it is tested against, and the paper's values in percent by column.
+    """Describe a system: its row of the file, the row that it is tested against, and the paper's values in percent.
 
     `wrong` tells by column why a printed value is known to be wrong.
     """
@@ -81,27 +84,30 @@ class LayoutRow(TableRow):
 
     @property
     def id(self) -> System:
-        """The values that tell a row from all others."""
+        """Return the values that tell a row from all others."""
         return self.system, self.first_stage
 
 
 class Layout(TableLayout):
-    """A table before it has numbers: its file with resolved columns and rows; without columns it shows all measures."""
+    """Describe a table before it has numbers: its file with resolved columns and rows.
+
+    Without columns it shows all measures.
+    """
 
     columns: Items[Column] = ()
     rows: Items[LayoutRow] = ()
 
     @property
     def datasets(self) -> list[str]:
-        """The datasets of the catalogue that it names, the paper's own first."""
+        """Return the datasets of the catalogue that it names, the paper's own first."""
         own = [self.printed_on.dataset] if self.printed_on else []
         named = [*own, *(column.dataset for column in self.columns), *(row.dataset for row in self.rows)]
-        trained = [str(v) for row in self.rows for path, v in row.with_.items() if names_dataset(path) and v]
+        trained = [str(v) for row in self.rows for path, v in row.with_.items() if has_dataset(path) and v]
         return list(dict.fromkeys(name for name in [*named, *trained] if name))
 
     @property
     def printed(self) -> set[str]:
-        """The columns in which a paper prints any number."""
+        """Return the columns in which a paper prints any number."""
         return {column for row in self.rows for column, value in row.printed.items() if value is not None}
 
 
@@ -123,7 +129,7 @@ class PlannedRow(Model):
 
     @property
     def id(self) -> System:
-        """The row."""
+        """Return the row."""
         return self.system, self.first_stage
 
 
@@ -136,13 +142,13 @@ class TablePlan(Model):
     bands: tuple[Band, ...] = ()
 
 
-def names_dataset(path: str) -> bool:
-    """Whether a dotted path of the configuration holds the name of a dataset."""
+def has_dataset(path: str) -> bool:
+    """Return whether a dotted path of the configuration holds the name of a dataset."""
     return path.rpartition(".")[2] in ("dataset", "train_on")
 
 
-def beside(path: Path, name: str) -> Path | None:
-    """A file that layouts share: in a layout's folder, or in the one above."""
+def find_beside(path: Path, name: str) -> Path | None:
+    """Return a file that layouts share: in a layout's folder, or in the one above."""
     return next((file for file in (path.parent / name, path.parent.parent / name) if file.is_file()), None)
 
 
@@ -160,7 +166,7 @@ def load_layout(path: Path) -> Layout:
             raise UserError(f"{path}: columns.{at}: {column.id} is there twice")
     printed = None
     if source.printed_from is not None:
-        if (file := beside(path, "printed.csv")) is None:
+        if (file := find_beside(path, "printed.csv")) is None:
             raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
@@ -168,24 +174,27 @@ def load_layout(path: Path) -> Layout:
     orders = []
     for at, order in enumerate(source.orders):
         where = f"{path}: orders.{at}"
-        higher = _named(f"{where}: higher", order.higher, scored)
-        lower = _named(f"{where}: lower", order.lower, scored)
+        higher = _find_named(f"{where}: higher", order.higher, scored)
+        lower = _find_named(f"{where}: lower", order.lower, scored)
         if higher == lower:
-            raise UserError(f"{where}: {system_name(higher)} is both higher and lower; name two rows")
-        rivals = {"higher": _reference_to(higher), "lower": _reference_to(lower)}
+            raise UserError(f"{where}: {name_system(higher)} is both higher and lower; name two rows")
+        rivals = {"higher": _make_reference(higher), "lower": _make_reference(lower)}
         orders.append(order.model_copy(update=rivals))
     changes = {"columns": columns, "rows": rows, "orders": tuple(orders), "baseline": None, "printed_from": None}
     return Layout.model_construct(**{**dict(source), **changes})
 
 
 def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
-    """A layout with a further row for each run that it lacks, tested against the run that it re-ranks, else BM25.
+    """Return a layout with a further row for each run that it lacks, tested against the run that it re-ranks, else
+    BM25.
 
     A row that changes the configuration, the labels or the dataset does not count as a row of the run that it names.
     """
-    rows, taken = list(layout.rows), {row.id for row in layout.rows}
+    rows = list(layout.rows)
+    taken = {row.id for row in layout.rows}
     plain = [row for row in rows if not (row.with_ or row.with_own or row.labels or row.variant or row.dataset)]
-    known, names = {row.run for row in plain}, {row.run: row.system for row in plain if not row.first_stage}
+    known = {row.run for row in plain}
+    names = {row.run: row.system for row in plain if not row.first_stage}
     for run in (run for run in dict.fromkeys(systems) if run not in known):
         first, _, system = run.rpartition("+")
         baseline = (names[first or "bm25"], "") if (first or "bm25") in names else None
@@ -196,8 +205,11 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
     return layout.model_copy(update={"rows": tuple(rows)})
 
 
-def without_rows(layout: Layout, unknown: Container[str]) -> Layout:
-    """A layout without the rows of some runs; a row that was tested against one of them is tested against BM25."""
+def drop_rows(layout: Layout, unknown: Container[str]) -> Layout:
+    """Return a layout without the rows of some runs.
+
+    A row that was tested against one of them is tested against BM25.
+    """
     rows = [row for row in layout.rows if row.run not in unknown]
     present = {row.id for row in rows}
     bm25 = next((row.id for row in rows if row.run == "bm25"), None)
@@ -216,51 +228,51 @@ def _resolve_rows(
     for at, (row, own) in enumerate(zip(layout.rows, ids, strict=True)):
         where = f"{path}: rows.{at}"
         if own in ids[:at]:
-            raise UserError(f"{where}: {system_name(own)} is there twice; each system and first stage once")
+            raise UserError(f"{where}: {name_system(own)} is there twice; each system and first stage once")
         if (row.run is not None) == row.quoted:
-            raise UserError(f"{where}: {system_name(own)} needs a run, or quoted: true and none")
+            raise UserError(f"{where}: {name_system(own)} needs a run, or quoted: true and none")
         if "dataset" in row.with_ or "dataset" in row.with_own:
             raise UserError(f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched")
         datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
         if unknown := [dataset for dataset in row.columns if dataset not in datasets]:
             known = ", ".join(datasets) or "none"
             raise UserError(f"{where}.columns: no column is of {unknown[0]}; they are of {known}")
-        printed, wrong = _printed_values(f"{where}.printed", row, columns, table)
-        baseline = None if row.quoted else _baseline(where, layout, row, ids)
+        printed, wrong = _read_printed_values(f"{where}.printed", row, columns, table)
+        baseline = None if row.quoted else _find_baseline(where, layout, row, ids)
         if baseline in quoted:
-            raise UserError(f"{where}: baseline {system_name(baseline)} is quoted; a test needs its run")
+            raise UserError(f"{where}: baseline {name_system(baseline)} is quoted; a test needs its run")
         changes = {"printed": printed, "wrong": wrong, "baseline": None if baseline == own else baseline}
         rows.append(LayoutRow.model_construct(**{**dict(row), "run": row.run or "", **changes}))
     return tuple(rows)
 
 
-def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System]) -> System | None:
+def _find_baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System]) -> System | None:
     if row.baseline is None and (row.first_stage, "") in ids:
         return row.first_stage, ""
     reference = row.baseline or layout.baseline
-    return _named(f"{where}: baseline", reference, ids) if reference else None
+    return _find_named(f"{where}: baseline", reference, ids) if reference else None
 
 
-def _named(where: str, reference: RowReference, ids: list[System]) -> System:
+def _find_named(where: str, reference: RowReference, ids: list[System]) -> System:
     """Return the row that is meant, by its system and first stage or by the name that a table shows."""
     if reference.id in ids:
         return reference.id
-    shown = {system_name(system): system for system in ids}
-    name = system_name(reference.id)
+    shown = {name_system(system): system for system in ids}
+    name = name_system(reference.id)
     if name not in shown:
         raise UserError(f"{where} {name} is not a row; the rows are {', '.join(shown)}")
     return shown[name]
 
 
-def _reference_to(system: System) -> RowReference:
+def _make_reference(system: System) -> RowReference:
     name, first_stage = system
     return RowReference(system=name, first_stage=first_stage)
 
 
-def _printed_values(
+def _read_printed_values(
     where: str, row: TableRow, columns: Sequence[Column], table: _SourceTable | None
 ) -> tuple[dict[str, float | None], dict[str, str]]:
-    """A row's printed values in percent by column, and why some of them are known to be wrong.
+    """Return a row's printed values in percent by column, and why some of them are known to be wrong.
 
     A `UserError`, beginning with `where`, for a system or measure that the table does not print, or prints several of.
     """
@@ -279,11 +291,12 @@ def _printed_values(
         name = _describe(system, setting)
         near = ", ".join(difflib.get_close_matches(name, names, 3) or names)
         raise UserError(f"{where}: {table.name} prints no {name}; it has {near}")
-    values, wrong = dict[str, float | None](), {}
+    values = dict[str, float | None]()
+    wrong = {}
     for column in (column for column in columns if column.printed):
-        if not any(_fits(line, column) for line in table.lines):
+        if not any(_matches_column(line, column) for line in table.lines):
             raise UserError(f"{where}: {table.name} prints no {column.label}; set `printed: false` for that column")
-        fitting = [line for line in own if _fits(line, column)]
+        fitting = [line for line in own if _matches_column(line, column)]
         if len(fitting) > 1:
             problem = f"{table.name} prints several {column.name} of {system}"
             settings = "; ".join(line.setting for line in fitting)
@@ -298,15 +311,15 @@ def _describe(system: str, setting: str) -> str:
     return " in the setting ".join(filter(None, (system, setting)))
 
 
-def _fits(line: Printed, column: Column) -> bool:
+def _matches_column(line: Printed, column: Column) -> bool:
     of_column = line.metric == column.name and column.dataset_name in ("", line.dataset)
     return of_column and column.setting in ("", line.setting)
 
 
 def read_printed(path: Path, source: str, table: str) -> _SourceTable:
-    """The printed percentages of a table; a `UserError` without it, or for a value that is no number."""
+    """Return the printed percentages of a table; a `UserError` without it, or for a value that is no number."""
     status = path.stat() if path.is_file() else None  # what is missing is named by the reader
-    printed = _percentages(path, status and (status.st_mtime_ns, status.st_size))
+    printed = _read_percentages(path, status and (status.st_mtime_ns, status.st_size))
     known = dict.fromkeys(f"{row.source}, {row.table}" for _, row in printed)
     if own := [(where, row) for where, row in printed if (row.source, row.table) == (source, table)]:
         for where, row in own:
@@ -316,7 +329,7 @@ def read_printed(path: Path, source: str, table: str) -> _SourceTable:
 
 
 @cache
-def _percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[str, Printed]]:
+def _read_percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[str, Printed]]:
     """(`file:line`, line) of all percentages of a file, read once while it stays unchanged: eleven tables ask."""
     rows = ((where, Printed(**row)) for where, row in read_csv_rows(path, list(Printed._fields)))
     return [(where, row) for where, row in rows if row.unit == "percent"]

@@ -45,25 +45,25 @@ PATTERN_SECONDS = 1.0  # seconds of processor time for one search by a user's pa
 
 
 @cache
-def _token() -> "regex.Pattern[str]":
+def _compile_token() -> "regex.Pattern[str]":
     return regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
-def decompose(text: str) -> str:
+def normalise_canonically(text: str) -> str:
     """Unicode's canonical decomposition (NFD): `é` becomes `e` and an accent, both part of one token."""
     return unicodedata.normalize("NFD", text)
 
 
 def split_words(text: str) -> list[str]:
-    """The lower-cased tokens of a text in NFD; no token holds white space.
+    """Return the lower-cased tokens of a text in NFD; no token holds white space.
 
     Source: facebookresearch/DPR, dpr/utils/tokenizers.py: `tokenize(text).words(uncased=True)` on NFD text.
     """
-    return [token.lower() for token in _token().findall(decompose(text))]
+    return [token.lower() for token in _compile_token().findall(normalise_canonically(text))]
 
 
 def join_words(text: str) -> str:
-    """The tokens between spaces: no token holds one, so that a list inside a list is a text inside a text."""
+    """Return the tokens between spaces: no token holds one, so that a list inside a list is a text inside a text."""
     return f" {' '.join(split_words(text))} "
 
 
@@ -78,11 +78,11 @@ def normalise(text: str) -> str:
 #   regex: as a regular expression, in the text's own case (CuratedTREC). With the package `regex`, as DPR; Pyserini
 #     takes Python's `re`, for which `½` is part of a word: `\b5\b` is found in `5½` here and not there.
 #   kilt: as a substring, word borders or not: `art` is found in `party`.
-MATCHING_RULES = {"string": join_words, "regex": decompose, "kilt": normalise}
+MATCHING_RULES = {"string": join_words, "regex": normalise_canonically, "kilt": normalise}
 
 
 class Matcher:
-    """The answers of all questions, prepared by a rule of `MATCHING_RULES`.
+    """Hold the answers of all questions, prepared by a rule of `MATCHING_RULES`.
 
     Counted are what match nothing: answers without a token (`empty`), answers that are no regular expression (`broken`;
     DPR counts them as no match, too), and searches that were given up (`timeouts`).
@@ -134,13 +134,15 @@ def run(job: Job[MatchParams]) -> None:
     top k (DPR's top-k accuracy). Broken patterns, answers without a token and searches given up are counted; none of
     them matches.
     """
-    params, collection = job.params, Collection(job.inputs["dataset"])
+    params = job.params
+    collection = Collection(job.inputs["dataset"])
     require_split(job.inputs["run"], params.split)
     answers = collection.answers(params.split)
     numbers = {query: number for number, query in enumerate(answers)}
     results = _RunPairs(job.inputs["run"], collection.artifact, numbers, params.depth)
     matcher = Matcher(params.match, list(answers.values()))
-    relevant, timeouts = np.zeros(len(results), bool), 0
+    relevant = np.zeros(len(results), bool)
+    timeouts = 0
     workers = min(job.execution.workers or 1, -(-collection.passages // PASSAGES_PER_BLOCK))
     pieces = results.pieces(collection, params.title, f"match {job.key}")
     for pairs, values, given_up in ordered_map(_match, pieces, workers, 1, partial(_start, matcher)):
@@ -182,7 +184,7 @@ class _PassageBlock(NamedTuple):
 
 
 class _RunPairs:
-    """The top of a run for the questions in `numbers` (query id → number): a pair for each line, in the run's order.
+    """Hold the top of a run for the questions in `numbers` (query id → number): a pair a line, in the run's order.
 
     Of each pair `questions` has the question's number, `ranks` the rank, from 1, and `docs` the document, as an index
     into `ids`, the distinct document ids. A run with none of the questions is a `UserError`.
@@ -190,7 +192,9 @@ class _RunPairs:
 
     def __init__(self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int) -> None:
         ranked = ((numbers[q], docs[:depth]) for q, docs, _ in iter_run(run, dataset) if q in numbers)
-        questions, lengths, names = [], [], []
+        questions = []
+        lengths = []
+        names = []
         while batch := list(islice(ranked, _QUERIES_PER_BLOCK)):
             questions += [number for number, _ in batch]
             lengths += [len(docs) for _, docs in batch]
@@ -210,7 +214,7 @@ class _RunPairs:
         return len(self.docs)
 
     def pieces(self, collection: Collection, title: bool, label: str) -> Iterator[_PassageBlock]:
-        """The passages that were found, in the corpus' order, by one pass that ends with the last one needed.
+        """Yield the passages that were found, in the corpus' order, by one pass that ends with the last one needed.
 
         With `title`, a passage's text is `title . text` (DPR's `use_title`).
         """
@@ -241,7 +245,7 @@ def _start(matcher: Matcher) -> None:
 
 
 def _match(piece: _PassageBlock) -> tuple[_Integers, list[bool], int]:
-    """The positions of a piece's pairs, whether each matches, and the searches that were given up."""
+    """Return the positions of a piece's pairs, whether each matches, and the searches that were given up."""
     matcher = _worker["matcher"]
     before = matcher.timeouts
     pairs = zip(piece.texts, piece.questions, strict=True)

@@ -33,7 +33,8 @@ ScoredRanking = tuple[str, Sequence[str], Floats]  # a query, document ids and s
 _RankingGrades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement
 QUERIES_PER_EVALUATION = 1000
 # Files of stages that choose by a measure: what they chose, and all that they tried with its value.
-CHOSEN, GRID = "chosen.json", "grid.csv"
+CHOSEN = "chosen.json"
+GRID = "grid.csv"
 _HIGHEST_GRADE = 4  # the grade that satisfies almost surely, as in gdeval
 _CUTOFF = measures.ParamInfo(dtype=int, required=True, desc="ranks that count")
 
@@ -61,7 +62,7 @@ class DCG(measures.Measure):  # type: ignore[misc]
     }
 
 
-def f1(ranked: _RankingGrades, judged: _RankingGrades, cutoff: int, rel: int) -> float:
+def compute_f1(ranked: _RankingGrades, judged: _RankingGrades, cutoff: int, rel: int) -> float:
     """F1@k of a ranking; `judged` are the grades of all judged passages, `rel` the lowest relevant one."""
     hits = sum(grade >= rel for grade in ranked[:cutoff])
     relevant = sum(grade >= rel for grade in judged)
@@ -69,7 +70,7 @@ def f1(ranked: _RankingGrades, judged: _RankingGrades, cutoff: int, rel: int) ->
     return 2 * hits / (cutoff + relevant) if hits else 0.0
 
 
-def dcg(ranked: _RankingGrades, cutoff: int, form: str) -> float:
+def compute_dcg(ranked: _RankingGrades, cutoff: int, form: str) -> float:
     """DCG@k of a ranking, with g_i the grade at rank i; grades below 0 count as 0.
 
     exp-log2   Σ (2^g_i - 1) / log2(i + 1)         the survey's Eq. 12
@@ -84,12 +85,13 @@ def dcg(ranked: _RankingGrades, cutoff: int, form: str) -> float:
     return float(sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1)))
 
 
-def err(ranked: _RankingGrades, cutoff: int) -> float:
+def compute_err(ranked: _RankingGrades, cutoff: int) -> float:
     """ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j) with R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as gdeval's.
 
     A grade above 4 is a `UserError`.
     """
-    value, unsatisfied = 0.0, 1.0
+    value = 0.0
+    unsatisfied = 1.0
     for rank, grade in enumerate(ranked[:cutoff], 1):
         if grade > _HIGHEST_GRADE:
             raise UserError(f"measures: ERR: a relevance is {grade}; allowed are grades up to {_HIGHEST_GRADE}")
@@ -99,22 +101,22 @@ def err(ranked: _RankingGrades, cutoff: int) -> float:
     return value
 
 
-def _value(measure: Any, ranked: _RankingGrades, judged: _RankingGrades) -> float:
-    """A measure of one query's ranking."""
+def _compute_value(measure: Any, ranked: _RankingGrades, judged: _RankingGrades) -> float:
+    """Return a measure of one query's ranking."""
     cutoff = measure["cutoff"]
     if measure.NAME == "F1":
-        return f1(ranked, judged, cutoff, measure["rel"])
+        return compute_f1(ranked, judged, cutoff, measure["rel"])
     if measure.NAME == "ERR":
-        return err(ranked, cutoff)
-    value = dcg(ranked, cutoff, measure["dcg"])
+        return compute_err(ranked, cutoff)
+    value = compute_dcg(ranked, cutoff, measure["dcg"])
     if measure.NAME == "DCG" and not measure["normalised"]:
         return value
-    ideal = dcg(sorted(judged, reverse=True), cutoff, measure["dcg"])
+    ideal = compute_dcg(sorted(judged, reverse=True), cutoff, measure["dcg"])
     return value / ideal if ideal else 0.0
 
 
 class _Evaluator(providers.Evaluator):  # type: ignore[misc]
-    """The measures of this file for some qrels."""
+    """Compute the measures of this file for some qrels."""
 
     def __init__(self, named: Iterable[Any], qrels: Mapping[str, Mapping[str, int]]) -> None:
         super().__init__(named, set(qrels))
@@ -126,7 +128,7 @@ class _Evaluator(providers.Evaluator):  # type: ignore[misc]
                 judged = self.qrels[query]
                 ranked = [judged.get(doc, 0) for doc in sorted(scores, key=lambda doc: (-scores[doc], doc))]
                 for measure in self.measures:
-                    yield ir_measures.Metric(query, measure, _value(measure, ranked, list(judged.values())))
+                    yield ir_measures.Metric(query, measure, _compute_value(measure, ranked, list(judged.values())))
 
 
 class _Provider(providers.Provider):  # type: ignore[misc]
@@ -201,14 +203,14 @@ def _parse(name: str) -> ir_measures.Measure:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Values per query, in the order of the qrels or of the list of queries that was passed."""
+    """Hold values per query, in the order of the qrels or of the list of queries that was passed."""
 
     queries: list[str]
     values: Floats64  # shape (queries, measures)
     missing: int  # queries without a line in the run; their values are 0
 
 
-def answerable(qrels: Qrels) -> list[str]:
+def list_answerable(qrels: Qrels) -> list[str]:
     """Queries with at least one relevant judgement (relevance of 1 or more): what every mean is divided by.
 
     The same denominator as the MS MARCO script's, which divides by the number of reference queries, in the run or not.
@@ -225,14 +227,14 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
 
-    What does not count is left out first, see `without_excluded`. A measure that divides by 0 here is a `UserError`.
+    What does not count is left out first, see `skip_excluded`. A measure that divides by 0 here is a `UserError`.
     """
-    queries = answerable(qrels) if queries is None else queries
+    queries = list_answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
     seen = 0
-    counted = (ranked for ranked in without_excluded(run, qrels, ignore_identical_ids) if ranked[0] in rows)
+    counted = (ranked for ranked in skip_excluded(run, qrels, ignore_identical_ids) if ranked[0] in rows)
     while batch := list(islice(counted, QUERIES_PER_EVALUATION)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
@@ -250,21 +252,21 @@ def evaluate(
     return Evaluation(queries, values, len(queries) - seen)
 
 
-def undecided(value: float, tried: str, measure: str, split: str) -> list[str]:
+def warn_undecided(value: float, tried: str, measure: str, split: str) -> list[str]:
     """Return a warning if the best of what was tried is worth 0, since the first was taken then; else none."""
     return [] if value else [f"{measure} on {split} is 0 for all {tried}: the first is taken"]
 
 
-def most_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
-    """How many of a query's results `without_excluded` leaves out at most: so much deeper a cutoff may look."""
+def count_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
+    """Return how many of a query's results `skip_excluded` leaves out at most: so much deeper a cutoff may look."""
     graded = max((sum(grade == EXCLUDED for grade in judged.values()) for judged in qrels.values()), default=0)
     return graded + ignore_identical_ids
 
 
-def without_excluded(
+def skip_excluded(
     run: Iterable[ScoredRanking], qrels: Qrels, ignore_identical_ids: bool = False
 ) -> Iterator[ScoredRanking]:
-    """A run without the results that the qrels grade `EXCLUDED` and, where so set, those with the query's own id.
+    """Yield a run without the results that the qrels grade `EXCLUDED` and, where so set, those with the query's own id.
 
     The latter is BEIR's rule where queries come from the corpus: beir-cellar/beir,
     `EvaluateRetrieval.evaluate(ignore_identical_ids=True)`.

@@ -20,10 +20,10 @@ from tandem.evaluation.matching import read_matches
 from tandem.evaluation.measures import (
     Evaluation,
     Qrels,
-    answerable,
     evaluate,
+    list_answerable,
     parse_measures,
-    without_excluded,
+    skip_excluded,
 )
 from tandem.stages.evaluation import OF_THE_TOP, MatchParams, ScoreParams
 from tandem.store.artifact import Artifact
@@ -33,7 +33,7 @@ from tandem.store.job import Draft, Job, writing
 
 @dataclass(frozen=True)
 class Relevance:
-    """What a run is compared with: the queries that every mean is divided by, in file order, and their qrels.
+    """Describe what a run is compared with: the queries that every mean is divided by, in file order, and their qrels.
 
     `source` is `qrels`, `labels` or `match`.
     """
@@ -43,13 +43,13 @@ class Relevance:
     source: str
 
 
-def relevance(
+def read_relevance(
     inputs: Mapping[str, Artifact],
     split: str,
     measures: Sequence[ir_measures.Measure],
     ignore_identical_ids: bool = False,
 ) -> Relevance:
-    """The queries and qrels of a split by inputs: dataset, run and, if present, match, labels, subset, others.
+    """Return the queries and qrels of a split by inputs: dataset, run and, if present, match, labels, subset, others.
 
     A `UserError` for inputs that do not fit, measures that matches cannot give, or nothing left to score.
     """
@@ -58,14 +58,14 @@ def relevance(
         if ignore_identical_ids:
             problem = "score: ignore_identical_ids and match are both set"
             raise UserError(f"{problem}; matches count ranks before any is dropped")
-        result = _by_matches(inputs, split, collection, measures)
+        result = _read_matches(inputs, split, collection, measures)
     else:
         labels = inputs.get("labels", collection.artifact)
         qrels = Collection(labels).qrels(split)
         if "labels" in inputs and (unknown := qrels.keys() - collection.queries(split).keys()):
             lacks = f"labels {len(unknown):,} queries that split {split} lacks, the first {min(unknown)}"
             raise UserError(f"{labels.folder}: {lacks}; give labels of {collection.artifact.folder}")
-        result = Relevance(answerable(qrels), qrels, "labels" if "labels" in inputs else "qrels")
+        result = Relevance(list_answerable(qrels), qrels, "labels" if "labels" in inputs else "qrels")
         if not result.queries:
             raise UserError(f"{labels.folder}: split {split} has no relevant judgement; nothing to score")
     for role in {"subset", "others"} & inputs.keys():  # only the queries that it names for the split, or all others
@@ -80,21 +80,24 @@ def relevance(
     return result
 
 
-def _by_matches(
+def _read_matches(
     inputs: Mapping[str, Artifact], split: str, collection: Collection, measures: Sequence[ir_measures.Measure]
 ) -> Relevance:
-    """A matched passage has relevance 1; all questions of the split with answers count, as in DPR's accuracy.
+    """Return qrels of matches: a matched passage has relevance 1, and all questions with answers count, as in DPR.
 
     Refused are measures that need to know every relevant passage, or more of the run than was matched.
     """
-    match, run = inputs["match"], inputs["run"]
+    match = inputs["match"]
+    run = inputs["run"]
     if "labels" in inputs:
         raise UserError("score: labels and match are both inputs; only one of them can define relevance")
-    params, matched_run = match.params_as(MatchParams), Path(match.upstream["run"]).name
+    params = match.params_as(MatchParams)
+    matched_run = Path(match.upstream["run"]).name
     if matched_run != run.key or params.split != split:
         problem = f"{match.folder}: matched {matched_run} on split {params.split}"
         raise UserError(f"{problem}, but scored is {run.key} on split {split}; give its own matches")
-    depth, allowed = params.depth, ", ".join(f"{name}@k" for name in OF_THE_TOP)
+    depth = params.depth
+    allowed = ", ".join(f"{name}@k" for name in OF_THE_TOP)
     for measure in measures:
         if measure.NAME not in OF_THE_TOP or measure.params.keys() != {"cutoff"}:
             searched = f"only the top {depth} of the run was searched for answers"
@@ -109,7 +112,8 @@ def _by_matches(
     return Relevance(list(qrels), qrels, "match")
 
 
-SCORES, STATISTICS = "scores.parquet", "statistics.json"
+SCORES_FILE = "scores.parquet"
+STATISTICS = "statistics.json"
 _ROWS_PER_GROUP = 131_072
 
 
@@ -131,7 +135,8 @@ def run(job: Job[ScoreParams]) -> None:
     Writes scores.parquet (query_id, measure, value: a row for each query that counts and each measure) and
     statistics.json (`ScoreSummary`).
     """
-    members, names = job.params.members, list(job.params.measures)
+    members = job.params.members
+    names = list(job.params.measures)
     result, source, short = score_run(job) if members is None else (average_members(job, members), "members", 0)
     with writing(job) as draft:
         write_scores(draft, result, names)
@@ -140,7 +145,7 @@ def run(job: Job[ScoreParams]) -> None:
             warn(job, draft, f"none of the {len(result.queries)} queries has a result: every value is 0")
         elif result.missing:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
-        if not job.params.ignore_identical_ids and (line := _own_passages(job)):
+        if not job.params.ignore_identical_ids and (line := _warn_of_own_passages(job)):
             warn(job, draft, line)
         if short:
             left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"
@@ -149,23 +154,29 @@ def run(job: Job[ScoreParams]) -> None:
 
 
 def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
-    """The values of a run, where its relevance comes from, and how many queries have too few results; see `_short`."""
-    params, measures = job.params, parse_measures(job.params.measures)
-    ranking, dataset = job.inputs["run"], job.inputs["dataset"]
+    """Return the values of a run, where its relevance comes from, and how many queries have too few results.
+
+    See `_short`.
+    """
+    params = job.params
+    measures = parse_measures(job.params.measures)
+    ranking = job.inputs["run"]
+    dataset = job.inputs["dataset"]
     require_split(ranking, params.split)
-    judged = relevance(job.inputs, params.split, measures, params.ignore_identical_ids)
+    judged = read_relevance(job.inputs, params.split, measures, params.ignore_identical_ids)
     ranked = iter_ranking(ranking, dataset)
     result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
     if result.missing == len(result.queries):
         _require_queries(ranking, Collection(dataset), params.split)
-    return result, judged.source, _short(ranking, dataset, judged, measures, params.ignore_identical_ids)
+    return result, judged.source, _count_short(ranking, dataset, judged, measures, params.ignore_identical_ids)
 
 
-def _own_passages(job: Job[ScoreParams]) -> str:
-    """A line where most of the queries are passages of the dataset, each of which finds itself; else empty."""
+def _warn_of_own_passages(job: Job[ScoreParams]) -> str:
+    """Return a line where most of the queries are passages of the dataset, each of which finds itself; else empty."""
     if job.params.members is not None:
         return ""
-    facts, split = job.inputs["dataset"].manifest.facts, job.params.split
+    facts = job.inputs["dataset"].manifest.facts
+    split = job.params.split
     count = facts.get("own_passages", {}).get(split, 0)
     return own_passages(count, facts["queries"][split], split) if count else ""
 
@@ -177,7 +188,7 @@ def _require_queries(run: Artifact, collection: Collection, split: str) -> None:
         raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
 
 
-def _short(
+def _count_short(
     run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure], ignore: bool
 ) -> int:
     """Count the queries that have fewer results than the measures look at, because some of theirs do not count.
@@ -187,14 +198,14 @@ def _short(
     if not ignore and not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
         return 0
     lengths = {query: len(docs) for query, docs, _ in iter_ranking(run, dataset)}
-    left = {query: len(docs) for query, docs, _ in without_excluded(iter_ranking(run, dataset), judged.qrels, ignore)}
+    left = {query: len(docs) for query, docs, _ in skip_excluded(iter_ranking(run, dataset), judged.qrels, ignore)}
     cut = max(lengths.values(), default=0)  # a shorter list has all that a first stage found
     least = min(cut, max(measure.params.get("cutoff", 1) for measure in measures))
     return sum(lengths.get(query) == cut and left.get(query, 0) < least for query in judged.queries)
 
 
 def average_members(job: Job[ScoreParams], members: Sequence[str]) -> Evaluation:
-    """A group's values: each member counts as one query with its mean, so that a mean is one over members.
+    """Return a group's values: each member counts as one query with its mean, so that a mean is one over members.
 
     As BEIR reports CQADupStack: the mean over its twelve forums, whatever their size.
     """
@@ -210,7 +221,7 @@ def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
         "measure": pa.array(names * len(result.queries), pa.string()),
         "value": result.values.ravel(),
     }
-    pq.write_table(pa.table(columns), draft.path(SCORES), row_group_size=_ROWS_PER_GROUP)
+    pq.write_table(pa.table(columns), draft.path(SCORES_FILE), row_group_size=_ROWS_PER_GROUP)
     means = dict(zip(names, result.values.mean(axis=0).tolist(), strict=True))
     summary = {"mean": means, "queries": len(result.queries), "missing": result.missing}
     write_json(draft.path(STATISTICS), summary)
@@ -221,14 +232,14 @@ def read_score_summary(artifact: Artifact) -> ScoreSummary:
     return ScoreSummary.model_validate_json(artifact.path(STATISTICS).read_bytes())
 
 
-def measures_of(artifact: Artifact) -> list[str]:
-    """The measures of a score artifact, in the order of its rows."""
+def list_measures(artifact: Artifact) -> list[str]:
+    """Return the measures of a score artifact, in the order of its rows."""
     return list(artifact.params_as(ScoreParams).measures)
 
 
-def shared_measures(artifacts: Sequence[Artifact]) -> list[str]:
-    """The measures that all of some score artifacts have, in the order of the first."""
-    measures = [measures_of(artifact) for artifact in artifacts]
+def list_shared_measures(artifacts: Sequence[Artifact]) -> list[str]:
+    """Return the measures that all of some score artifacts have, in the order of the first."""
+    measures = [list_measures(artifact) for artifact in artifacts]
     return [name for name in measures[0] if all(name in others for others in measures)]
 
 
@@ -237,7 +248,8 @@ def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str],
 
     A measure that was not computed is a `UserError`.
     """
-    path, available = artifact.path(SCORES), measures_of(artifact)
+    path = artifact.path(SCORES_FILE)
+    available = list_measures(artifact)
     for measure in measures:
         if measure not in available:
             raise UserError(f"{path}: holds no {measure}; it holds {', '.join(available)}; add it to the measures")
@@ -249,7 +261,7 @@ def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str],
 
 
 def read_aligned(artifacts: Sequence[Artifact], measures: Sequence[str]) -> tuple[list[str], Floats64]:
-    """The same queries of several systems: query ids and values, shape (systems, queries, measures).
+    """Return the same queries of several systems: query ids and values, shape (systems, queries, measures).
 
     Two systems that were scored on different queries are a `UserError`.
     """

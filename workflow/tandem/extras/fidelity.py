@@ -9,9 +9,9 @@ from typing import Annotated
 from markupsafe import Markup
 
 from tandem.config.base import Model
-from tandem.report.charts import Series, line_chart, scatter
+from tandem.report.charts import Series, draw_lines, draw_points
 from tandem.report.commands import JSON, CsvOut, write_views
-from tandem.report.page import FOLDERS, fragment, render_template
+from tandem.report.page import FOLDERS, render_macro, render_template
 from tandem.report.sections import Addition, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text
@@ -66,14 +66,14 @@ class Curve:
         series = [Series(f"{self.part}, reduced corpus", self.steps, _values(self.reduced))]
         if self.measures[0] == self.measures[1]:
             series.append(Series(f"{self.part}, full corpus", self.steps, _values(self.full)))
-        return line_chart("Checkpoints on the dev queries", series, "step", self.measures[0])
+        return draw_lines("Checkpoints on the dev queries", series, "step", self.measures[0])
 
     @property
     def points(self) -> Markup:
         """Full against reduced, a point per checkpoint."""
         both = Series(f"{self.model}, {self.part}", _values(self.reduced), _values(self.full))
         labels = [f"{self.measures[0]}, reduced corpus", f"{self.measures[1]}, full corpus"]
-        return scatter("Fidelity of the reduced corpus", [both], *labels)
+        return draw_points("Fidelity of the reduced corpus", [both], *labels)
 
 
 def _values(validations: Sequence[Artifact]) -> list[float]:
@@ -120,7 +120,7 @@ def add_validations(rows: Sequence[ValidationRow]) -> Addition:
             TrainingCharts(
                 curve.checkpoints[0].key,
                 [curve.line, *([curve.points] if curve.full else [])],
-                fragment("_validations.html", "agreement", curve) if curve.full else Markup(),
+                render_macro("_validations.html", "agreement", curve) if curve.full else Markup(),
             )
             for curve in curves
         ],

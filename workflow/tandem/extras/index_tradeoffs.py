@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from tandem.report.charts import Series, line_chart, scatter
+from tandem.report.charts import Series, draw_lines, draw_points
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import PageTable, markdown, render_template
+from tandem.report.page import PageTable, render_template, write_markdown
 from tandem.stages.retrieval import TermTradeoffsParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
@@ -33,7 +33,7 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
     plots = [plot for name in recalls for plot in charts(lines, name)]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
     html = render_template("grid.html", title=TITLE, notes=grid.notes, grid=grid, charts=plots, source=source)
-    write_views(out, {".csv": text, ".md": markdown(grid), ".html": html})
+    write_views(out, {".csv": text, ".md": write_markdown(grid), ".html": html})
 
 
 def setting(line: "pd.Series[Any]") -> str:
@@ -76,9 +76,9 @@ def charts(lines: pd.DataFrame, recall: str) -> list[Markup]:
         if not own.empty:
             title = f"{recall} against latency, {how}"
             latency = _series(own, "ms_per_query", recall)
-            figures.append(line_chart(title, latency, "ms a query, one thread", recall, log=True))
+            figures.append(draw_lines(title, latency, "ms a query, one thread", recall, log=True))
             size = _series(own, "bytes_per_vector", recall)
-            figures.append(scatter(f"{recall} against size, {how}", size, "bytes a vector", recall))
+            figures.append(draw_points(f"{recall} against size, {how}", size, "bytes a vector", recall))
     return figures
 
 

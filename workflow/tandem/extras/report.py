@@ -8,7 +8,7 @@ import numpy as np
 
 from tandem.data.columns import Floats64
 from tandem.errors import UserError
-from tandem.evaluation.layouts import PlannedRow, system_name
+from tandem.evaluation.layouts import PlannedRow, name_system
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.significance import correct_by_holm, run_seeded_test
 from tandem.extras.analysis.error_table import add_analyses
@@ -19,7 +19,7 @@ from tandem.extras.operations.targets import FILES
 from tandem.extras.sweep_page import add_sweeps
 from tandem.plan.views import views_folder
 from tandem.report.commands import JSON, CsvFiles, write_report
-from tandem.report.page import PageTable, align_text, format_p, mark, number, signed
+from tandem.report.page import PageTable, align_text, format_difference, format_number, format_p, mark
 from tandem.report.results import Cell, FilledRow, Table, read_table
 from tandem.report.scored import warn_of_few_seeds
 from tandem.store.lineage import walk
@@ -101,8 +101,8 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
         for line, (cell, other), p in zip(lines, cells, tests, strict=True):
             known = cell.value is not None and other.value is not None
             change = (other.value or 0.0) - (cell.value or 0.0) if known else None
-            difference = f"{signed(change)} {mark(change, p) or ' '}" if known else "–"
-            line += [number(cell.value), number(other.value), difference, format_p(p)]
+            difference = f"{format_difference(change)} {mark(change, p) or ' '}" if known else "–"
+            line += [format_number(cell.value), format_number(other.value), difference, format_p(p)]
     notes = [LEGEND.format(a=a, b=b)]
     if any(p is not None for p in tested):
         lineage = [scored for pair in pairs for row in pair for scored in row.lineage]
@@ -110,7 +110,7 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
         seeds = max(len(first.seeds), len(second.seeds))
         notes += [f"Warning: {line}." for line in warn_of_few_seeds(seeds, stages)]
     for name, own, rest in ((a, first, second), (b, second, first)):
-        only = [system_name(row.id) for row in own.rows if row.id not in {row.id for row in rest.rows}]
+        only = [name_system(row.id) for row in own.rows if row.id not in {row.id for row in rest.rows}]
         notes += [f"Only in {name}: {', '.join(only)}."] if only else []
     return PageTable(first.heading, head, lines, align="ll" + "r" * (len(head) - 2), notes=notes)
 

@@ -11,8 +11,8 @@ from tandem.config.tables import StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG_NOTE_PREFIX, read_csv_rows
 from tandem.report.commands import JSON, CsvOut, write_views
-from tandem.report.page import UNIT_FACTORS, PageTable, markdown, render_template
-from tandem.report.sections import number_text
+from tandem.report.page import UNIT_FACTORS, PageTable, render_template, write_markdown
+from tandem.report.sections import format_figure
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.files import csv_text
@@ -71,7 +71,7 @@ def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -
     difference = counted - value
     if abs(difference) <= unit / 2 * (1 + 1e-9):  # rounded as the printed number is
         return "equal"
-    sign, size = "+" if difference > 0 else "-", number_text(round(abs(difference), 2))
+    sign, size = "+" if difference > 0 else "-", format_figure(round(abs(difference), 2))
     differs = f"differs by {sign}{size}" + (f" ({100 * difference / value:+.1f} %)" if value else "")
     return wrong or (f"{differs}; {printed.note}" if printed.note else differs)
 
@@ -139,7 +139,7 @@ def statistics(
     source = f"Source of the printed values: {entry.paper.citation.strip()}."
     notes = [text for text in (entry.note.strip(), source) if text]
     html = PageTable(entry.title, HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
-    text = markdown(PageTable(entry.title, HEAD, lines, align="lllrrl", notes=notes))
+    text = write_markdown(PageTable(entry.title, HEAD, lines, align="lllrrl", notes=notes))
     page = render_template("grid.html", title=entry.title, grid=html, notes=notes)
     write_views(out, {".csv": csv_text(HEAD, lines), ".md": text, ".html": page})
 
@@ -169,7 +169,7 @@ def fill(
             counted = count(parts, entry.splits.get(number.split, number.split), number.quantity) if parts else None
             if number.value or counted is not None:
                 quantity = number.quantity if number.split == "all" else f"{number.quantity}, {number.split}"
-                cells = number.table, name, quantity, number.value, number_text(counted)
+                cells = number.table, name, quantity, number.value, format_figure(counted)
                 yield [*cells, verdict(number, counted, absent)]
 
 

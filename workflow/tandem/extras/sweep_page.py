@@ -11,19 +11,28 @@ import altair
 from markupsafe import Markup
 
 from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value, label_point, read_result, short_path
-from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
+from tandem.report.charts import (
+    HEIGHT,
+    WIDTH,
+    Datum,
+    draw_figure,
+    draw_svg,
+    embed_data,
+    make_specification,
+    set_colours,
+)
 from tandem.report.commands import CsvOut, read_plan, write_views
 from tandem.report.page import (
     FOLDERS,
     PageTable,
-    asset,
+    format_four_decimals,
+    format_number,
     format_p,
-    four_decimals,
-    fragment,
     mark,
-    markdown,
-    number,
+    read_asset,
+    render_macro,
     render_template,
+    write_markdown,
 )
 from tandem.report.results import Origin
 from tandem.report.sections import Addition, PageSection
@@ -57,7 +66,7 @@ def sweep(*, points: Path, out: CsvOut) -> None:
         return os.path.relpath(Path(run.folder) / MANIFEST, out.parent)
 
     html = render_template("sweep.html", title=result.title, sweep=view(result, address))
-    text = "\n".join(map(markdown, [sweep_grid(result), *crossed(result)]))
+    text = "\n".join(map(write_markdown, [sweep_grid(result), *crossed(result)]))
     numbers = {".csv": sweep_csv(result), ".md": text, ".json": result.to_json()}
     write_views(out, numbers | {".svg": svg(result), ".html": html})
 
@@ -67,7 +76,7 @@ def sweep_csv(result: Result) -> str:
     lines = []
     for line in result.lines:
         known = [*(format_value(line.point[path]) for path in result.paths), line.system, result.dataset, result.split]
-        numbers = map(four_decimals, (line.value, line.sd, line.low, line.high, line.change))
+        numbers = map(format_four_decimals, (line.value, line.sd, line.low, line.high, line.change))
         p, printed = "" if line.p is None else f"{line.p:.6f}", "" if line.printed is None else f"{line.printed:g}"
         lines.append([*known, line.measure, line.runs, *numbers, p, printed, " ".join(line.stages)])
     return csv_text([*result.paths, "system", "dataset", "split", "measure", *MEASURED], lines)
@@ -86,9 +95,9 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> PageTable:
         lines = result.lines[start : start + width]
         row = [*(format_value(lines[0].point[path]) for path in result.paths), lines[0].system]
         for line, column in zip(lines, columns, strict=True):
-            row += [number(line.printed, 1)] if line.measure in with_printed else []
+            row += [format_number(line.printed, 1)] if line.measure in with_printed else []
             value = f"{value_text(line)} {mark(line.change, line.p)}".rstrip()
-            row += [f"{value} [{number(line.low)}, {number(line.high)}]", format_p(line.p)]
+            row += [f"{value} [{format_number(line.low)}, {format_number(line.high)}]", format_p(line.p)]
             if line.stages[0] in result.runs:
                 links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)
@@ -151,7 +160,9 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
             return f"#stage-{run.run}" if run.run in stages else ""
 
         views = [view(result, address) for result in results]
-        return PageSection("sweeps", "Sweeps", fragment("_sweeps.html", "swept", views), "results") if views else None
+        return (
+            PageSection("sweeps", "Sweeps", render_macro("_sweeps.html", "swept", views), "results") if views else None
+        )
 
     return Addition(section=section)
 
@@ -159,8 +170,8 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
 def svg(result: Result) -> str:
     """All measures below one another, as a drawing that needs no style sheet."""
     charts = [chart(result, measure).properties(title=measure) for measure in result.measures]
-    drawing = str(draw_svg(specification(altair.vconcat(*charts).resolve_scale(color="shared"))))
-    css = asset("report.css").split("@media")[0]  # its light colours take the place of its variables
+    drawing = str(draw_svg(make_specification(altair.vconcat(*charts).resolve_scale(color="shared"))))
+    css = read_asset("report.css").split("@media")[0]  # its light colours take the place of its variables
     for name, colour in re.findall(r"--([\w-]+):\s*(?:light-dark\()?(#[0-9a-fA-F]+)", css):
         drawing = drawing.replace(f"var(--{name})", colour)
     return drawing.replace("<svg ", '<svg style="background: #fff" ', 1) + "\n"
@@ -184,7 +195,7 @@ def chart(result: Result, measure: str) -> Any:
         x = x.axis(values=ticks) if len(ticks) <= 12 else x
     else:
         x = altair.X("x:N", title=title, sort=None)
-    base = altair.Chart().encode(x=x, color=colours("series", names, legend=len(names) <= MOST_NAMED))
+    base = altair.Chart().encode(x=x, color=set_colours("series", names, legend=len(names) <= MOST_NAMED))
     y = altair.Y("y:Q", title=f"{measure}, %", scale=altair.Scale(zero=False))
     tooltip = ["series:N", altair.Tooltip("at:N", title=title), altair.Tooltip("text:N", title=measure)]
     line = base.mark_line(point=True, strokeWidth=2).encode(y=y, tooltip=tooltip)
@@ -195,7 +206,7 @@ def chart(result: Result, measure: str) -> Any:
         tips = [altair.Tooltip("printed:Q", title="printed")]
         crosses = base.transform_filter("datum.printed !== null")
         layers.append(crosses.mark_point(shape="cross", filled=True, size=70).encode(y="printed:Q", tooltip=tips))
-    return altair.layer(*layers, data=inline(data)).properties(width=WIDTH, height=HEIGHT)
+    return altair.layer(*layers, data=embed_data(data)).properties(width=WIDTH, height=HEIGHT)
 
 
 def _datum(result: Result, line: Line, numbers: bool) -> Datum:
@@ -216,4 +227,4 @@ def _figure(result: Result, measure: str) -> Markup:
     numbers = [[_series(result, line), format_value(line.point[result.x]), value_text(line)] for line in lines]
     best = max(lines, key=lambda line: line.value)
     summary = f"Highest: {value_text(best)}, {_series(result, best)} at {x} {format_value(best.point[result.x])}"
-    return figure(f"{measure} along {x}", chart(result, measure), summary, ["", x, measure], numbers)
+    return draw_figure(f"{measure} along {x}", chart(result, measure), summary, ["", x, measure], numbers)

@@ -10,10 +10,10 @@ from pydantic import Field
 from tandem.config.base import Model
 from tandem.config.settings import PrintedPoint
 from tandem.data.columns import Floats64
-from tandem.evaluation.scores import read_aligned, shared_measures
+from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import bootstrap_mean, correct_by_holm, run_seeded_test
-from tandem.report.results import Origin, percent, read_result_json, to_json
-from tandem.report.scored import averaged, describe_origin, open_score_artifact, run_folder, warn_of_few_seeds
+from tandem.report.results import Origin, read_result_json, to_json, to_percent
+from tandem.report.scored import describe_origin, name_unit, open_score_artifact, run_folder, warn_of_few_seeds
 from tandem.store.lineage import walk
 
 Point = dict[str, object]  # dotted path → value
@@ -119,7 +119,7 @@ def read_result(path: Path) -> Result:
 def compute(plan: SweepPlan) -> Result:
     """The numbers of a planned sweep; a `UserError` for a measure that was not computed, or other queries' scores."""
     artifacts = {folder: open_score_artifact(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
-    measures = plan.measures or shared_measures(list(artifacts.values()))
+    measures = plan.measures or list_shared_measures(list(artifacts.values()))
     queries, values = read_aligned(list(artifacts.values()), measures)
     at = {folder: place for place, folder in enumerate(artifacts)}
     # Of each point and system the different runs: where no seed touches a system, all seeds have one.
@@ -149,11 +149,11 @@ def compute(plan: SweepPlan) -> Result:
                     system=system,
                     measure=measure,
                     runs=len(folders),
-                    value=percent(own[m]),
-                    sd=percent(runs[:, m].std(ddof=1)) if len(folders) > 1 else None,
-                    low=percent(low[place, m]),
-                    high=percent(high[place, m]),
-                    change=None if baseline is None else percent(own[m] - means[baseline, :, m].mean()),
+                    value=to_percent(own[m]),
+                    sd=to_percent(runs[:, m].std(ddof=1)) if len(folders) > 1 else None,
+                    low=to_percent(low[place, m]),
+                    high=to_percent(high[place, m]),
+                    change=None if baseline is None else to_percent(own[m] - means[baseline, :, m].mean()),
                     p=None if baseline is None else round(float(p[place][m]), 6),
                     printed=next((float(entry.value) for entry in known if entry.measure == measure), None),
                     stages=[keys[folder] for folder in folders],
@@ -161,7 +161,7 @@ def compute(plan: SweepPlan) -> Result:
             )
     fields = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
     origins = {keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()}
-    unit = averaged(next(iter(artifacts.values())))
+    unit = name_unit(next(iter(artifacts.values())))
     seeds = len({row.seed for row in plan.rows})
     warnings = warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else []
     numbers = {"queries": len(queries), "measures": measures, "lines": lines, "runs": origins}

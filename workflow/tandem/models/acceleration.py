@@ -18,9 +18,9 @@ from tandem.cluster.progress import say
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision, rows_change_bits
+from tandem.models.device import device, has_bf16, is_onednn_used, keep_memory, resolve_precision, rows_change_bits
 from tandem.models.dual import DualEncoder
-from tandem.models.encoding import FLOAT32, LENGTH_MULTIPLE, MASKED, PACKED, PACKED_FAMILIES, register
+from tandem.models.encoding import FLOAT32, LENGTH_MULTIPLE, MASKED, PACKED_ATTENTION, PACKED_FAMILIES, register
 from tandem.models.sparse import SparseEncoder
 
 _COMPILED_SHAPES = (
@@ -51,24 +51,24 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
             model.packed = max(1, tokens // LENGTH_MULTIPLE) * LENGTH_MULTIPLE if packed else None
             usual = execution.compile == "auto" and packed and device().type == "cuda" and can_compile()
             # layers whose weights oneDNN has laid out for inference are never compiled
-            compiled = (execution.compile == "always" or usual) and (training or not by_onednn())
-            if isinstance(model, CrossEncoder) and by_onednn() and not training:
+            compiled = (execution.compile == "always" or usual) and (training or not is_onednn_used())
+            if isinstance(model, CrossEncoder) and is_onednn_used() and not training:
                 model.any_rows = not rows_change_bits(resolve_precision(mode))
                 if isinstance(model.head, nn.Linear):
                     model.head = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
                 else:
                     freeze(model.head, "fp32", tokens)
-            if isinstance(model, SparseEncoder) and by_onednn() and not training:
-                model.split_heads(lambda layer: FrozenLinear(layer, inference_dtype(mode), tokens, gelu=False))
+            if isinstance(model, SparseEncoder) and is_onednn_used() and not training:
+                model.split_heads(lambda layer: FrozenLinear(layer, choose_dtype(mode), tokens, gelu=False))
             for encoder in encoders:
                 if not training:
                     freeze(encoder, mode, tokens)
-                elif by_onednn() and not compiled:
+                elif is_onednn_used() and not compiled:
                     make_ready(encoder, tokens)
                 # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes.
-                own = FLOAT32 if by_onednn() else MASKED if device().type == "cuda" and not training else None
+                own = FLOAT32 if is_onednn_used() else MASKED if device().type == "cuda" and not training else None
                 own = own if encoder.config.model_type in PACKED_FAMILIES else None
-                if attention := PACKED if packed else "eager" if training and device().type == "cpu" else own:
+                if attention := PACKED_ATTENTION if packed else "eager" if training and device().type == "cpu" else own:
                     register()
                     encoder.set_attn_implementation(attention)
                 if compiled:
@@ -76,7 +76,7 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
 
 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
-    """Whether texts are packed for these encoders; see `accelerate`."""
+    """Return whether texts are packed for these encoders; see `accelerate`."""
     families = {encoder.config.model_type for encoder in encoders}
     others = ", ".join(sorted(families - {*PACKED_FAMILIES}))
     fit = bool(families) and not others
@@ -91,7 +91,10 @@ def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
 
 @cache
 def can_compile() -> bool:
-    """Whether a C compiler and Python's headers exist, which compiled code needs on a GPU; without, a line says so."""
+    """Return whether a C compiler and Python's headers exist, which compiled code needs on a GPU.
+
+    Without, a line says so.
+    """
     names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]  # as Triton looks for one
     header = Path(sysconfig.get_paths()["include"], "Python.h")
     missing = "" if any(map(shutil.which, names)) else f"none of the C compilers {', '.join(names)} is on the path"
@@ -130,7 +133,9 @@ class FrozenLinear(nn.Module):
 
     def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
         super().__init__()
-        self.in_features, self.out_features, self.dtype = plain.in_features, plain.out_features, dtype
+        self.in_features = plain.in_features
+        self.out_features = plain.out_features
+        self.dtype = dtype
         self.activation: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else _NO_ACTIVATION
         weight = plain.weight.detach().to(dtype).contiguous()
         self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
@@ -141,20 +146,20 @@ class FrozenLinear(nn.Module):
         rows = inputs.to(self.dtype)
         alone = rows.numel() == self.in_features
         # for a single row, as of a wide head and one pair, oneDNN has another kernel, and sums in another order
-        product = _product(torch.cat([rows, rows]) if alone else rows, self.weight, self.bias, *self.activation)
+        product = _multiply(torch.cat([rows, rows]) if alone else rows, self.weight, self.bias, *self.activation)
         return product[:1] if alone else product
 
 
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
     """Make a model's linear layers ready for inference in a precision; it can be neither trained nor saved any more."""
-    dtype = inference_dtype(mode)
+    dtype = choose_dtype(mode)
     tied = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     for parent in list(model.modules()):
         fused = {linear: act for linear, act in _ACTIVATED_LAYERS if _is_gelu(getattr(parent, act, None))}
         for name, child in list(parent.named_children()):
             if type(child) is not nn.Linear:
                 continue
-            if by_onednn():
+            if is_onednn_used():
                 setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
@@ -162,13 +167,13 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
                 child.to(dtype)  # what autocast would do with every batch
 
 
-def inference_dtype(mode: str) -> torch.dtype:
-    """The type of frozen layers' weights in a precision."""
+def choose_dtype(mode: str) -> torch.dtype:
+    """Return the type of frozen layers' weights in a precision."""
     return torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
 
 
 def _is_gelu(module: Any) -> bool:
-    """Whether a module is GELU by the error function, as transformers or PyTorch have it."""
+    """Return whether a module is GELU by the error function, as transformers or PyTorch have it."""
     if isinstance(module, nn.GELU):
         return module.approximate == "none"
     return getattr(module, "act", None) is nn.functional.gelu
@@ -182,11 +187,13 @@ class LearningLinear(nn.Linear):
 
     def __init__(self, plain: nn.Linear, rows: int) -> None:
         super().__init__(plain.in_features, plain.out_features, plain.bias is not None, device="meta")
-        self.weight, self.bias, self.rows = plain.weight, plain.bias, rows
+        self.weight = plain.weight
+        self.bias = plain.bias
+        self.rows = rows
         self.layouts: dict[bool, tuple[tuple[int, int], Tensor]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy lays its weights out itself."""
+        """Return what a copy needs, which lays its weights out itself."""
         return {**self.__dict__, "layouts": {}}
 
     def forward(self, input: Tensor) -> Tensor:
@@ -197,7 +204,7 @@ class LearningLinear(nn.Linear):
         return product
 
     def laid_out(self, transposed: bool) -> Tensor:
-        """The current weights in oneDNN's order, or their transpose."""
+        """Return the current weights in oneDNN's order, or their transpose."""
         current = (self.weight._version, self.weight.data_ptr())
         if transposed not in self.layouts or self.layouts[transposed][0] != current:
             weight = self.weight.detach()
@@ -213,23 +220,23 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, layer: LearningLinear) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.layer = layer
-        return _product(inputs, layer.laid_out(transposed=False), bias)
+        return _multiply(inputs, layer.laid_out(transposed=False), bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of inputs, weight and bias, as far as they are needed."""
+        """Return the gradients of inputs, weight and bias, as far as they are needed."""
         (inputs,) = ctx.saved_tensors
         flat = gradient.flatten(0, -2)
         needs_inputs, needs_weight, needs_bias, _ = ctx.needs_input_grad
         return (
-            _product(gradient, ctx.layer.laid_out(transposed=True), None) if needs_inputs else None,
-            _product(flat.t(), inputs.flatten(0, -2).t(), None) if needs_weight else None,
+            _multiply(gradient, ctx.layer.laid_out(transposed=True), None) if needs_inputs else None,
+            _multiply(flat.t(), inputs.flatten(0, -2).t(), None) if needs_weight else None,
             flat.sum(0) if needs_bias else None,
             None,
         )
 
 
-def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None, *activation: Any) -> Tensor:
+def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None, *activation: Any) -> Tensor:
     product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, *(activation or _NO_ACTIVATION))
     return product
 

@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.errors import UserError
-from tandem.models.encoding import equal_batches, pooled
-from tandem.models.folders import WEIGHTS
-from tandem.models.heads import HEAD_LAYERS, check_reranker, relevant_label, saved_activation
+from tandem.models.encoding import encode_and_pool, make_equal_batches
+from tandem.models.folders import WEIGHTS_FILE
+from tandem.models.heads import HEAD_LAYERS, check_reranker, find_relevant_label, read_saved_activation
 from tandem.models.hub import check_length, check_weights, from_folder, load_encoder, load_tokenizer, save_encoder
 from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
@@ -31,16 +31,17 @@ from tandem.store.job import Job, writing
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company.
 # Where oneDNN multiplies without AMX, rows change no bit: nothing is filled up, and a finer step pads less.
-STEP, FINE_STEP = 16, 8
+PAIR_LENGTH_STEP = 16
+FINE_STEP = 8
 COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
-_HEAD_FILE = f"2_Dense/{WEIGHTS}"
+_HEAD_FILE = f"2_Dense/{WEIGHTS_FILE}"
 # A power of two: what is scaled by it and back loses no bit. tanh(c x) is c x to x² c² / 3:
 # two parts in a million for x = 10, two in a hundred thousand for x = 30.
 _SMALL_SCALE = 2.0**-12
 
 
 class CrossEncoder(nn.Module):
-    """An encoder, pooling and a head: one logit per pair; its sigmoid is the probability of relevance.
+    """Hold an encoder, pooling and a head: one logit per pair; its sigmoid is the probability of relevance.
 
     With `cls` pooling this is RocketQAv2's re-ranker: a linear layer on the raw vector of [CLS] (§3.2). With `segments`
     the pair is read together as well, but the head reads a single number, the cosine of the query's and the passage's
@@ -60,13 +61,14 @@ class CrossEncoder(nn.Module):
     def __init__(self, encoder: nn.Module, pooling: str, head: "Classifier | None" = None) -> None:
         super().__init__()
         config: Any = encoder.config
-        self.encoder, self.pooling = encoder, pooling
+        self.encoder = encoder
+        self.pooling = pooling
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
         self.head: nn.Module = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
 
     @classmethod
     def start(cls, folder: Path, pooling: str) -> Self:
-        """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator.
+        """Return a cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator.
 
         With `classifier`, a head of one label that the folder has is kept. A `UserError` where the encoder cannot be
         pooled so, or its tokenizer puts nothing between two texts.
@@ -88,7 +90,7 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The cross-encoder that `save` wrote."""
+        """Return the cross-encoder that `save` wrote."""
         pooling = read_pooling(folder)
         if pooling == "classifier":
             encoder, classifier = Classifier.load(folder)
@@ -116,7 +118,7 @@ class CrossEncoder(nn.Module):
     def logits(self, inputs: Inputs, mode: str, packed: int | None, multiple: int) -> Tensor:
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
         pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
-        vectors = pooled(self.encoder, inputs, pooling, mode, packed, multiple)
+        vectors = encode_and_pool(self.encoder, inputs, pooling, mode, packed, multiple)
         if self.pooling == "segments":
             vectors = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)[:, None]
         elif not isinstance(self.head, Classifier):
@@ -146,22 +148,25 @@ class CrossEncoder(nn.Module):
 
     @torch.inference_mode()
     def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
-        """Scores that do not depend on which pairs are scored together.
+        """Return scores that do not depend on which pairs are scored together.
 
-        Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
-        the last one filled up: a pair then always meets the same tensor shape. With `any_rows` lengths are multiples of
-        `FINE_STEP` and nothing is filled up. `budget` is tokens per batch, see `equal_batches`; another budget may
-        change last bits.
+        Pairs are grouped by padded length (a multiple of `PAIR_LENGTH_STEP`) and computed in batches of a fixed number
+        of rows, the last one filled up: a pair then always meets the same tensor shape. With `any_rows` lengths are
+        multiples of `FINE_STEP` and nothing is filled up. `budget` is tokens per batch, see `make_equal_batches`;
+        another budget may change last bits.
 
         Returns:
             Logits, shape (pairs,), float32.
         """
         self.eval()
-        first, second = Ragged.of(queries), Ragged.of(passages)
-        step = FINE_STEP if self.any_rows else STEP
+        first = Ragged.of(queries)
+        second = Ragged.of(passages)
+        step = FINE_STEP if self.any_rows else PAIR_LENGTH_STEP
         padded = -(-template.pair_lengths(np.diff(first.offsets), np.diff(second.offsets)) // step) * step
-        scores, batches, computed = np.empty(len(padded), np.float32), list[Ids](), list[Tensor]()
-        for batch, rows in equal_batches(padded, budget):
+        scores = np.empty(len(padded), np.float32)
+        batches = list[Ids]()
+        computed = list[Tensor]()
+        for batch, rows in make_equal_batches(padded, budget):
             inputs = self.pairs(first.take(batch), second.take(batch), template)
             inputs = inputs if self.any_rows else inputs.filled(rows)
             logits = self.logits(inputs, mode, packed=None, multiple=int(padded[batch[0]]))
@@ -174,12 +179,12 @@ class CrossEncoder(nn.Module):
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
         """Refuse pairs that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
         both = query + passage + template.extra[1]
-        padded = -(-min(both, template.longest_pair or both) // STEP) * STEP
+        padded = -(-min(both, template.longest_pair or both) // PAIR_LENGTH_STEP) * PAIR_LENGTH_STEP
         check_length(self.encoder, padded, f"{where}: query with passage, padded,")
 
 
 class Classifier(nn.Module):
-    """The head of a `…ForSequenceClassification` of one label or two, on the pooled vector; see `tandem.models.heads`.
+    """Apply the head of a `…ForSequenceClassification` of one label or two to the pooled vector; see `models.heads`.
 
     The vector that it reads is `cls`, or of ModernBERT perhaps `mean`. Messages name `path`, the model's `config.json`.
     """
@@ -188,10 +193,12 @@ class Classifier(nn.Module):
         from transformers.activations import ACT2FN
 
         super().__init__()
-        config, layers = whole.config, HEAD_LAYERS[whole.config.model_type]
-        self.relevant = relevant_label(config.to_dict(), path)
+        config = whole.config
+        layers = HEAD_LAYERS[whole.config.model_type]
+        self.relevant = find_relevant_label(config.to_dict(), path)
         self.pooling: str = getattr(config, "classifier_pooling", "cls")
-        self.dense, self.out = whole.get_submodule(layers.dense), whole.get_submodule(layers.out)
+        self.dense = whole.get_submodule(layers.dense)
+        self.out = whole.get_submodule(layers.out)
         self.norm = whole.get_submodule(layers.norm) if layers.norm else nn.Identity()
         self.activation: nn.Module = ACT2FN[getattr(config, layers.activation, layers.activation)]
         dropout = getattr(config, "classifier_dropout", None)
@@ -206,7 +213,7 @@ class Classifier(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, new: bool = False) -> tuple[Any, Self]:
-        """A folder's encoder and its head, in float32; a `UserError` without one, or of a family not known here.
+        """Return a folder's encoder and its head, in float32; a `UserError` without one, or of a family not known here.
 
         Args:
             new: a head that the folder lacks, or one of several labels, is drawn anew from torch's generator.
@@ -222,9 +229,10 @@ class Classifier(nn.Module):
             raise UserError(f"{folder}: holds no {min(report['missing_keys'])}: a re-ranker needs its whole head")
         if not new:
             check_weights(folder, report)
-        if activation := saved_activation(folder):  # where `AutoModel…` keeps it, whatever file it is from
+        if activation := read_saved_activation(folder):  # where `AutoModel…` keeps it, whatever file it is from
             whole.config.sentence_transformers = {"activation_fn": activation}
-        head, encoder = cls(whole, folder / "config.json"), whole.base_model
+        head = cls(whole, folder / "config.json")
+        encoder = whole.base_model
         if HEAD_LAYERS[family].dense.startswith(f"{whole.base_model_prefix}.pooler"):
             encoder.pooler = None  # the head's own layer now
         return encoder, head
@@ -249,7 +257,7 @@ def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str) -> Non
         whole = AutoModelForSequenceClassification.from_config(config)
     prefix = f"{whole.base_model_prefix}."
     weights = {f"{prefix}{name}": tensor.cpu().contiguous() for name, tensor in encoder.state_dict().items()}
-    if own := head_weights(head, pooling, config.model_type):
+    if own := name_head_weights(head, pooling, config.model_type):
         whole.load_state_dict(weights | own, assign=True)
         whole.save_pretrained(folder)
         return
@@ -257,8 +265,9 @@ def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str) -> Non
     encoder.save_pretrained(folder, state_dict=weights | {f"{outside[-1]}.weight": torch.empty(0)})
 
 
-def head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor] | None:
-    """A head's weights by their names in its family's `…ForSequenceClassification`; None where that cannot compute it.
+def name_head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor] | None:
+    """Return a head's weights by their names in its family's `…ForSequenceClassification`; None where that cannot
+    compute it.
 
     A linear head on the first token is W h + b = (W / c) tanh(c h) + b, c = `_SMALL_SCALE`, within rounding.
     """
@@ -271,7 +280,9 @@ def head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor
         return {f"{names[part]}.{name}": tensor.cpu() for part, _, name, tensor in parts}
     if not isinstance(head, nn.Linear) or pooling != "cls" or layers.activation != "tanh":
         return None
-    size, weight, bias = head.in_features, head.weight.detach().cpu(), head.bias.detach().cpu()
+    size = head.in_features
+    weight = head.weight.detach().cpu()
+    bias = head.bias.detach().cpu()
     first = {f"{layers.dense}.weight": _SMALL_SCALE * torch.eye(size), f"{layers.dense}.bias": torch.zeros(size)}
     return first | {f"{layers.out}.weight": weight / _SMALL_SCALE, f"{layers.out}.bias": bias}
 
@@ -289,5 +300,5 @@ def run_reranker(job: Job[Params]) -> None:
 
 
 def read_pooling(folder: Path) -> str:
-    """The pooling of a saved cross-encoder."""
+    """Return the pooling of a saved cross-encoder."""
     return str(json.loads((folder / "cross.json").read_text(encoding="utf-8"))["pooling"])

@@ -19,10 +19,10 @@ from tandem.models.folders import (
     METADATA,
     OPTIONS,
     SPARSE,
-    encoder_files,
+    find_encoder_files,
+    find_static_queries,
     read_model_json,
     read_optional,
-    static_queries,
 )
 from tandem.stages.base import Json
 
@@ -48,11 +48,12 @@ _MARKER_KEYS = {
     "query": ("query_prefix", "query_token_id"),
     "passage": ("document_prefix", "doc_token_id"),
 }  # their keys
-_HIDDEN_SIZE_KEYS = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
+HIDDEN_SIZE_KEYS = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
 
 
-def described_towers(folder: Path) -> Json:
-    """What the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without files.
+def describe_towers(folder: Path) -> Json:
+    """Return what the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without
+    files.
 
     Of late interaction, and of sparse encoders, also `representation`. Vectors that are compared by the cosine, as
     sentence-transformers does where a model does not say how, are of length 1 here.
@@ -62,7 +63,7 @@ def described_towers(folder: Path) -> Json:
     """
     listed = folder / "modules.json"
     if not listed.is_file():
-        return _stanford(folder) if is_stanford(folder) else {}
+        return _describe_stanford(folder) if is_stanford(folder) else {}
     try:
         modules = [
             (_LIBRARY_PREFIX.sub("", str(row["type"])), str(row["path"])) for row in read_model_json(listed, list)
@@ -71,60 +72,71 @@ def described_towers(folder: Path) -> Json:
         raise UserError(f"{listed}: lists no modules with type and path; mend or remove it") from None
     names = [name for name, _ in modules]
     if "MultiVectorMask" in names:
-        return _token_vectors(folder, modules)
-    if names[:2] == ["Transformer", "Dense"] and set(names[1:]) == {"Dense"} and markers(folder):
-        return _pylate(folder, modules)
+        return _describe_token_vectors(folder, modules)
+    if names[:2] == ["Transformer", "Dense"] and set(names[1:]) == {"Dense"} and read_markers(folder):
+        return _describe_pylate(folder, modules)
     if names in SPARSE:
-        return _described_sparse(folder, folder / modules[1][1] / "config.json")
-    if names == ["Router"] and (static := static_queries(folder)):
-        return _described_sparse(folder, static.pooling / "config.json", queries="tokens")
+        return _describe_sparse(folder, folder / modules[1][1] / "config.json")
+    if names == ["Router"] and (static := find_static_queries(folder)):
+        return _describe_sparse(folder, static.pooling / "config.json", queries="tokens")
     if others := [name for name in names if name not in ("Transformer", "Pooling", "Dense", "Normalize")]:
-        raise _unknown(listed, f"the module {others[0]}")
+        raise _refuse_unknown(listed, f"the module {others[0]}")
     dense = [path for name, path in modules if name == "Dense"]
     unit = names[-1:] == ["Normalize"]
     if names != ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * unit]:
-        raise _unknown(listed, f"the order {', '.join(names)}")
+        raise _refuse_unknown(listed, f"the order {', '.join(names)}")
     _check_inputs(folder)
     check_dense(folder, dense)
-    towers: Json = {"pooling": _pooling(folder / modules[1][1] / "config.json")}
+    towers: Json = {"pooling": _read_pooling(folder / modules[1][1] / "config.json")}
     config = read_optional(folder / LIBRARY)
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
-        raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
+        raise _refuse_unknown(folder / LIBRARY, f"the similarity {similarity}")
     if unit and similarity == "dot" and config.get("truncate_dim"):
-        raise _unknown(folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot")
+        raise _refuse_unknown(folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot")
     if unit or similarity == "cosine":
         towers |= {"normalize": True, "temperature": _TEMPERATURE}
-    optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
+    optional = {"prompts": _read_prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
     return towers | {key: value for key, value in optional.items() if value}
 
 
-def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
-    """What the files of a MultiVectorEncoder say: layers of tokens' states, then which tokens count, and length 1."""
+def _describe_token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
+    """Return what the files of a MultiVectorEncoder say.
+
+    Layers of tokens' states, then which tokens count, and length 1.
+    """
     _check_inputs(folder)
-    listed, names = folder / "modules.json", [name for name, _ in modules]
+    listed = folder / "modules.json"
+    names = [name for name, _ in modules]
     dense = [path for name, path in modules if name == "Dense"]
     behind = names[1 + len(dense) :]
     if names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)] or sorted(behind) not in _MASK_MODULES:
-        raise _unknown(listed, f"the order {', '.join(names)}")
-    mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", _inputs_file(folder)
-    mask, config = read_model_json(mask_path), read_optional(folder / LIBRARY)
+        raise _refuse_unknown(listed, f"the order {', '.join(names)}")
+    mask_path = folder / dict(modules)["MultiVectorMask"] / "config.json"
+    read = _find_inputs_file(folder)
+    mask = read_model_json(mask_path)
+    config = read_optional(folder / LIBRARY)
     if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
-        raise _unknown(mask_path, _SKIPPED_TOKENS)
+        raise _refuse_unknown(mask_path, _SKIPPED_TOKENS)
     expansion = read_optional(read).get("query_expansion") or {}
     if expansion.get("strategy", "fixed") != "fixed" or expansion.get("token"):
-        raise _unknown(read, "queries that are filled up otherwise than by [MASK]")
+        raise _refuse_unknown(read, "queries that are filled up otherwise than by [MASK]")
     if (similarity := config.get("similarity_fn_name") or "maxsim") != "maxsim":
-        raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
+        raise _refuse_unknown(folder / LIBRARY, f"the similarity {similarity}")
     queries = {"query_tokens": expansion.get("length"), "attend": bool(expansion.get("attend"))}
-    options = queries | {"skip_punctuation": _skips(mask_path, mask.get("skiplist_words") or [])}
-    return _late_interaction(folder, dense, options, _prompts(folder / LIBRARY, config), "Normalize" in names)
+    options = queries | {"skip_punctuation": _has_no_punctuation(mask_path, mask.get("skiplist_words") or [])}
+    return _describe_late_interaction(
+        folder, dense, options, _read_prompts(folder / LIBRARY, config), "Normalize" in names
+    )
 
 
-def _late_interaction(
+def _describe_late_interaction(
     folder: Path, dense: list[str], options: Json, prompts: dict[str, str], normalize: bool = True
 ) -> Json:
-    """The same from options of `representation: multi`, whose `dim` is that of the last of the layers in `dense`."""
+    """Return the same from options of `representation: multi`.
+
+    Their `dim` is that of the last of the layers in `dense`.
+    """
     check_dense(folder, dense)
     dim = read_model_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
     towers = {"representation": {"type": "multi", "dim": dim} | options, "pooling": "cls"}
@@ -134,8 +146,9 @@ def _late_interaction(
 
 def check_dense(folder: Path, dense: Iterable[str]) -> None:
     """Refuse linear layers of which one does not take the numbers that the encoder, or the layer before, makes."""
-    config, before = read_optional(folder / "config.json"), "the encoder"
-    size = next((config[key] for key in _HIDDEN_SIZE_KEYS if key in config), None)
+    config = read_optional(folder / "config.json")
+    before = "the encoder"
+    size = next((config[key] for key in HIDDEN_SIZE_KEYS if key in config), None)
     for name in dense:
         layer = read_model_json(path := folder / name / "config.json")
         if missing := [key for key in ("in_features", "out_features") if not isinstance(layer.get(key), int)]:
@@ -143,60 +156,66 @@ def check_dense(folder: Path, dense: Iterable[str]) -> None:
         if size not in (None, layer["in_features"]):
             problem = f"in_features is {layer['in_features']}, expected {size}, which {before} makes"
             raise UserError(f"{path}: {problem}; copy the layers that belong to the encoder")
-        size, before = layer["out_features"], name
+        size = layer["out_features"]
+        before = name
 
 
-def _skips(path: Path, words: list[str]) -> bool:
-    """Whether passages' punctuation has no vectors, by the words that a file leaves out."""
+def _has_no_punctuation(path: Path, words: list[str]) -> bool:
+    """Return whether passages' punctuation has no vectors, by the words that a file leaves out."""
     if sorted(words) not in ([], sorted(string.punctuation)):
-        raise _unknown(path, _SKIPPED_TOKENS)
+        raise _refuse_unknown(path, _SKIPPED_TOKENS)
     return bool(words)
 
 
-def markers(folder: Path) -> dict[str, str]:
+def read_markers(folder: Path) -> dict[str, str]:
     """Tokens that stand behind the first special one in checkpoints of PyLate or Stanford's, by side; else empty."""
     config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
     values = {side: next((config[key] for key in keys if key in config), None) for side, keys in _MARKER_KEYS.items()}
     return {side: str(marker) for side, marker in values.items() if marker is not None}
 
 
-def _pylate(folder: Path, modules: list[tuple[str, str]]) -> Json:
-    """What PyLate's files say: layers of tokens' states; which tokens count stands in the library's file."""
+def _describe_pylate(folder: Path, modules: list[tuple[str, str]]) -> Json:
+    """Return what PyLate's files say: layers of tokens' states; which tokens count stands in the library's file."""
     _check_inputs(folder)
-    path, config = folder / LIBRARY, read_optional(folder / LIBRARY)
+    path = folder / LIBRARY
+    config = read_optional(folder / LIBRARY)
     _require(path, config, "query_prefix", "document_prefix", "query_length")
     if (similarity := str(config.get("similarity_fn_name") or "maxsim")).lower() not in ("maxsim", "cosine"):
-        raise _unknown(path, f"the similarity {similarity}")
+        raise _refuse_unknown(path, f"the similarity {similarity}")
     if config.get("query_expansion"):
-        raise _unknown(path, "query_expansion beside PyLate's own keys")
+        raise _refuse_unknown(path, "query_expansion beside PyLate's own keys")
     filled = config.get("do_query_expansion") is not False
     words = config.get("skiplist_words")
     options = {"query_tokens": config["query_length"] if filled else None}
     options |= {"attend": filled and bool(config.get("attend_to_expansion_tokens"))}
-    options |= {"skip_punctuation": _skips(path, list(string.punctuation) if words is None else words)}
-    texts = _prompts(path, config)
-    prompts = {side: marker + texts.get(side, "").removeprefix(marker) for side, marker in markers(folder).items()}
+    options |= {"skip_punctuation": _has_no_punctuation(path, list(string.punctuation) if words is None else words)}
+    texts = _read_prompts(path, config)
+    prompts = {side: marker + texts.get(side, "").removeprefix(marker) for side, marker in read_markers(folder).items()}
     dense = [place for name, place in modules if name == "Dense"]
-    return _late_interaction(folder, dense, options, {side: text for side, text in prompts.items() if text})
+    return _describe_late_interaction(folder, dense, options, {side: text for side, text in prompts.items() if text})
 
 
 def is_stanford(folder: Path) -> bool:
-    """Whether an encoder's folder is a checkpoint of Stanford's ColBERT, whose layer stands among its weights."""
+    """Return whether a folder is a checkpoint of Stanford's ColBERT, whose layer stands among its weights."""
     architectures = read_optional(folder / "config.json").get("architectures") or []
     return "HF_ColBERT" in architectures and not (folder / "modules.json").is_file()
 
 
-def _stanford(folder: Path) -> Json:
-    """What the metadata of a checkpoint of Stanford's ColBERT say; stage `encoder` puts its layer into `1_Dense/`."""
-    path, config = folder / METADATA, read_optional(folder / METADATA)
+def _describe_stanford(folder: Path) -> Json:
+    """Return what the metadata of a checkpoint of Stanford's ColBERT say.
+
+    Stage `encoder` puts its layer into `1_Dense/`.
+    """
+    path = folder / METADATA
+    config = read_optional(folder / METADATA)
     _require(path, config, "query_token_id", "doc_token_id", "dim", "query_maxlen", "mask_punctuation")
     for key, value in {"similarity": "cosine", "interaction": "colbert"}.items():
         if config.get(key, value) != value:
-            raise _unknown(path, f"the {key} {config[key]}")
+            raise _refuse_unknown(path, f"the {key} {config[key]}")
     options = {"dim": config["dim"], "query_tokens": config["query_maxlen"]}
     options |= {"attend": bool(config.get("attend_to_mask_tokens")), "skip_punctuation": config["mask_punctuation"]}
-    prompts = {side: f"{marker} " for side, marker in markers(folder).items()}
-    return _late_interaction(folder, [], options, prompts) | {"dense": ["1_Dense"]}
+    prompts = {side: f"{marker} " for side, marker in read_markers(folder).items()}
+    return _describe_late_interaction(folder, [], options, prompts) | {"dense": ["1_Dense"]}
 
 
 def _require(path: Path, config: Json, *keys: str) -> None:
@@ -204,22 +223,23 @@ def _require(path: Path, config: Json, *keys: str) -> None:
         raise UserError(f"{path}: does not say {', '.join(missing)}; add what the model was trained with")
 
 
-def _described_sparse(folder: Path, path: Path, **known: str) -> Json:
-    """The same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
-    config, library = read_model_json(path), read_optional(folder / LIBRARY)
+def _describe_sparse(folder: Path, path: Path, **known: str) -> Json:
+    """Return the same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
+    config = read_model_json(path)
+    library = read_optional(folder / LIBRARY)
     if (similarity := library.get("similarity_fn_name") or "dot") != "dot":
-        raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
-    _check_inputs(encoder_files(folder))
+        raise _refuse_unknown(folder / LIBRARY, f"the similarity {similarity}")
+    _check_inputs(find_encoder_files(folder))
     keys = {"pooling": "pooling_strategy", "activation": "activation_function"}
     options = {key: config[theirs] for key, theirs in keys.items() if theirs in config} | known
     top = {"top": library["max_active_dims"]} if library.get("max_active_dims") else {}
     towers = {"pooling": "max", "normalize": False, "temperature": 1.0}
-    prompts = _prompts(folder / LIBRARY, library)
+    prompts = _read_prompts(folder / LIBRARY, library)
     return towers | {"representation": {"type": "sparse"} | options | top} | ({"prompts": prompts} if prompts else {})
 
 
-def _pooling(path: Path) -> str:
-    """The pooling of `1_Pooling/config.json`: `pooling_mode`, in older files one switch for each."""
+def _read_pooling(path: Path) -> str:
+    """Return the pooling of `1_Pooling/config.json`: `pooling_mode`, in older files one switch for each."""
     config = read_model_json(path)
     switched = [
         key.removeprefix(_POOLING_SWITCH) for key, on in config.items() if key.startswith(_POOLING_SWITCH) and on
@@ -227,24 +247,25 @@ def _pooling(path: Path) -> str:
     modes = config.get("pooling_mode", [_OLD_POOLINGS.get(name, name) for name in switched])
     modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or modes[0] not in get_args(Pooling):
-        raise _unknown(path, f"the pooling {' + '.join(map(str, modes)) or 'none'}")
+        raise _refuse_unknown(path, f"the pooling {' + '.join(map(str, modes)) or 'none'}")
     if not config.get("include_prompt", True):
-        raise _unknown(path, "a pooling without the prompt's tokens")
+        raise _refuse_unknown(path, "a pooling without the prompt's tokens")
     return str(modes[0])
 
 
-def passage_prompt(prompts: Json) -> str:
-    """The name of the prompt of passages: `document`, also if it is empty; without it `passage` or `corpus`; or ''.
+def find_passage_prompt(prompts: Json) -> str:
+    """Return the name of the prompt of passages: `document`, also if it is empty; without it `passage` or `corpus`; or
+    ''.
 
     E5's kind means it so; sentence-transformers adds an empty `document` there, and `encode_document` puts nothing.
     """
     return next((name for name in PASSAGE if name in prompts), "")
 
 
-def _prompts(path: Path, config: Json) -> dict[str, str]:
-    """Each side's prompt: of queries as `encode_query` chooses it, of passages by `passage_prompt`."""
+def _read_prompts(path: Path, config: Json) -> dict[str, str]:
+    """Return each side's prompt: of queries as `encode_query` chooses it, of passages by `find_passage_prompt`."""
     prompts = config.get("prompts") or {}
-    names = {"query": "query", "passage": passage_prompt(prompts)}
+    names = {"query": "query", "passage": find_passage_prompt(prompts)}
     sides = {side: text for side, name in names.items() if (text := prompts.get(name))}
     default = config.get("default_prompt_name")
     if default not in (None, "query", *PASSAGE) and prompts.get(default) and not sides:
@@ -253,22 +274,23 @@ def _prompts(path: Path, config: Json) -> dict[str, str]:
     return sides
 
 
-def _inputs_file(folder: Path) -> Path:
-    """The file about a model's inputs, by any of its names."""
+def _find_inputs_file(folder: Path) -> Path:
+    """Return the file about a model's inputs, by any of its names."""
     return next((folder / name for name in INPUTS if read_optional(folder / name)), folder / INPUTS[0])
 
 
 def _check_inputs(folder: Path) -> None:
-    if problem := foreign_inputs(folder):
-        raise _unknown(*problem)
+    if problem := find_foreign_inputs(folder):
+        raise _refuse_unknown(*problem)
 
 
-def foreign_inputs(folder: Path) -> tuple[Path, str] | None:
-    """What is done to texts, or with the encoder, that tokenizer and encoder do not do by themselves; and who says so.
+def find_foreign_inputs(folder: Path) -> tuple[Path, str] | None:
+    """Return what is done to texts, or with the encoder, that tokenizer and encoder do not do by themselves; and who
+    says so.
 
     None where nothing is.
     """
-    path = _inputs_file(folder)
+    path = _find_inputs_file(folder)
     config = read_optional(path)
     if config.get("do_lower_case"):
         return path, "do_lower_case"
@@ -284,6 +306,6 @@ def foreign_inputs(folder: Path) -> tuple[Path, str] | None:
     return None
 
 
-def _unknown(path: Path, what: str) -> UserError:
+def _refuse_unknown(path: Path, what: str) -> UserError:
     hint = f"say pooling ({', '.join(get_args(Pooling))}) in an entry of encoders to compute vectors without it"
     return UserError(f"{path}: describes {what}, which is not computed here; {hint}")

@@ -13,12 +13,15 @@ from tandem.cluster.progress import say
 from tandem.cluster.scheduler import offered
 from tandem.cluster.threads import usable_cores
 
-MMAP_MAX, TRIM_THRESHOLD, RETAINED = -4, -1, 1 << 30  # glibc's mallopt(3): which settings, and bytes
+# glibc's mallopt(3): which settings, and bytes
+MMAP_MAX = -4
+TRIM_THRESHOLD = -1
+RETAINED = 1 << 30
 
 
 @cache
 def device() -> torch.device:
-    """The CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA.
+    """Return the CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA.
 
     A line says so where the machine has GPUs that torch cannot use.
     """
@@ -31,7 +34,7 @@ def device() -> torch.device:
 
 
 def move_to_device(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor on the device that models run on; the copy to a GPU is not waited for."""
+    """Return a tensor on the device that models run on; the copy to a GPU is not waited for."""
     where = device()
     return tensor if where.type == "cpu" else tensor.pin_memory().to(where, non_blocking=True)
 
@@ -47,14 +50,15 @@ def use_workers(count: int | None) -> None:
     None takes as many as torch does by itself, which knows this process' cores but not its quota. Threads that wait for
     one another on too few cores take many times as long.
     """
-    usable, ranks = usable_cores(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    usable = usable_cores()
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if count and count > usable:
         say(f"computes on {usable} threads, not {count}: this process may use no more cores")
     threads = count // ranks if count else torch.get_num_threads()
     torch.set_num_threads(max(1, min(threads, usable // ranks)))
 
 
-def be_deterministic() -> None:
+def make_deterministic() -> None:
     """Use torch's deterministic algorithms; where there is none, an error on CUDA and a warning on the CPU.
 
     On CUDA attention's backward pass adds in any order as long as torch only warns.
@@ -75,29 +79,32 @@ def keep_memory() -> None:
         libc.mallopt(TRIM_THRESHOLD, RETAINED)
 
 
-def by_onednn() -> bool:
-    """Whether weights are laid out for oneDNN here."""
+def is_onednn_used() -> bool:
+    """Return whether weights are laid out for oneDNN here."""
     return device().type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
 
 def rows_change_bits(mode: str) -> bool:
-    """Whether the last bits of oneDNN's products depend on the number of rows and of threads.
+    """Return whether the last bits of oneDNN's products depend on the number of rows and of threads.
 
     In bf16 a CPU with AMX multiplies in tiles, and sums are cut as rows and threads have it: 7 times float32's speed.
     """
     return mode == "bf16" and bool(torch.cpu._is_amx_tile_supported())
 
 
-def kernels(mode: str) -> str:
-    """What multiplies in this precision, `cpu, oneDNN …`, `cpu` or `cuda, <GPU>`: others give other last bits."""
+def describe_kernels(mode: str) -> str:
+    """Return what multiplies in this precision, `cpu, oneDNN …`, `cpu` or `cuda, <GPU>`.
+
+    Others give other last bits.
+    """
     if device().type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device())}"
     tiles = " in AMX's tiles" if rows_change_bits(mode) else ""
-    return f"cpu, oneDNN{tiles} and attention in fp32" if by_onednn() else "cpu"
+    return f"cpu, oneDNN{tiles} and attention in fp32" if is_onednn_used() else "cpu"
 
 
 def has_bf16() -> bool:
-    """Whether the device multiplies bfloat16 natively; emulation would be slower than float32."""
+    """Return whether the device multiplies bfloat16 natively; emulation would be slower than float32."""
     if device().type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_avx512_bf16_supported()
@@ -109,5 +116,5 @@ def resolve_precision(setting: str) -> str:
 
 
 def precision(setting: str) -> torch.autocast:
-    """A context whose forward passes run in this precision (weights stay float32)."""
+    """Return a context whose forward passes run in this precision (weights stay float32)."""
     return torch.autocast(device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16")

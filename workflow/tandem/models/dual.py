@@ -13,17 +13,17 @@ from tandem.config.representations import REPRESENTATIONS, Representation, is_si
 from tandem.errors import UserError
 from tandem.models.described import check_dense
 from tandem.models.device import device, move_to_device
-from tandem.models.encoding import check_range, equal_batches, pooled
+from tandem.models.encoding import check_range, encode_and_pool, make_equal_batches
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
-from tandem.models.ragged import Ids, Ragged, token_batches
+from tandem.models.ragged import Ids, Ragged, split_by_tokens
 from tandem.models.saving import INPUT, Dense, DualShape, StaticQueries, describe_encoder, describe_two_towers
 from tandem.models.tokens import Template, TokenTexts
-from tandem.models.usage import InputLengths, dual_usage
+from tandem.models.usage import InputLengths, describe_dual_usage
 
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
-STEP = 8
+LENGTH_STEP = 8
 _PAIRS_PER_BLOCK = 64  # pairs that are scored at once
 
 
@@ -47,20 +47,23 @@ class DualEncoder(nn.Module):
     packed: int | None = None
     packs = True  # whether it can read packed texts
     load_tower: Callable[[Path], Any] = staticmethod(load_encoder)
-    usage: Callable[[DualShape, InputLengths], str] = staticmethod(dual_usage)  # for the model's card
+    usage: Callable[[DualShape, InputLengths], str] = staticmethod(describe_dual_usage)  # for the model's card
     reads = INPUT  # what its linear layers read
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
         super().__init__()
         self.towers = nn.ModuleDict({"query": query, "passage": passage})
         self.dense = nn.ModuleDict({side: nn.ModuleList() for side in SIDES})
-        self.pooling, self.normalize, self.temperature = shape.pooling, shape.normalize, shape.temperature
-        self.dim, self.prompts = shape.dim, dict(shape.prompts)
+        self.pooling = shape.pooling
+        self.normalize = shape.normalize
+        self.temperature = shape.temperature
+        self.dim = shape.dim
+        self.prompts = dict(shape.prompts)
         self.options = REPRESENTATIONS[shape.type].model_validate(dict(shape.representation))
 
     @classmethod
     def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
-        """A dual encoder from a pre-trained encoder: both towers start from the same weights.
+        """Return a dual encoder from a pre-trained encoder: both towers start from the same weights.
 
         New linear layers, where a representation has them, are drawn from torch's generator, alike on both sides. A
         `UserError` where the encoder, or an option, does not fit the representation.
@@ -94,7 +97,7 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The dual encoder of this class that `save` wrote; see `load_dual`."""
+        """Return the dual encoder of this class that `save` wrote; see `load_dual`."""
         shape = DualShape.read(folder)
         if representation[shape.type] is not cls:
             raise UserError(f"{folder}: is of representation {shape.type}, which cannot be used here")
@@ -103,19 +106,20 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """The towers of two folders; only one is read where they are shared, or the query's is static."""
+        """Return the towers of two folders; only one is read where they are shared, or the query's is static."""
         folders = (passage,) if shape.shared or shape.static else (query, passage)
         towers = [cls.load_tower(folder) for folder in folders]
         layers = [nn.ModuleList(Dense.load(folder / name, cls.reads) for name in shape.dense) for folder in folders]
         model = cls(towers[0], towers[-1], shape)
         model.dense.update({"query": layers[0], "passage": layers[-1]})
         if shape.static:
-            model.towers["query"], model.dense["query"] = StaticQueries(torch.ones(model.whole)), nn.ModuleList()
+            model.towers["query"] = StaticQueries(torch.ones(model.whole))
+            model.dense["query"] = nn.ModuleList()
         return model
 
     @property
     def shared(self) -> bool:
-        """Whether both sides use one tower."""
+        """Return whether both sides use one tower."""
         return self.towers["query"] is self.towers["passage"]
 
     def untie(self) -> None:
@@ -125,18 +129,18 @@ class DualEncoder(nn.Module):
             self.dense["query"] = copy.deepcopy(self.dense["passage"])
 
     def layers(self, side: str) -> list[Dense]:
-        """A side's linear layers between pooling and length 1: usually none."""
+        """Return a side's linear layers between pooling and length 1: usually none."""
         return list(cast(nn.ModuleList, self.dense[side]))  # type: ignore[arg-type]
 
     @property
     def whole(self) -> int:
-        """How many numbers a vector has before it is cut to `dim`."""
+        """Return how many numbers a vector has before it is cut to `dim`."""
         tower: Any = self.towers["passage"]
         return int([tower.config.hidden_size, *(layer.linear.out_features for layer in self.layers("passage"))][-1])
 
     @property
     def dimension(self) -> int:
-        """How many numbers a vector has."""
+        """Return how many numbers a vector has."""
         return self.dim or self.whole
 
     def save(self, folder: Path, tokenizer: Any) -> None:
@@ -172,7 +176,7 @@ class DualEncoder(nn.Module):
         describe_encoder(folder, hidden, shape)
 
     def describe_both(self, folder: Path, shape: DualShape) -> None:
-        """The same for the folder of two towers, of which each is described already."""
+        """Write the same for the folder of two towers, of which each is described already."""
         describe_two_towers(folder, *SIDES, shape)
 
     def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
@@ -185,14 +189,17 @@ class DualEncoder(nn.Module):
             Shape (texts, dimension), float32.
         """
         inputs = template.single_inputs(texts, side)
-        vectors = pooled(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
+        vectors = encode_and_pool(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
         for layer in self.layers(side):
             vectors = layer(vectors)
         vectors = vectors[:, : self.dim]
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """The shape that texts are filled up to with zeros; none has more than `longest` tokens, special ones too."""
+        """Return the shape that texts are filled up to with zeros.
+
+        None has more than `longest` tokens, special ones too.
+        """
         return (self.dimension,)
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
@@ -203,10 +210,11 @@ class DualEncoder(nn.Module):
     def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
         """s(q, p) of pairs by their texts' token ids, shape (pairs,), float32; a text of several is encoded once.
 
-        Of fp16 numbers, in float64; no bit depends on which pairs are scored together: see `equal_batches`.
+        Of fp16 numbers, in float64; no bit depends on which pairs are scored together: see `make_equal_batches`.
         """
         self.eval()
-        sides, places = [], []
+        sides = []
+        places = []
         for side, texts in (("query", Ragged.of(queries)), ("passage", Ragged.of(passages))):
             known: dict[bytes, int] = {}
             places.append([known.setdefault(texts[row].tobytes(), len(known)) for row in range(len(texts))])
@@ -223,12 +231,12 @@ class DualEncoder(nn.Module):
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
         """Refuse texts that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
-        padded = -(-(max(query, passage) + template.extra[0]) // STEP) * STEP
+        padded = -(-(max(query, passage) + template.extra[0]) // LENGTH_STEP) * LENGTH_STEP
         check_length(self.towers["passage"], padded, f"{where}: the longer of query and passage, padded,")
 
 
 def load_dual(folder: Path) -> DualEncoder:
-    """A saved dual encoder, of the class of its representation."""
+    """Return a saved dual encoder, of the class of its representation."""
     model: DualEncoder = representation[DualShape.read(folder).type].load(folder)
     return model
 
@@ -263,17 +271,17 @@ def encode_batches(
     Args:
         texts: token ids without special tokens.
         on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
-        equal: a text is not to depend on the others: `equal_batches`, filled up by their last text; nothing is packed.
+        equal: a text is not to depend on the others: `make_equal_batches`, filled up by their last text, unpacked.
     Yields:
         The rows of a batch among the texts and what `model.encode` makes of them, on the device.
     """
     lengths = np.diff(texts.offsets) + template.extra[0]
     packed = model.packed is not None
-    padded = lengths if packed else -(-lengths // STEP) * STEP
-    by_length = ((batch, len(batch)) for batch in token_batches(padded, budget, packed))
-    for batch, rows in equal_batches(padded, budget) if equal else by_length:
+    padded = lengths if packed else -(-lengths // LENGTH_STEP) * LENGTH_STEP
+    by_length = ((batch, len(batch)) for batch in split_by_tokens(padded, budget, packed))
+    for batch, rows in make_equal_batches(padded, budget) if equal else by_length:
         filled = np.pad(batch, (0, rows - len(batch)), mode="edge")
-        yield batch, model.encode(side, texts.take(filled), template, mode, STEP)[: len(batch)]
+        yield batch, model.encode(side, texts.take(filled), template, mode, LENGTH_STEP)[: len(batch)]
         on_batch(lengths[batch])
 
 

@@ -1,8 +1,8 @@
 """Run an encoder over texts: padded or packed into one row without padding, and pooled to one vector each.
 
 Encoders of `PACKED_FAMILIES` take packed rows, float32 attention and a mask of every batch through transformers'
-attention interface: `set_attn_implementation(PACKED)`, `(FLOAT32)` or `(MASKED)` after `register`. Where the texts of
-a packed row lie reaches the attention through keyword arguments.
+attention interface: `set_attn_implementation(PACKED_ATTENTION)`, `(FLOAT32)` or `(MASKED)` after `register`. Where the
+texts of a packed row lie reaches the attention through keyword arguments.
 """
 
 import importlib
@@ -20,20 +20,23 @@ from transformers.masking_utils import sdpa_mask
 from tandem.errors import UserError
 from tandem.models.device import device, move_to_device, precision
 from tandem.models.folders import BEHIND_PADDING
-from tandem.models.ragged import Ids, ends, ranges
+from tandem.models.ragged import Ids, join_ranges, sum_lengths
 from tandem.models.tokens import Inputs
 
-PACKED, FLOAT32, MASKED = "tandem_packed", "tandem_float32", "tandem_masked"
+PACKED_ATTENTION = "tandem_packed"
+FLOAT32 = "tandem_float32"
+MASKED = "tandem_masked"
 # Encoders of transformers that hand keyword arguments down to an attention over whole texts.
 PACKED_FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
 LENGTH_MULTIPLE = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
-# Batches of `equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
+# Batches of `make_equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
 _LEAST_ROWS = 8
 _CPU_TOKENS = 1024  # of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
 
 
-def row_length(tokens: int, budget: int) -> int:
-    """The length that a row of so many tokens is filled up to, of few values: compiled code then meets few shapes.
+def fill_length(tokens: int, budget: int) -> int:
+    """Return the length that a row of so many tokens is filled up to, of few values: compiled code then meets few
+    shapes.
 
     The budget, or its half, quarter, eighth or sixteenth where that is enough; a longer text's next multiple of 8.
     """
@@ -42,7 +45,7 @@ def row_length(tokens: int, budget: int) -> int:
 
 
 def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
-    """Keyword arguments for an encoder: all texts in one row, filled up to `row_length` by texts of padding.
+    """Keyword arguments for an encoder: all texts in one row, filled up to `fill_length` by texts of padding.
 
     The filler is cut into texts no longer than the longest one, so that each has positions.
 
@@ -52,19 +55,20 @@ def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
         `input_ids`, `position_ids` and perhaps `token_type_ids`, int64, shape (1, tokens); `cu_seq_lens_q`, where texts
         begin and end, the filler's behind the others', int32, shape (texts + filler + 1,); `max_length_q`.
     """
-    longest, tokens = int(inputs.lengths.max()), len(inputs.ids)
-    empty = row_length(tokens, budget) - tokens
+    longest = int(inputs.lengths.max())
+    tokens = len(inputs.ids)
+    empty = fill_length(tokens, budget) - tokens
     filler = np.minimum(longest, empty - np.arange(0, empty, longest))
     lengths = np.concatenate([inputs.lengths, filler])
     first = config.pad_token_id + 1 if config.model_type in BEHIND_PADDING else 0
     rows = {
         "input_ids": np.pad(inputs.ids, (0, empty), constant_values=inputs.pad),
-        "position_ids": ranges(np.full(len(lengths), first), lengths),
+        "position_ids": join_ranges(np.full(len(lengths), first), lengths),
     }
     if inputs.types is not None:
         rows["token_type_ids"] = np.pad(inputs.types, (0, empty))
     tensors: dict[str, Any] = {name: torch.from_numpy(row)[None] for name, row in rows.items()}
-    bounds = torch.from_numpy(ends(lengths).astype(np.int32))
+    bounds = torch.from_numpy(sum_lengths(lengths).astype(np.int32))
     return tensors | {"cu_seq_lens_q": bounds, "max_length_q": -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE}
 
 
@@ -72,7 +76,11 @@ def register() -> None:
     """Make these attentions known to transformers."""
     if torch.cuda.is_available():
         importlib.import_module("torch.nn.attention.varlen")  # before layers are compiled that call it
-    functions = {PACKED: packed_attention, FLOAT32: attention_in_float32, MASKED: sdpa_attention_forward}
+    functions = {
+        PACKED_ATTENTION: compute_packed_attention,
+        FLOAT32: compute_attention_in_float32,
+        MASKED: sdpa_attention_forward,
+    }
     for name, function in functions.items():
         AttentionInterface.register(name, function)
         AttentionMaskInterface.register(name, mask_always if name == MASKED else sdpa_mask)
@@ -87,7 +95,7 @@ def mask_always(*arguments: Any, **options: Any) -> Tensor | None:
     return mask
 
 
-def packed_attention(
+def compute_packed_attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -115,16 +123,16 @@ def packed_attention(
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     half = q.dtype in (torch.bfloat16, torch.float16)
     has_kernel = q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256  # of PyTorch, of variable length
-    compute = by_kernel if has_kernel else by_padding
+    compute = compute_by_kernel if has_kernel else compute_by_padding
     return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
 
 
-def attention_in_float32(
+def compute_attention_in_float32(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
 
-    Args and returns: as `packed_attention` for padded inputs; shape (texts, length, heads, dim), float32.
+    Args and returns: as `compute_packed_attention` for padded inputs; shape (texts, length, heads, dim), float32.
     """
     with torch.autocast(query.device.type, enabled=False):
         parts = (part.float() for part in (query, key, value))
@@ -132,10 +140,13 @@ def attention_in_float32(
     return mixed, None
 
 
-def by_kernel(
+def compute_by_kernel(
     query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
 ) -> Tensor:
-    """`by_padding` by the kernel; with dropout by the operation within it, since `varlen_attn` drops no weights."""
+    """Compute what `compute_by_padding` does, by the kernel.
+
+    With dropout it is the operation within the kernel, since `varlen_attn` drops no weights.
+    """
     # PyTorch's compiler comes with it: two seconds of every process that no CPU needs.
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
@@ -148,7 +159,7 @@ def by_kernel(
     return mixed
 
 
-def by_padding(
+def compute_by_padding(
     query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
 ) -> Tensor:
     """Attention of each text to itself, computed on padded copies: for any device and precision.
@@ -173,7 +184,7 @@ def by_padding(
     return mixed
 
 
-def equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
+def make_equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
     """Batches of rows of one length, as many in each: filled up, a row meets the same tensor shape in any company.
 
     Args:
@@ -190,7 +201,7 @@ def equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
             yield members[start : start + rows], rows
 
 
-def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int) -> Tensor:
+def encode_and_pool(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int) -> Tensor:
     """Run an encoder and pool.
 
     Args:
@@ -222,7 +233,7 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
 
 
 def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """One vector per text from its token vectors.
+    """Return one vector per text from its token vectors.
 
     Args:
         hidden: token vectors, shape (texts, length, dim).
@@ -232,7 +243,7 @@ def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
     Returns:
         Shape (texts, dim), float32; zeros of a text without tokens. Padding may stand on either side.
     """
-    hidden = _float32(hidden)
+    hidden = _to_float32(hidden)
     if pooling in ("mean", "weightedmean"):
         weights = (mask * mask.cumsum(1) if pooling == "weightedmean" else mask)[..., None].to(hidden.dtype)
         return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
@@ -251,7 +262,8 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
         hidden: token vectors, shape (tokens, dim).
         bounds: where the texts to pool begin and end, shape (texts + 1,); tokens behind them are left out.
     """
-    hidden, offsets = _float32(hidden), bounds.long()
+    hidden = _to_float32(hidden)
+    offsets = bounds.long()
     if pooling in ("cls", "lasttoken"):
         return hidden[offsets[:-1] if pooling == "cls" else offsets[1:] - 1]
     if pooling == "weightedmean":
@@ -264,7 +276,7 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
     return torch.segment_reduce(hidden, pooling, offsets=offsets, unsafe=True)
 
 
-def _float32(hidden: Tensor) -> Tensor:
+def _to_float32(hidden: Tensor) -> Tensor:
     return hidden.to(torch.promote_types(hidden.dtype, torch.float32))
 
 

@@ -13,10 +13,11 @@ from tandem.store.files import sha256
 
 LIBRARY = "config_sentence_transformers.json"
 METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS_FILE = "model.safetensors"
+_WEIGHTS_INDEX = "model.safetensors.index.json"
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 ENCODER_FILES = (
-    *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
+    *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS_FILE, "model-*-of-*.safetensors"),
     *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
 )
 # One of these is what a fast tokenizer is made from.
@@ -61,7 +62,10 @@ class StaticQueriesFiles(NamedTuple):
 
 
 def read_model_json(path: Path, kind: type = dict) -> Any:
-    """The object, or list, of a JSON file of a published model; a `UserError` if it is of another kind, or broken."""
+    """Return the object, or list, of a JSON file of a published model.
+
+    A `UserError` if it is of another kind, or broken.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -78,17 +82,18 @@ def read_model_json(path: Path, kind: type = dict) -> Any:
 
 
 def read_optional(path: Path) -> Json:
-    """The object of a JSON file that need not be there; empty without it."""
+    """Return the object of a JSON file that need not be there; empty without it."""
     return read_model_json(path) if path.is_file() else {}
 
 
-def static_queries(folder: Path) -> StaticQueriesFiles | None:
-    """Where a sparse encoder has its parts whose queries go through no network; None of any other folder.
+def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
+    """Return where a sparse encoder has its parts whose queries go through no network; None of any other folder.
 
     sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
     """
     config = read_optional(folder / _ROUTER_FILE)
-    structure, types = config.get("structure"), config.get("types")
+    structure = config.get("structure")
+    types = config.get("types")
     if not isinstance(structure, dict) or not isinstance(types, dict):
         return None
     routes = [structure.get(side) or [] for side in ("query", "document")]
@@ -98,92 +103,95 @@ def static_queries(folder: Path) -> StaticQueriesFiles | None:
     return StaticQueriesFiles(*(folder / str(place) for places in routes for place in places))
 
 
-def encoder_files(folder: Path) -> Path:
-    """The folder with an encoder's weights and tokenizer: itself, or that of its passages' encoder."""
-    return static.passages if (static := static_queries(folder)) else folder
+def find_encoder_files(folder: Path) -> Path:
+    """Return the folder with an encoder's weights and tokenizer: itself, or that of its passages' encoder."""
+    return static.passages if (static := find_static_queries(folder)) else folder
 
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not a Hugging Face model with safetensors weights."""
     if not (folder / "config.json").is_file():
-        hint = _mend(folder, "name a folder that transformers saved")
-        raise UserError(f"{folder}: config.json is missing (found: {_names(folder)}); {hint}")
-    weight_files(folder)
+        hint = _explain_mend(folder, "name a folder that transformers saved")
+        raise UserError(f"{folder}: config.json is missing (found: {_list_names(folder)}); {hint}")
+    list_weight_files(folder)
 
 
 def check_tokenizer(folder: Path) -> None:
     """Refuse an encoder's folder without a tokenizer's files, of which transformers makes one without words."""
-    files = encoder_files(folder)
+    files = find_encoder_files(folder)
     if not any(path.is_file() for pattern in _TOKENIZER_FILES for path in files.glob(pattern)):
-        needed = (
-            f"{_TOKENIZER_FILES[0]} is missing, and so are {', '.join(_TOKENIZER_FILES[1:])} (found: {_names(files)})"
-        )
+        first, *others = _TOKENIZER_FILES
+        needed = f"{first} is missing, and so are {', '.join(others)} (found: {_list_names(files)})"
         raise UserError(f"{files}: {needed}; copy the tokenizer's files that belong to the weights")
 
 
-def _names(folder: Path) -> str:
-    """What is in a folder, as messages say it."""
+def _list_names(folder: Path) -> str:
+    """Return what is in a folder, as messages say it."""
     return ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
 
 
-def _mend(folder: Path, hint: str) -> str:
-    """What to do about a folder without a whole model: merge an adapter, else as `hint` says."""
+def _explain_mend(folder: Path, hint: str) -> str:
+    """Return what to do about a folder without a whole model: merge an adapter, else as `hint` says."""
     merge = (
         "it is an adapter of peft alone: merge it into its model (merge_and_unload) and save that with its tokenizer"
     )
     return merge if (folder / "adapter_config.json").is_file() else hint
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a folder's weights, by name; of a whole file and shards the whole file, as in transformers.
+def list_weight_files(folder: Path) -> list[Path]:
+    """Return the files that hold a folder's weights, by name; of a whole file and shards the whole file, as in
+    transformers.
 
     Raises:
         UserError: no safetensors, an index that cannot be read, or a shard that is not there.
     """
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    index = folder / INDEX
+    if (folder / WEIGHTS_FILE).is_file():
+        return [folder / WEIGHTS_FILE]
+    index = folder / _WEIGHTS_INDEX
     if not index.is_file():
         hint = "only safetensors are loaded: name a revision that has them, or a folder that transformers saved anew"
-        raise UserError(f"{folder}: {WEIGHTS} is missing (found: {_names(folder)}); {_mend(folder, hint)}")
+        raise UserError(
+            f"{folder}: {WEIGHTS_FILE} is missing (found: {_list_names(folder)}); {_explain_mend(folder, hint)}"
+        )
     shards = read_model_json(index).get("weight_map")
     names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
     if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
         raise UserError(f"{index}: names no shards (weight_map: tensor to file beside it); save the model anew")
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise UserError(
-            f"{folder}: {missing[0]} is missing, which {INDEX} names; fetch or copy all {len(names)} shards"
+            f"{folder}: {missing[0]} is missing, which {_WEIGHTS_INDEX} names; fetch or copy all {len(names)} shards"
         )
     return [folder / name for name in names]
 
 
-def weights_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
+def hash_weights(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
     """sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
 
     Weights of queries' tokens, where an encoder has them, are one more file, the last. `digest` is that of one file.
     """
-    static = static_queries(folder)
-    files = weight_files(encoder_files(folder)) + (weight_files(static.queries) if static else [])
-    if files == [folder / WEIGHTS]:
+    static = find_static_queries(folder)
+    files = list_weight_files(find_encoder_files(folder)) + (list_weight_files(static.queries) if static else [])
+    if files == [folder / WEIGHTS_FILE]:
         return digest(files[0])
     return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()
 
 
-def files_digest(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
+def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
     """sha256 of the lines that `sha256sum` prints of a folder's files beside the weights, by path.
 
     Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
     """
-    static, own = static_queries(folder), encoder_files(folder)
-    files = {path for pattern in ENCODER_FILES for path in own.glob(pattern)}.difference(weight_files(own))
+    static = find_static_queries(folder)
+    own = find_encoder_files(folder)
+    files = {path for pattern in ENCODER_FILES for path in own.glob(pattern)}.difference(list_weight_files(own))
     if static:
         files |= {*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.pooling / "config.json"}
     lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def longest_input(folder: Path) -> int | None:
-    """The tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
+def find_longest_input(folder: Path) -> int | None:
+    """Return the tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
     for name, key in _LENGTH_KEYS:
         value = read_optional(folder / name).get(key)
         if value and value < 1 << 30:  # tokenizers without a limit say 1e30
@@ -191,7 +199,7 @@ def longest_input(folder: Path) -> int | None:
     return None
 
 
-def positions_in(config: Mapping[str, Any]) -> int | None:
+def read_positions(config: Mapping[str, Any]) -> int | None:
     """Tokens of the longest input, special ones included, by a `config.json`; None where it says no limit."""
     limit: int | None = config.get("max_position_embeddings")
     if limit and (family := config.get("model_type")) in BEHIND_PADDING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
-from tandem.models.described import foreign_inputs
+from tandem.models.described import find_foreign_inputs
 from tandem.models.folders import LIBRARY, check_tokenizer, read_model_json, read_optional
 
 _CLASSIFIER_SUFFIX = "ForSequenceClassification"
@@ -19,7 +19,7 @@ _RELEVANT_LABELS = ("label_1", "relevant", "yes", "true", "positive", "1")  # na
 
 @dataclass(frozen=True)
 class Layers:
-    """The names of a family's head layers in its weights, and its activation, or the key of `config.json` for it."""
+    """Name a family's head layers as its weights do, and its activation, or the key of `config.json` for it."""
 
     dense: str
     out: str
@@ -27,7 +27,8 @@ class Layers:
     norm: str | None = None
 
 
-POOLER, DENSE = ("pooler.dense", "classifier"), ("classifier.dense", "classifier.out_proj")
+POOLER = ("pooler.dense", "classifier")
+DENSE = ("classifier.dense", "classifier.out_proj")
 HEAD_LAYERS = {
     "albert": Layers("albert.pooler", "classifier"),
     "bert": Layers("bert.pooler.dense", "classifier"),
@@ -44,18 +45,24 @@ HEAD_LAYERS = {
 }
 
 
-def saved_score(folder: Path) -> str | None:
-    """The score in terms of `logits`, shape (pairs, labels), as Python; None without `…ForSequenceClassification`."""
+def read_saved_score(folder: Path) -> str | None:
+    """Return the score in terms of `logits`, shape (pairs, labels), as Python.
+
+    None without `…ForSequenceClassification`.
+    """
     path = folder / "config.json"
     config = read_optional(path)
-    if not _architecture(config).endswith(_CLASSIFIER_SUFFIX):
+    if not _read_architecture(config).endswith(_CLASSIFIER_SUFFIX):
         return None
-    relevant = relevant_label(config, path)
+    relevant = find_relevant_label(config, path)
     return "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
 
 
-def saved_activation(folder: Path) -> str | None:
-    """The activation of a published cross-encoder's scores, as of its files of any age; None if they name none."""
+def read_saved_activation(folder: Path) -> str | None:
+    """Return the activation of a published cross-encoder's scores, as of its files of any age.
+
+    None if they name none.
+    """
     config = read_optional(folder / "config.json")
     described = config.get("sentence_transformers") or {}
     library = read_optional(folder / LIBRARY) if (folder / "modules.json").is_file() else {}
@@ -69,7 +76,7 @@ def check_reranker(folder: Path) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
     config = read_model_json(path)
-    if not (name := _architecture(config)).endswith(_CLASSIFIER_SUFFIX):
+    if not (name := _read_architecture(config)).endswith(_CLASSIFIER_SUFFIX):
         raise UserError(
             f"{path}: architectures is {name}; allowed: …{_CLASSIFIER_SUFFIX}, the form of published cross-encoders"
         )
@@ -77,15 +84,15 @@ def check_reranker(folder: Path) -> None:
     if family not in HEAD_LAYERS:
         own = "; it needs code of its own, which is never run" if "auto_map" in config else ""
         raise UserError(f"{path}: model_type is {family}{own}; allowed: {', '.join(HEAD_LAYERS)}")
-    activation = saved_activation(folder)
+    activation = read_saved_activation(folder)
     if activation is not None and activation.rpartition(".")[2] not in _ACTIVATIONS:
         raise UserError(f"{folder}: the activation of scores is {activation}; allowed: {', '.join(_ACTIVATIONS)}")
-    if problem := foreign_inputs(folder):
+    if problem := find_foreign_inputs(folder):
         raise UserError(f"{problem[0]}: describes {problem[1]}, which is not computed here")
     beside = folder / LIBRARY
     if prompt := read_optional(beside).get("default_prompt_name"):
         raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
-    relevant_label(config, path)
+    find_relevant_label(config, path)
     check_tokenizer(folder)
 
 
@@ -98,19 +105,19 @@ def check_generator(folder: Path) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; a generator is a folder that transformers saved")
     config = read_model_json(path)
-    name = _architecture(config)
+    name = _read_architecture(config)
     if not config.get("is_encoder_decoder") and not name.endswith(WRITING):
         allowed = f"an encoder with a decoder (T5, BART), or a decoder (…{' or …'.join(WRITING)})"
         raise UserError(f"{path}: architectures is {name}, which has no decoder that writes; allowed: {allowed}")
     check_tokenizer(folder)
 
 
-def _architecture(config: dict[str, Any]) -> str:
+def _read_architecture(config: dict[str, Any]) -> str:
     return str((config.get("architectures") or ["none"])[0])
 
 
-def relevant_label(config: dict[str, Any], path: Path) -> int | None:
-    """Which of two labels is relevance, by a `config.json` at `path`; None of one label.
+def find_relevant_label(config: dict[str, Any], path: Path) -> int | None:
+    """Return which of two labels is relevance, by a `config.json` at `path`; None of one label.
 
     The score is the logit, of two that of relevance less the other. transformers leaves two labels of no name out.
     """

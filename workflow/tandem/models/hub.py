@@ -12,9 +12,9 @@ from typing import Any
 
 from tandem.cluster import faults
 from tandem.errors import UserError
-from tandem.models.folders import ENCODER_FILES, METADATA, WEIGHTS, check_folder, read_optional
+from tandem.models.folders import ENCODER_FILES, METADATA, WEIGHTS_FILE, check_folder, read_optional
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}")
 # Heads that transformers puts on encoders for its tasks: vectors of texts need none of them.
 _HEADS = {
     *("classification_head", "classifier", "cls", "decoder", "discriminator_predictions", "generator_lm_head"),
@@ -25,35 +25,37 @@ _HEADS = {
 # Classes of tokenizers that heeded `add_eos_token` before transformers 5.
 _ENDING_TOKENIZERS = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 # Of a sparse encoder of passages alone: the weights of its parts.
-_TOWER_FILES = tuple(f"{side}*/{WEIGHTS}" for side in ("query", "document", "passage"))
+_TOWER_FILES = tuple(f"{side}*/{WEIGHTS_FILE}" for side in ("query", "document", "passage"))
 
 
 @cache
-def package_folder(package: str, folder: str) -> Path:
-    """The folder inside an installed package, found without importing it."""
+def find_package(package: str, folder: str) -> Path:
+    """Return the folder inside an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise UserError(f"encoder: the package {package} is not installed; pip install it or choose another encoder")
     return Path(spec.submodule_search_locations[0]) / folder
 
 
-def download(name: str, revision: str) -> tuple[Path, str]:
-    """The folder and the commit of a hub model's files at a revision, from the local cache or the network."""
-    folder = _snapshot(name, revision, [*ENCODER_FILES, *_TOWER_FILES])
+def fetch_model(name: str, revision: str) -> tuple[Path, str]:
+    """Return the folder and the commit of a hub model's files at a revision, from the local cache or the network."""
+    folder = _fetch_snapshot(name, revision, [*ENCODER_FILES, *_TOWER_FILES])
     return folder, folder.name
 
 
-def description(name: str, revision: str, fetch: bool) -> Path | None:
-    """The folder of a hub model's files without its weights, from the cache, or with `fetch` also from the network."""
+def fetch_description(name: str, revision: str, fetch: bool) -> Path | None:
+    """Return the folder of a hub model's files without its weights, from the cache, or with `fetch` also from the
+    network.
+    """
     try:
-        return _snapshot(name, revision, ["*.json", METADATA], local_files_only=not fetch)
+        return _fetch_snapshot(name, revision, ["*.json", METADATA], local_files_only=not fetch)
     except UserError:
         if fetch:
             raise
         return None
 
 
-def _snapshot(name: str, revision: str, patterns: list[str], **options: bool) -> Path:
+def _fetch_snapshot(name: str, revision: str, patterns: list[str], **options: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -65,7 +67,7 @@ def _snapshot(name: str, revision: str, patterns: list[str], **options: bool) ->
 
 
 @contextmanager
-def loading(folder: Path) -> Iterator[None]:
+def report_loading(folder: Path) -> Iterator[None]:
     """Report in one line what transformers cannot load, and nothing else: no progress bars, no load reports."""
     from safetensors import SafetensorError
     from transformers.utils import logging
@@ -89,14 +91,14 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's fast tokenizer; behind a text stands the last token that `tokenizer_config.json` promises.
+    """Return the folder's fast tokenizer; behind a text stands the last token that `tokenizer_config.json` promises.
 
     transformers 5 reads `add_eos_token` only where there is no `tokenizer.json`. Before, tokenizers of
     `_ENDING_TOKENIZERS` and those with code of their own put the token there, and models were trained with it.
     """
     from transformers import AutoTokenizer
 
-    with loading(folder):
+    with report_loading(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
     config = read_optional(folder / "tokenizer_config.json")
     name = str(config.get("tokenizer_class")).removesuffix("Fast")
@@ -117,20 +119,23 @@ def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
     tokenizer.add_tokens(tokens, special_tokens=True)
 
 
-def tokenizer_digest(text: str) -> str:
+def hash_tokenizer(text: str) -> str:
     """sha256 of what a fast tokenizer does, from its `tokenizer.json`; the last call's truncation does not count."""
     parts = {name: part for name, part in json.loads(text).items() if name not in ("truncation", "padding")}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def from_folder(auto: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
-    """A folder's model by a class of transformers, in float32, and the report on its weights; see `check_weights`."""
+    """Return a folder's model by a class of transformers, in float32, and the report on its weights.
+
+    See `check_weights`.
+    """
     import torch
 
     check_folder(folder)
     options |= {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     options["ignore_mismatched_sizes"] = True
-    with loading(folder):
+    with report_loading(folder):
         model, report = auto.from_pretrained(folder, output_loading_info=True, **options)
     return model, report
 
@@ -162,12 +167,13 @@ def _check_code(config: Any, folder: Path) -> None:
 
 
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
-    """The folder's encoder without a task head, in float32; with `layers` only so many of its first layers."""
+    """Return the folder's encoder without a task head, in float32; with `layers` only so many of its first layers."""
     return read_encoder(folder, layers)[0]
 
 
 def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str]]:
-    """The encoder of `load_encoder`, and the names of the weights that it leaves out, such as those of ANCE's layer.
+    """Return the encoder of `load_encoder`, and the names of the weights that it leaves out, such as those of ANCE's
+    layer.
 
     Heads of transformers' tasks are left out as well, and not named.
     """
@@ -175,7 +181,7 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 
     check_folder(folder)
-    with loading(folder):
+    with report_loading(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     _check_code(config, folder)
     # of T5 and its relatives the encoder alone
@@ -183,7 +189,7 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
     options: dict[str, Any] = {}
     if layers is not None:
-        options["config"] = _first_layers(config, folder, layers)
+        options["config"] = _keep_first_layers(config, folder, layers)
     try:
         model, report = from_folder(auto, folder, add_pooling_layer=False, **options)
     except TypeError:  # families without a pooling layer do not take the option
@@ -194,8 +200,8 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     return model, sorted(name for name, part in names.items() if part not in known)
 
 
-def _first_layers(config: Any, folder: Path, layers: int) -> Any:
-    """A folder's configuration, of its first layers alone; lists of one entry a layer are cut with it."""
+def _keep_first_layers(config: Any, folder: Path, layers: int) -> Any:
+    """Return a folder's configuration, of its first layers alone; lists of one entry a layer are cut with it."""
     whole = config.num_hidden_layers
     if layers > whole:
         raise UserError(f"encoder: layers is {layers}, but {folder} has {whole}")

@@ -16,8 +16,8 @@ from tandem.errors import UserError
 from tandem.store.files import write_json
 
 
-def learning_encoders(models: nn.Module) -> list[Any]:
-    """The encoders in some models, without their heads; frozen ones (a static teacher) are left out."""
+def list_learning_encoders(models: nn.Module) -> list[Any]:
+    """Return the encoders in some models, without their heads; frozen ones (a static teacher) are left out."""
     from transformers import PreTrainedModel
 
     encoders = list[Any]()
@@ -33,7 +33,7 @@ def add_lora(models: nn.Module, params: Lora) -> None:
     """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    for encoder in learning_encoders(models):
+    for encoder in list_learning_encoders(models):
         linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
         if not linear:
             raise UserError("lora is set, but the encoder has no linear layer (layers: 0); leave it out")
@@ -62,8 +62,9 @@ def freeze_layers(models: nn.Module, count: int) -> None:
     Embeddings are frozen too, positions included: the backward pass ends where the first layer that learns begins.
     Dropout goes on in what is frozen. A `UserError` if an encoder has no more layers, or they share their weights.
     """
-    for encoder in learning_encoders(models):
-        size, family = encoder.config.num_hidden_layers, encoder.config.model_type
+    for encoder in list_learning_encoders(models):
+        size = encoder.config.num_hidden_layers
+        family = encoder.config.model_type
         stacks = [(name, module) for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)]
         stack, layers = next(((name, stack) for name, stack in stacks if len(stack) == size), ("", None))
         if layers is None:
@@ -79,7 +80,7 @@ def freeze_layers(models: nn.Module, count: int) -> None:
 
 
 def merge_lora(encoder: Any) -> Any:
-    """A copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
+    """Return a copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
     adapted = [name for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
     plain = copy.deepcopy(encoder) if adapted else encoder
     for name in adapted:

@@ -18,11 +18,11 @@ from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import add_markers, load_tokenizer
-from tandem.models.ragged import DIGIT, Ids, Ragged, token_ids
-from tandem.models.saving import LIBRARY_CONFIG, MODEL, TOKENS, TRANSFORMER, Dense, DualShape, modules
+from tandem.models.ragged import DIGIT, Ids, Ragged, join_digits
+from tandem.models.saving import LIBRARY_CONFIG, MODEL, TOKEN_VECTORS, TRANSFORMER, Dense, DualShape, list_modules
 from tandem.models.token_weights import OwnTokens
 from tandem.models.tokens import Template, TokenTexts
-from tandem.models.usage import InputLengths, tandem_usage
+from tandem.models.usage import InputLengths, describe_tandem_usage
 from tandem.store.files import write_json
 
 PRODUCTS_PER_BLOCK = 1 << 24  # products of tokens that are in memory at once
@@ -30,7 +30,7 @@ PRODUCTS_PER_BLOCK = 1 << 24  # products of tokens that are in memory at once
 
 @representation("multi")
 class TokenVectors(DualEncoder):
-    """A dual encoder whose texts are a vector a token.
+    """Run a dual encoder whose texts are a vector a token.
 
     The encoder's states go through a side's linear layers, in a new model one without bias to `options.dim` numbers.
     Queries are filled up with [MASK] tokens, which have vectors too; punctuation of passages has none. Markers stand
@@ -41,7 +41,8 @@ class TokenVectors(DualEncoder):
         skipped: ids of passages' tokens that have no vectors, shape (ids,).
     """
 
-    packs, reads = False, TOKENS
+    packs = False
+    reads = TOKEN_VECTORS
     options: Multi
     mask_id: int
     skipped: Tensor
@@ -60,7 +61,7 @@ class TokenVectors(DualEncoder):
         if self.options.dim and not shape.dense:
             linear = nn.Linear(self.whole, self.options.dim, bias=False)
             nn.init.normal_(linear.weight, std=0.02)
-            self._add_layers([Dense(linear, nn.Identity(), TOKENS)])
+            self._add_layers([Dense(linear, nn.Identity(), TOKEN_VECTORS)])
 
     def _embed_markers(self, folder: Path) -> None:
         """Draw vectors of the markers that the encoder's vocabulary lacks, alike on both sides."""
@@ -79,12 +80,13 @@ class TokenVectors(DualEncoder):
         markers = self.options.side_markers
         add_markers(tokenizer, markers)
         return {
-            side: marked_prompt(tokenizer, markers.get(side), self.prompts.get(side, "")) for side in SIDES if markers
+            side: mark_prompt(tokenizer, markers.get(side), self.prompts.get(side, "")) for side in SIDES if markers
         }
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        model, tokenizer = super()._read(query, passage, shape), load_tokenizer(query)
+        model = super()._read(query, passage, shape)
+        tokenizer = load_tokenizer(query)
         if model.options.query_tokens and tokenizer.mask_token_id is None:
             raise UserError(f"{query}: its tokenizer has no mask token to fill queries up; set query_tokens to null")
         ids = tokenizer.convert_tokens_to_ids(list(string.punctuation)) if model.options.skip_punctuation else []
@@ -102,7 +104,7 @@ class TokenVectors(DualEncoder):
         return (int(self.options.vectors(side, longest)), self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
-        """How many vectors each text has, without computing them, shape (texts,)."""
+        """Return how many vectors each text has, without computing them, shape (texts,)."""
         counts: Ids = np.diff(texts.offsets) + template.extra[0]
         if side == "query" and self.options.query_tokens:
             counts = np.full(len(texts), self.options.query_tokens)
@@ -114,14 +116,16 @@ class TokenVectors(DualEncoder):
 
     def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
-        rows, expanded = Ragged.of(texts), self.options.query_tokens if side == "query" else None
+        rows = Ragged.of(texts)
+        expanded = self.options.query_tokens if side == "query" else None
         if expanded:
             lengths = rows.offsets[1:] - rows.offsets[:-1]
             rows = rows.cut(lengths.clip(max=expanded - template.extra[0]))
         inputs = template.single_inputs(rows, side)
         width = expanded or int(inputs.lengths.max(initial=0))
         arguments = place_all(inputs.padded(multiple, width))
-        ids, stands = arguments["input_ids"], arguments["attention_mask"].bool()
+        ids = arguments["input_ids"]
+        stands = arguments["attention_mask"].bool()
         if expanded:
             filler = ~stands & (torch.arange(ids.shape[1], device=ids.device) < expanded)
             arguments["input_ids"] = ids = ids.masked_fill(filler, self.mask_id)
@@ -135,7 +139,8 @@ class TokenVectors(DualEncoder):
             states = self.towers[side](**arguments).last_hidden_state
         if first := self.options.first(side):
             at = (~stands).byte().argsort(stable=True, dim=1)[:, :first]
-            states, stands = states.take_along_dim(at[..., None], 1), stands.take_along_dim(at, 1)
+            states = states.take_along_dim(at[..., None], 1)
+            stands = stands.take_along_dim(at, 1)
         vectors: Tensor = states.to(torch.promote_types(states.dtype, torch.float32))
         for layer in self.layers(side):
             vectors = layer(vectors)
@@ -143,8 +148,8 @@ class TokenVectors(DualEncoder):
         return (vectors * stands[..., None])[:, :width]
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """`max_sim_matrix` over this model's temperature."""
-        return max_sim_matrix(queries, passages) / self.temperature
+        """`compute_max_sim` over this model's temperature."""
+        return compute_max_sim(queries, passages) / self.temperature
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
         """See `DualEncoder.check_lengths`; a query may be filled up beyond its own length."""
@@ -162,7 +167,7 @@ class TokenVectors(DualEncoder):
         if self.options.query_vectors or self.options.passage_vectors:
             return
         names = [*["Dense"] * len(shape.dense), "MultiVectorMask", *["Normalize"] * shape.normalize]
-        write_json(folder / "modules.json", modules(["Transformer", *names]))
+        write_json(folder / "modules.json", list_modules(["Transformer", *names]))
         expansion = {"strategy": "fixed", "length": self.options.query_tokens, "attend": self.options.attend}
         more = {"query_expansion": expansion} if self.options.query_tokens else {}
         write_json(folder / "sentence_bert_config.json", TRANSFORMER | more)
@@ -170,13 +175,13 @@ class TokenVectors(DualEncoder):
         mask = f"{1 + len(shape.dense)}_MultiVectorMask"
         write_json(folder / mask / "config.json", {"skiplist_words": words, "skiplist_tasks": ["document"]})
         if shape.normalize:
-            write_json(folder / f"{2 + len(shape.dense)}_Normalize/config.json", {"module_input_name": TOKENS})
+            write_json(folder / f"{2 + len(shape.dense)}_Normalize/config.json", {"module_input_name": TOKEN_VECTORS})
         prompts = {"query": shape.before.get("query", ""), "document": shape.before.get("passage", "")}
         kind = {"model_type": "MultiVectorEncoder", "similarity_fn_name": "maxsim", "prompts": prompts}
         write_json(folder / LIBRARY_CONFIG, MODEL | kind | self._pylate(load_tokenizer(folder), prompts, words))
 
     def _pylate(self, tokenizer: Any, prompts: dict[str, str], skipped: list[str]) -> dict[str, object]:
-        """What those read who know PyLate's keys: without them they take markers of their own.
+        """Return what those read who know PyLate's keys: without them they take markers of their own.
 
         Args:
             prompts: what stands in front of queries and of documents; a special token at its beginning is a marker.
@@ -184,7 +189,7 @@ class TokenVectors(DualEncoder):
         """
         expanded = self.options.query_tokens
         config: dict[str, object] = {
-            f"{side}_prefix": leading_token(tokenizer, prompt) for side, prompt in prompts.items()
+            f"{side}_prefix": find_leading_token(tokenizer, prompt) for side, prompt in prompts.items()
         }
         config |= {"query_length": expanded} if expanded else {}
         config |= {"do_query_expansion": bool(expanded), "attend_to_expansion_tokens": self.options.attend}
@@ -192,17 +197,21 @@ class TokenVectors(DualEncoder):
 
     @staticmethod
     def usage(shape: DualShape, lengths: InputLengths) -> str:
-        """How to load late interaction of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
+        """Return how to load late interaction of a `dual.json`.
+
+        Each block ends with `scores`, shape (queries, passages).
+        """
         if lengths.titled or shape.representation.keys() & {"query_vectors", "passage_vectors"}:
-            return tandem_usage(shape, lengths)
+            return describe_tandem_usage(shape, lengths)
         query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
         tokens = lengths.passage + lengths.single
         theirs = _LIBRARY_EXAMPLE.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
-        return f"{tandem_usage(shape, lengths)}\n\n{theirs}"
+        return f"{describe_tandem_usage(shape, lengths)}\n\n{theirs}"
 
 
-def marked_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
-    """A side's marker and prompt as one text, of whose tokens the marker is the first and the others are the prompt's.
+def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
+    """Return a side's marker and prompt as one text, of whose tokens the marker is the first and the others are the
+    prompt's.
 
     Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
     behind a token.
@@ -215,8 +224,8 @@ def marked_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
     return f"{marker} {prompt}" if spaced == expected else f"{marker}{prompt}"
 
 
-def leading_token(tokenizer: Any, prompt: str) -> str:
-    """The special token that a prompt begins with; empty where it begins with another."""
+def find_leading_token(tokenizer: Any, prompt: str) -> str:
+    """Return the special token that a prompt begins with; empty where it begins with another."""
     special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
     return max((token for token in special if prompt.startswith(token)), key=len, default="")
 
@@ -234,7 +243,7 @@ scores = queries.similarity(*vectors) / {temperature}
 
 @representation("coil")
 class Coil(OwnTokens):
-    """A token's vector meets those of the same token alone, an exact match in context (Gao, Dai and Callan 2021).
+    """Match a token's vector with those of the same token alone, exactly and in context (Gao, Dai and Callan 2021).
 
     s(q, p) = E(q) · E(p) + Σ_i max_j v_i · v_j, over the passage's tokens j that are the query's token i.
 
@@ -242,21 +251,21 @@ class Coil(OwnTokens):
     COIL-tok has no E. A query's token that the passage lacks adds nothing. (The authors' code also lets no token add
     less than 0.)
 
-    A text is rows of `dim` numbers, each with its token's id in two more (see `token_ids`). E is cut into rows, too,
+    A text is rows of `dim` numbers, each with its token's id in two more (see `join_digits`). E is cut into rows, too,
     each with an id of its own beyond the vocabulary, so that like pieces meet: their products add up to E(q) · E(p).
     """
 
-    reads = TOKENS
+    reads = TOKEN_VECTORS
     options: CoilVectors
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """The layer of tokens' vectors, and that of E where there is one."""
+        """Return the layer of tokens' vectors, and that of E where there is one."""
         sizes = filter(None, [self.options.dim, self.options.cls_dim])
-        return [Dense(nn.Linear(hidden, size), nn.Identity(), TOKENS) for size in sizes]
+        return [Dense(nn.Linear(hidden, size), nn.Identity(), TOKEN_VECTORS) for size in sizes]
 
     @property
     def dimension(self) -> int:
-        """How many numbers a row has."""
+        """Return how many numbers a row has."""
         return self.options.dim + 2
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
@@ -264,7 +273,7 @@ class Coil(OwnTokens):
         return (longest + self.options.pieces, self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
-        """How many rows each text has, without computing them, shape (texts,)."""
+        """Return how many rows each text has, without computing them, shape (texts,)."""
         own = np.diff(texts.offsets) - len(template.separators(side))
         counts: Ids = np.maximum(own + self.options.pieces, 1)
         return counts
@@ -284,18 +293,19 @@ class Coil(OwnTokens):
         if not whole:
             return rows
         vectors = whole[0](states[:, 0])
-        size, pieces = self.options.dim, self.options.pieces
+        size = self.options.dim
+        pieces = self.options.pieces
         vectors = nn.functional.pad(vectors, (0, pieces * size - vectors.shape[1])).unflatten(1, (pieces, size))
         tower: Any = self.towers[side]
         numbers = tower.config.vocab_size + 1 + torch.arange(pieces, device=ids.device)
         return torch.cat([_with_ids(vectors, numbers.expand(len(ids), -1)), rows], 1)
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """`max_sim_matrix` of the same tokens alone, over this model's temperature."""
-        return max_sim_matrix(queries, passages, same_token=True) / self.temperature
+        """`compute_max_sim` of the same tokens alone, over this model's temperature."""
+        return compute_max_sim(queries, passages, same_token=True) / self.temperature
 
 
-def max_sim_matrix(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
+def compute_max_sim(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
     """Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages, so that memory stays flat.
 
     Of vectors of at most length 1 that fp16 holds, in float64, every sum is exact, so in any order the same: products
@@ -305,7 +315,7 @@ def max_sim_matrix(queries: Tensor, passages: Tensor, same_token: bool = False) 
         queries: shape (queries, tokens, dim).
         passages: shape (passages, tokens, dim), every query against all; or (queries, list, tokens, dim), each against
             its list. Rows of zeros are no tokens.
-        same_token: over the passage's tokens j that are token i; 0 where none is. Rows end with ids: see `token_ids`.
+        same_token: over the passage's tokens j that are token i; 0 where none is. Rows end with ids: see `join_digits`.
     Returns:
         Shape (queries, passages) or (queries, list).
     """
@@ -313,17 +323,17 @@ def max_sim_matrix(queries: Tensor, passages: Tensor, same_token: bool = False) 
     of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
     blocks = passages.split(max(1, PRODUCTS_PER_BLOCK // max(1, of_one)), axis)
     if torch.is_grad_enabled() and len(blocks) > 1:  # products are computed again instead of kept
-        parts = [checkpoint(_max_sim, queries, block, same_token, use_reentrant=False) for block in blocks]
+        parts = [checkpoint(_compute_block, queries, block, same_token, use_reentrant=False) for block in blocks]
         return torch.cat(parts, 1)
-    return torch.cat([_max_sim(queries, block, same_token) for block in blocks], 1)
+    return torch.cat([_compute_block(queries, block, same_token) for block in blocks], 1)
 
 
-def _max_sim(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
+def _compute_block(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
     formula = "qid,pjd->qpij" if passages.dim() == 3 else "qid,qpjd->qpij"
     is_token = passages.detach().any(-1)[..., None, :]
     if not same_token:
         return torch.einsum(formula, queries, passages).masked_fill(~is_token, -torch.inf).amax(-1).sum(-1)
-    ids = token_ids(queries.detach()), token_ids(passages.detach())
+    ids = join_digits(queries.detach()), join_digits(passages.detach())
     matches = is_token & (ids[0][:, None, :, None] == ids[1][..., None, :])
     products = torch.einsum(formula, queries[..., :-2], passages[..., :-2])
     nearest = products.masked_fill(~matches, -torch.inf).amax(-1)
@@ -331,5 +341,5 @@ def _max_sim(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
 
 
 def _with_ids(vectors: Tensor, ids: Tensor) -> Tensor:
-    """Vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `token_ids`."""
+    """Vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `join_digits`."""
     return torch.cat([vectors, torch.stack([ids // DIGIT, ids % DIGIT], -1).to(vectors)], -1)

@@ -17,7 +17,7 @@ from tandem.stages.base import Json
 
 
 class PlainTextTokenizer:
-    """A copy of a fast tokenizer that knows special tokens by secret names alone, which no text can spell.
+    """Hold a copy of a fast tokenizer that knows special tokens by secret names alone, which no text can spell.
 
     Ids of texts that spell no special token are those of the tokenizer. Nothing is put around a text.
     """
@@ -33,13 +33,16 @@ class PlainTextTokenizer:
         self._cut_from = tokenizer.truncation_side
 
     def prompt(self, text: str) -> str:
-        """A text of the configuration, to stand in front of others: the special tokens that it spells are tokens."""
+        """Return a text of the configuration, to stand in front of others.
+
+        The special tokens that it spells are tokens.
+        """
         if not self._names:
             return text
         return self._special.sub(lambda match: self._names[match[0]], text)
 
     def special_id(self, token: str) -> int:
-        """The id of a special token; a `KeyError` of any other."""
+        """Return the id of a special token; a `KeyError` of any other."""
         return self._tokenizer.get_vocab()[self._names[token]]
 
     def tokenise(self, texts: Sequence[str], length: int | None = None) -> tuple[list[list[int]], list[bool]]:
@@ -53,14 +56,16 @@ class PlainTextTokenizer:
 
 
 def _rename(config: Json, names: Mapping[str, str]) -> Json:
-    """A `tokenizer.json` whose special tokens have other names and the same ids, and that puts nothing around texts."""
+    """Return a `tokenizer.json` whose special tokens have other names and the same ids, and that puts nothing around
+    texts.
+    """
     added = [token | {"content": names.get(token["content"], token["content"])} for token in config["added_tokens"]]
     around: Json = {"post_processor": None, "truncation": None, "padding": None}
     return config | around | {"added_tokens": added, "model": _rename_pieces(config["model"], names)}
 
 
 def _rename_pieces(model: Json, names: Mapping[str, str]) -> Json:
-    """The part `model` of a `tokenizer.json` with other names for some of its pieces."""
+    """Return the part `model` of a `tokenizer.json` with other names for some of its pieces."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         renamed: Json = {"vocab": {names.get(piece, piece): number for piece, number in vocabulary.items()}}

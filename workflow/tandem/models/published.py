@@ -16,64 +16,69 @@ from torch import Tensor, nn
 from tandem.cluster.progress import warn
 from tandem.config.base import Pooling
 from tandem.errors import UserError
-from tandem.models.described import described_towers, is_stanford, markers
+from tandem.models.described import describe_towers, is_stanford, read_markers
 from tandem.models.encoding import pool_states
 from tandem.models.folders import (
+    _WEIGHTS_INDEX,
     ENCODER_FILES,
-    INDEX,
-    WEIGHTS,
+    WEIGHTS_FILE,
     StaticQueriesFiles,
     check_folder,
     check_tokenizer,
-    files_digest,
-    static_queries,
-    weight_files,
-    weights_digest,
+    find_static_queries,
+    hash_files,
+    hash_weights,
+    list_weight_files,
 )
 from tandem.models.hub import (
     add_markers,
-    download,
+    fetch_model,
+    find_package,
+    hash_tokenizer,
     load_encoder,
     load_tokenizer,
-    package_folder,
     read_encoder,
-    tokenizer_digest,
 )
 from tandem.models.ragged import Ragged
-from tandem.models.saving import TOKENS, Dense, describe_router
+from tandem.models.saving import TOKEN_VECTORS, Dense, describe_router
 from tandem.models.tokens import Template
 from tandem.stages.training import EncoderParams
 from tandem.store.job import Job, writing
 
 _PROJECTION_WEIGHT = "linear.weight"  # among the weights of Stanford's checkpoints
-QUERIES, POOLING = "query", "1_SpladePooling"
+_QUERIES = "query"
+POOLING = "1_SpladePooling"
 _VOCABULARY_PARTS = (3, 4, 5, 6)  # the texts' last words stand at a third, a quarter, … of the vocabulary
 _CLOSE = 1e-5  # vectors as near as this are one
-PADDING, BATCHED = 8, 1e-3  # tokens behind a text by which no state of its own tokens changes more
+# tokens behind a text by which no state of its own tokens changes more
+PADDING = 8
+BATCHED = 1e-3
 
 
 def run(job: Job[EncoderParams]) -> None:
     """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
-    params, commit = job.params, None
+    params = job.params
+    commit = None
     match params.source:
         case "hub":
-            source, commit = download(str(params.name), str(params.revision))
+            source, commit = fetch_model(str(params.name), str(params.revision))
         case "package":
-            source = package_folder(str(params.package), str(params.folder))
+            source = find_package(str(params.package), str(params.folder))
         case _:
             source = Path(str(job.execution.path))
-    static = static_queries(source)
+    static = find_static_queries(source)
     files = static.passages if static else source
     check_folder(files)
     check_tokenizer(files)
-    weights, expected = weights_digest(source), params.sha256
+    weights = hash_weights(source)
+    expected = params.sha256
     if expected and weights != expected:
-        first, *shards = weight_files(files)
+        first, *shards = list_weight_files(files)
         where = f"{first} to {shards[-1].name}" if shards else first
         raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
-    if params.files_sha256 and (digest := files_digest(source)) != params.files_sha256:
+    if params.files_sha256 and (digest := hash_files(source)) != params.files_sha256:
         raise UserError(f"{source}: sha256 of its other files is {digest}, expected {params.files_sha256}; start again")
-    if (planned := job.execution.vectors) and (described := described_towers(source)) and described != planned:
+    if (planned := job.execution.vectors) and (described := describe_towers(source)) and described != planned:
         keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
         entry = f"{{source: hub, name: {params.name}, revision: {params.revision}, {keys}}}"
         raise UserError(f"encoder: {params.name} describes {keys}; name it under encoders: {entry}")
@@ -81,15 +86,15 @@ def run(job: Job[EncoderParams]) -> None:
         for pattern in ENCODER_FILES:
             for path in sorted(files.glob(pattern)):
                 shutil.copyfile(path, draft.path(f"hf/{path.relative_to(files)}"))
-        if markers(source):
+        if read_markers(source):
             adopt_colbert(source, draft.folder / "hf")
         if static:
             adopt_static(static, draft.folder / "hf")
         if params.layers:
             load_encoder(source, params.layers).save_pretrained(draft.folder / "hf")
-            (draft.folder / "hf" / INDEX).unlink(missing_ok=True)  # of shards, which are now one file
+            (draft.folder / "hf" / _WEIGHTS_INDEX).unlink(missing_ok=True)  # of shards, which are now one file
         unread = check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
-        if unread and not markers(source):
+        if unread and not read_markers(source):
             others = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
             warn(job, draft, f"{source}: no layer of the encoder reads {unread[0]}{others}; vectors are without them")
         draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
@@ -107,9 +112,10 @@ def adopt_colbert(source: Path, folder: Path) -> None:
     Raises:
         UserError: a marker is no token, or the layer is missing or of another size than the metadata say.
     """
-    tokenizer, tokens = load_tokenizer(source), dict[str, str]()
+    tokenizer = load_tokenizer(source)
+    tokens = dict[str, str]()
     vocabulary = tokenizer.get_vocab()
-    for side, marker in markers(source).items():
+    for side, marker in read_markers(source).items():
         if not marker:
             continue
         token = next((text for text in (marker, marker.strip()) if text in vocabulary), None)
@@ -120,13 +126,13 @@ def adopt_colbert(source: Path, folder: Path) -> None:
     add_markers(tokenizer, tokens)
     tokenizer.save_pretrained(folder)
     if is_stanford(source):
-        _projection(source).save(folder / "1_Dense")
+        _read_projection(source).save(folder / "1_Dense")
 
 
-def _projection(source: Path) -> Dense:
-    """The layer of a checkpoint of Stanford's code, without bias."""
-    dim = described_towers(source)["representation"]["dim"]
-    for path in weight_files(source):
+def _read_projection(source: Path) -> Dense:
+    """Return the layer of a checkpoint of Stanford's code, without bias."""
+    dim = describe_towers(source)["representation"]["dim"]
+    for path in list_weight_files(source):
         with safe_open(path, framework="pt") as file:
             if _PROJECTION_WEIGHT in file.keys():  # noqa: SIM118 - no mapping
                 weight = file.get_tensor(_PROJECTION_WEIGHT).float()
@@ -136,7 +142,7 @@ def _projection(source: Path) -> Dense:
                     )
                 linear = nn.Linear(weight.shape[1], dim, bias=False)
                 linear.weight = nn.Parameter(weight)
-                return Dense(linear, nn.Identity(), TOKENS)
+                return Dense(linear, nn.Identity(), TOKEN_VECTORS)
     raise UserError(f"{source}: {_PROJECTION_WEIGHT} is missing, the layer of a ColBERT checkpoint")
 
 
@@ -146,15 +152,15 @@ def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
     The folder is then what sentence-transformers loads, wherever the parts lay before. A `UserError` if queries have
     another tokenizer than passages.
     """
-    own, theirs = (tokenizer_digest(load_tokenizer(at).backend_tokenizer.to_str()) for at in (folder, static.queries))
+    own, theirs = (hash_tokenizer(load_tokenizer(at).backend_tokenizer.to_str()) for at in (folder, static.queries))
     if own != theirs:
         raise UserError(f"{static.queries}: its tokenizer is not that of the passages, which is not computed here")
-    (folder / QUERIES).mkdir()
-    for path in sorted([*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.queries / WEIGHTS]):
-        shutil.copyfile(path, folder / QUERIES / path.name)
+    (folder / _QUERIES).mkdir()
+    for path in sorted([*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.queries / WEIGHTS_FILE]):
+        shutil.copyfile(path, folder / _QUERIES / path.name)
     (folder / POOLING).mkdir(exist_ok=True)
     shutil.copyfile(static.pooling / "config.json", folder / POOLING / "config.json")
-    describe_router(folder, {QUERIES: "SparseStaticEmbedding"}, {"": "Transformer", POOLING: "SpladePooling"})
+    describe_router(folder, {_QUERIES: "SparseStaticEmbedding"}, {"": "Transformer", POOLING: "SpladePooling"})
 
 
 def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
@@ -172,7 +178,8 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
     if model.config.is_encoder_decoder:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
     try:
-        rows, size = model.get_input_embeddings().weight.shape[0], model.config.hidden_size
+        rows = model.get_input_embeddings().weight.shape[0]
+        size = model.config.hidden_size
     except (AttributeError, RuntimeError):  # transformers' words for a model of texts and pictures
         raise UserError(f"{source}: {kind} is not an encoder of texts alone; choose one of texts") from None
     if len(tokenizer) > rows:
@@ -228,8 +235,10 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
     """
     if pooling not in get_args(Pooling):
         return
-    tokenizer, where = load_tokenizer(folder), f"{name or folder}: pooling is {pooling}"
-    template, others = Template.of(tokenizer), ", ".join(name for name in get_args(Pooling) if name != pooling)
+    tokenizer = load_tokenizer(folder)
+    where = f"{name or folder}: pooling is {pooling}"
+    template = Template.of(tokenizer)
+    others = ", ".join(name for name in get_args(Pooling) if name != pooling)
     hint = f"say pooling: whatever the model was trained with ({others}), in its entry of encoders"
     if pooling == "cls" and not template.single[0]:
         raise UserError(f"{where}, but its tokenizer puts no token before a text; {hint}")

@@ -16,21 +16,24 @@ OVERHEAD = 128  # tokens: about what another forward and backward pass costs in 
 DIGIT = 2048  # the base in which ids stand among a vector's numbers: fp16 has every whole number up to it
 
 
-def token_ids(rows: Any) -> Any:
-    """The ids of tokens that arrays or tensors of shape (…, numbers) have in their last two numbers; 0: no token."""
+def join_digits(rows: Any) -> Any:
+    """Return the ids of tokens that arrays or tensors of shape (…, numbers) have in their last two numbers.
+
+    0: no token.
+    """
     return rows[..., -2] * DIGIT + rows[..., -1]
 
 
-def ends(lengths: Ids) -> Ids:
-    """The bounds of rows laid end to end: 0 and the running sums of their lengths, int64, shape (rows + 1,)."""
+def sum_lengths(lengths: Ids) -> Ids:
+    """Return the bounds of rows laid end to end: 0 and the running sums of their lengths, int64, shape (rows + 1,)."""
     bounds = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=bounds[1:])
     return bounds
 
 
-def ranges(starts: Ids, lengths: Ids) -> Ids:
-    """The indices start, start + 1, …, start + length - 1 of each row, end to end, shape (sum of lengths,)."""
-    offsets = ends(lengths)
+def join_ranges(starts: Ids, lengths: Ids) -> Ids:
+    """Return the indices start, start + 1, …, start + length - 1 of each row, end to end, shape (sum of lengths,)."""
+    offsets = sum_lengths(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
@@ -55,15 +58,17 @@ class Ragged:
         """Map the files of `write_ragged`; an empty one is an empty array."""
         offsets = np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False)
         titled = folder / f"{name}.titles"
-        titles = _mapped(titled, _TITLE_DTYPE) if titled.exists() else None
-        return cls(_mapped(folder / f"{name}.ids", dtype), offsets, titles=titles)
+        titles = _map_file(titled, _TITLE_DTYPE) if titled.exists() else None
+        return cls(_map_file(folder / f"{name}.ids", dtype), offsets, titles=titles)
 
     @classmethod
     def of(cls, rows: "Ragged | Sequence[Ids]") -> "Ragged":
         """Separate rows, laid end to end in memory; ragged ones stay as they are."""
         if isinstance(rows, Ragged):
             return rows
-        return cls(np.concatenate([np.empty(0, np.int64), *rows]), ends(np.array([len(row) for row in rows], np.int64)))
+        ids = np.concatenate([np.empty(0, np.int64), *rows])
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return cls(ids, sum_lengths(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -77,41 +82,43 @@ class Ragged:
         return int(np.diff(self.offsets).max(initial=0))
 
     def lengths(self, rows: Ids) -> Ids:
-        """Token counts of some rows, of the rows' shape."""
+        """Return token counts of some rows, of the rows' shape."""
         return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
     def among(self, ids: Ids | Sequence[int]) -> Ids:
-        """How many tokens of each row are among some ids, shape (rows,)."""
-        found = np.concatenate([[0], np.isin(self.ids, ids).cumsum()])
-        return np.diff(found[self.offsets])
+        """Return how many tokens of each row are among some ids, shape (rows,)."""
+        counts_before = np.concatenate([[0], np.isin(self.ids, ids).cumsum()])
+        return np.diff(counts_before[self.offsets])
 
     def take(self, rows: Ids) -> "Ragged":
-        """Some rows, in their order and as often as named, in memory."""
+        """Return some rows, in their order and as often as named, in memory."""
         lengths = self.lengths(rows)
+        places = join_ranges(np.asarray(self.offsets[rows]), lengths)
         titles = None if self.titles is None else np.asarray(self.titles[rows])
-        return Ragged(
-            np.asarray(self.ids)[ranges(np.asarray(self.offsets[rows]), lengths)], ends(lengths), titles=titles
-        )
+        return Ragged(np.asarray(self.ids)[places], sum_lengths(lengths), titles=titles)
 
     def cut(self, lengths: Ids) -> "Ragged":
-        """The first tokens of each row, so many of each, in memory; where a title ends is lost."""
-        return Ragged(np.asarray(self.ids)[ranges(np.asarray(self.offsets[:-1]), lengths)], ends(lengths))
+        """Return the first tokens of each row, so many of each, in memory; where a title ends is lost."""
+        places = join_ranges(np.asarray(self.offsets[:-1]), lengths)
+        return Ragged(np.asarray(self.ids)[places], sum_lengths(lengths))
 
 
-def longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
-    """Lengths of two texts, shape (rows,) each, cut to `limit` tokens together, as RocketQA's readers cut them.
+def cut_longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
+    """Return the lengths of two texts, shape (rows,) each, cut to `limit` tokens together as RocketQA's readers do.
 
     The longer loses one at a time, of equals the second.
     """
-    half = -(-limit // 2)
+    half = -(-limit // 2)  # rounded up
     lengths = np.where(first <= half, first, np.maximum(half, limit - second))
     lengths = np.where(first + second <= limit, first, lengths)
     return lengths, np.minimum(second, limit - lengths)
 
 
-def _mapped(path: Path, dtype: str) -> Ids:
-    """A file of numbers, mapped; an empty one cannot be."""
-    return np.empty(0, dtype) if path.stat().st_size == 0 else np.memmap(path, dtype=dtype, mode="r")
+def _map_file(path: Path, dtype: str) -> Ids:
+    """Return a file of numbers, mapped; an empty one cannot be."""
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype=dtype, mode="r")
 
 
 def write_ragged(
@@ -148,7 +155,7 @@ def _write_header(file: BinaryIO, count: int) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+def split_by_tokens(lengths: Ids, budget: int, packed: bool = False) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Split rows into batches of at most `budget` tokens: rows times longest, or where packed the sum of the lengths.
 
     Returns the row indices of each batch. Rows are sorted by (length, index): the split depends on the lengths alone,
@@ -156,19 +163,22 @@ def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.nd
     """
     order = np.argsort(lengths, kind="stable").astype(np.int64)
     ordered = lengths[order]
-    batches, start = [], 0
+    batches = []
+    start = 0
     while start < len(order):
         shortest = int(ordered[start])
-        ahead = ordered[start : start + max(1, budget // shortest)] if shortest else ordered[start:]
-        sizes = np.cumsum(ahead) if packed else ahead * np.arange(1, len(ahead) + 1)
-        end = start + max(1, int(np.searchsorted(sizes, budget, side="right")))
+        # No batch has more rows than fit if all were as short as its first.
+        most = max(1, budget // shortest) if shortest else len(order)
+        ahead = ordered[start : start + most]
+        tokens = np.cumsum(ahead) if packed else ahead * np.arange(1, len(ahead) + 1)
+        end = start + max(1, int(np.searchsorted(tokens, budget, side="right")))
         batches.append(order[start:end])
         start = end
     return batches
 
 
-def micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) -> list[Ids]:
-    """Batches for a training: the smaller they are, the less padding, but each costs `OVERHEAD`.
+def make_micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) -> list[Ids]:
+    """Make batches for a training: the smaller they are, the less padding, but each costs `OVERHEAD`.
 
     Rows are sorted by (padded length, index) and cut where the sum of computed tokens and overheads is least, by
     dynamic programming over the distinct padded lengths.
@@ -179,26 +189,31 @@ def micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) 
         packed: tokens of a packed row, which has no padding; None where rows are padded.
     """
     if packed is not None:
-        return token_batches(lengths, packed, packed=True)
+        return split_by_tokens(lengths, packed, packed=True)
     padded = -(-lengths // multiple) * multiple
     order = np.argsort(padded, kind="stable").astype(np.int64)
     longest, counts = np.unique(padded, return_counts=True)
     bounds = np.concatenate([[0], np.cumsum(counts)])
-    best, cuts = np.zeros(len(bounds)), np.zeros(len(bounds), np.int64)
+    # best[i] is the least cost of the rows before bounds[i], whose last batch begins at bounds[cuts[i]].
+    best = np.zeros(len(bounds))
+    cuts = np.zeros(len(bounds), np.int64)
     for end in range(1, len(bounds)):
-        rows, width = bounds[end] - bounds[:end], longest[end - 1]
-        costs = best[:end] + rows * width + OVERHEAD * _count(rows, width, budget)
+        rows = bounds[end] - bounds[:end]
+        width = longest[end - 1]
+        costs = best[:end] + rows * width + OVERHEAD * _count_batches(rows, width, budget)
         cuts[end] = np.argmin(costs)
         best[end] = costs[cuts[end]]
     batches: list[Ids] = []
     end = len(longest)
     while end:
         rows = order[bounds[cuts[end]] : bounds[end]]
-        batches = [*np.array_split(rows, _count(len(rows), longest[end - 1], budget)), *batches]
+        count = _count_batches(len(rows), longest[end - 1], budget)
+        batches = [*np.array_split(rows, count), *batches]
         end = cuts[end]
     return batches
 
 
-def _count(rows: Any, width: int, budget: int) -> Any:
-    """How many batches of at most `budget` tokens rows of this width fill; counts or arrays of them."""
-    return -(-rows // max(1, budget // max(1, width)))
+def _count_batches(rows: Any, width: int, budget: int) -> Any:
+    """Return how many batches of at most `budget` tokens rows of this width fill; counts or arrays of them."""
+    rows_per_batch = max(1, budget // max(1, width))
+    return -(-rows // rows_per_batch)  # rounded up

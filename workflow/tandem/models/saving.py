@@ -13,11 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.errors import UserError
-from tandem.models.folders import WEIGHTS, static_queries
+from tandem.models.folders import WEIGHTS_FILE, find_static_queries
 from tandem.models.ragged import Ragged
 from tandem.store.files import write_json
 
-INPUT, TOKENS = "sentence_embedding", "token_embeddings"  # what a linear layer reads: a text's vector, or its tokens'
+# what a linear layer reads: a text's vector, or its tokens'
+INPUT = "sentence_embedding"
+TOKEN_VECTORS = "token_embeddings"
 # Modules of sentence-transformers.
 _MODULE_TYPES = {
     "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
@@ -44,7 +46,7 @@ _CROSS_CONFIG = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_
 
 @dataclass(frozen=True)
 class DualShape:
-    """What `dual.json` says: how a saved dual encoder makes vectors and scores.
+    """Describe what `dual.json` says: how a saved dual encoder makes vectors and scores.
 
     Attributes:
         marked: where texts begin with markers, each side's marker and prompt as a text that the saved tokenizer reads.
@@ -63,22 +65,22 @@ class DualShape:
 
     @property
     def before(self) -> Mapping[str, str]:
-        """What stands in front of each side's texts, for those who read texts."""
+        """Return what stands in front of each side's texts, for those who read texts."""
         return self.marked or self.prompts
 
     @property
     def type(self) -> str:
-        """Which representation it is."""
+        """Return which representation it is."""
         return str(self.representation.get("type", "single"))
 
     @property
     def static(self) -> bool:
-        """Whether no model reads a query."""
+        """Return whether no model reads a query."""
         return self.representation.get("queries") == "tokens"
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The `dual.json` of a saved dual encoder."""
+        """Return the `dual.json` of a saved dual encoder."""
         return cls(**json.loads((folder / "dual.json").read_text(encoding="utf-8")))
 
     def write(self, folder: Path) -> None:
@@ -89,14 +91,14 @@ class DualShape:
 
 def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
     """Make an encoder's folder with states of `dimension` a SentenceTransformer whose similarity is the dot product."""
-    _describe_pooled(folder, dimension, shape.pooling, _behind(shape), model_config(shape.before))
+    _describe_pooled(folder, dimension, shape.pooling, _list_modules_behind(shape), make_model_config(shape.before))
 
 
 def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape) -> None:
     """Make two folders, described already, one SentenceTransformer: `encode_query` and `encode_document` take one."""
-    places = _places(["Transformer", "Pooling", *_behind(shape)])
+    places = _place_modules(["Transformer", "Pooling", *_list_modules_behind(shape)])
     describe_router(folder, *({str(Path(tower) / place): name for place, name in places} for tower in (query, passage)))
-    write_json(folder / LIBRARY_CONFIG, model_config(shape.before))
+    write_json(folder / LIBRARY_CONFIG, make_model_config(shape.before))
 
 
 def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str, str]) -> None:
@@ -104,7 +106,7 @@ def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str
     types = {place: _MODULE_TYPES[name] for place, name in {**query, **passage}.items()}
     parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
     structure = {"query": list(query), "document": list(passage)}
-    write_json(folder / "modules.json", modules(["Router"]))
+    write_json(folder / "modules.json", list_modules(["Router"]))
     write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
 
 
@@ -118,32 +120,32 @@ def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
 
 
 def _describe_pooled(folder: Path, dimension: int, pooling: str, behind: list[str], config: object) -> None:
-    write_json(folder / "modules.json", modules(["Transformer", "Pooling", *behind]))
+    write_json(folder / "modules.json", list_modules(["Transformer", "Pooling", *behind]))
     write_json(folder / "sentence_bert_config.json", TRANSFORMER)
     vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
     write_json(folder / "1_Pooling/config.json", vector)
     write_json(folder / LIBRARY_CONFIG, config)
 
 
-def _behind(shape: DualShape) -> list[str]:
-    """The modules behind the pooling: the cut at `dim` is saved as one more linear layer."""
+def _list_modules_behind(shape: DualShape) -> list[str]:
+    """Return the modules behind the pooling: the cut at `dim` is saved as one more linear layer."""
     return ["Dense"] * (len(shape.dense) + (shape.dim is not None)) + ["Normalize"] * shape.normalize
 
 
-def model_config(prompts: Mapping[str, str]) -> dict[str, object]:
+def make_model_config(prompts: Mapping[str, str]) -> dict[str, object]:
     """`config_sentence_transformers.json` of a model with each side's prompt."""
     names = {"query": "query", "passage": "document"}
     return MODEL | {"prompts": {names[side]: text for side, text in prompts.items()}}
 
 
-def modules(names: list[str]) -> list[dict[str, object]]:
+def list_modules(names: list[str]) -> list[dict[str, object]]:
     """`modules.json`: the modules in the order they are called."""
-    places = enumerate(_places(names))
+    places = enumerate(_place_modules(names))
     return [{"idx": i, "name": str(i), "path": place, "type": _MODULE_TYPES[name]} for i, (place, name) in places]
 
 
-def _places(names: list[str]) -> list[tuple[str, str]]:
-    """Each module's folder, which its place in the order names, and the module."""
+def _place_modules(names: list[str]) -> list[tuple[str, str]]:
+    """Return each module's folder, which its place in the order names, and the module."""
     return [(f"{i}_{name}" if i else "", name) for i, name in enumerate(names)]
 
 
@@ -152,12 +154,17 @@ class Dense(nn.Module):
 
     def __init__(self, linear: nn.Linear, activation: nn.Module, reads: str = INPUT) -> None:
         super().__init__()
-        self.linear, self.activation, self.reads = linear, activation, reads
+        self.linear = linear
+        self.activation = activation
+        self.reads = reads
 
     @classmethod
     def load(cls, folder: Path, reads: str = INPUT) -> Self:
-        """The layer of a folder, in float32; a `UserError` if it does more than a linear layer with an activation."""
-        if missing := [name for name in ("config.json", WEIGHTS) if not (folder / name).is_file()]:
+        """Return the layer of a folder, in float32.
+
+        A `UserError` if it does more than a linear layer with an activation.
+        """
+        if missing := [name for name in ("config.json", WEIGHTS_FILE) if not (folder / name).is_file()]:
             raise UserError(f"{folder}: {missing[0]} is missing; only safetensors are loaded")
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
@@ -169,7 +176,7 @@ class Dense(nn.Module):
             raise UserError(f"{folder}: is not a linear layer of {of} with an activation of PyTorch")
         linear = nn.Linear(config["in_features"], config["out_features"], config.get("bias", True))
         try:
-            weights = load_file(folder / WEIGHTS)
+            weights = load_file(folder / WEIGHTS_FILE)
             linear.load_state_dict({name.removeprefix("linear."): value.float() for name, value in weights.items()})
         except (SafetensorError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[-1].strip()
@@ -178,7 +185,7 @@ class Dense(nn.Module):
 
     @classmethod
     def truncating(cls, size: int, dim: int) -> Self:
-        """The layer that keeps the first `dim` of `size` numbers, exactly."""
+        """Return the layer that keeps the first `dim` of `size` numbers, exactly."""
         linear = nn.Linear(size, dim, bias=False)
         linear.weight = nn.Parameter(torch.eye(dim, size))
         return cls(linear, nn.Identity())
@@ -192,7 +199,7 @@ class Dense(nn.Module):
         """Write the folder that `load` and sentence-transformers read."""
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: p.detach().cpu().contiguous() for name, p in self.named_parameters()}
-        save_file(tensors, folder / WEIGHTS)
+        save_file(tensors, folder / WEIGHTS_FILE)
         kind = type(self.activation)
         size = {"in_features": self.linear.in_features, "out_features": self.linear.out_features}
         activation = {"activation_function": f"{kind.__module__}.{kind.__qualname__}"}
@@ -201,7 +208,7 @@ class Dense(nn.Module):
 
 
 class StaticQueries(nn.Module):
-    """A query tower without a network: each token of the query has a fixed weight, usually 1; special tokens have none.
+    """Hold a query tower without a network: each token has a fixed weight, usually 1; special tokens have none.
 
     `weight` is of shape (vocabulary,).
     """
@@ -217,17 +224,17 @@ class StaticQueries(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The weights that `save_pretrained` wrote, or sentence-transformers."""
-        return cls(load_file(folder / WEIGHTS)["weight"].float())
+        """Return the weights that `save_pretrained` wrote, or sentence-transformers."""
+        return cls(load_file(folder / WEIGHTS_FILE)["weight"].float())
 
     @classmethod
     def beside(cls, folder: Path, vocabulary: int) -> Self:
-        """The weights that an encoder's folder has for queries; 1 for each token where it has none.
+        """Return the weights that an encoder's folder has for queries; 1 for each token where it has none.
 
         Raises:
             UserError: they are not as many as the vocabulary has entries.
         """
-        if (static := static_queries(folder)) is None:
+        if (static := find_static_queries(folder)) is None:
             return cls(torch.ones(vocabulary))
         queries = cls.load(static.queries)
         if len(queries.weight) != vocabulary:
@@ -248,5 +255,5 @@ class StaticQueries(nn.Module):
     def save_pretrained(self, folder: Path) -> None:
         """Write what sentence-transformers loads as a SparseStaticEmbedding."""
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({"weight": self.weight.cpu()}, folder / WEIGHTS)
+        save_file({"weight": self.weight.cpu()}, folder / WEIGHTS_FILE)
         write_json(folder / "config.json", {"frozen": True})

@@ -23,11 +23,11 @@ from tandem.models.saving import (
     DualShape,
     StaticQueries,
     describe_router,
-    model_config,
-    modules,
+    list_modules,
+    make_model_config,
 )
 from tandem.models.tokens import Template, TokenTexts
-from tandem.models.usage import library_usage
+from tandem.models.usage import describe_library_usage
 from tandem.store.files import write_json
 
 LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
@@ -47,7 +47,10 @@ _FILL_MASK: dict[str, object] = {
 
 
 def load_masked_lm(folder: Path) -> Any:
-    """The folder's encoder with its head that predicts tokens, in float32; a `UserError` where it has no such head."""
+    """Return the folder's encoder with its head that predicts tokens, in float32.
+
+    A `UserError` where it has no such head.
+    """
     from transformers import AutoModelForMaskedLM
 
     model, report = from_folder(AutoModelForMaskedLM, folder)
@@ -71,7 +74,7 @@ class SparseEncoder(DualEncoder):
     options: SparseTerms
     packs = False  # logits of packed rows would be cut by text again
     load_tower = staticmethod(load_masked_lm)
-    usage = staticmethod(partial(library_usage, kind="SparseEncoder"))
+    usage = staticmethod(partial(describe_library_usage, kind="SparseEncoder"))
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
         super().__init__(query, passage, shape)
@@ -79,7 +82,7 @@ class SparseEncoder(DualEncoder):
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """The towers of two folders; static weights are the query's own, or those that a start has beside it."""
+        """Return the towers of two folders; static weights are the query's own, or those that a start has beside it."""
         model = super()._read(query, passage, shape)
         if shape.static:
             saved = query != passage
@@ -95,7 +98,7 @@ class SparseEncoder(DualEncoder):
 
     @property
     def whole(self) -> int:
-        """How many numbers a vector has: entries of the vocabulary."""
+        """Return how many numbers a vector has: entries of the vocabulary."""
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
 
@@ -104,11 +107,11 @@ class SparseEncoder(DualEncoder):
         pooling = {"pooling_strategy": self.options.pooling, "activation_function": self.options.activation}
         write_json(folder / "sentence_bert_config.json", _FILL_MASK)
         write_json(folder / _SPLADE_FOLDER / "config.json", pooling | {"embedding_dimension": self.dimension})
-        write_json(folder / "modules.json", modules(["Transformer", "SpladePooling"]))
+        write_json(folder / "modules.json", list_modules(["Transformer", "SpladePooling"]))
         self._configure(folder)
 
     def describe_both(self, folder: Path, shape: DualShape) -> None:
-        """The same for the folder of two towers; static weights of queries are a folder of their own."""
+        """Write the same for the folder of two towers; static weights of queries are a folder of their own."""
         query, passage = ({side: "Transformer", f"{side}/{_SPLADE_FOLDER}": "SpladePooling"} for side in SIDES)
         static = self.options.queries == "tokens"
         describe_router(folder, {"query": "SparseStaticEmbedding"} if static else query, passage)
@@ -116,7 +119,7 @@ class SparseEncoder(DualEncoder):
 
     def _configure(self, folder: Path) -> None:
         top = {"max_active_dims": self.options.top} if self.options.top else {}
-        write_json(folder / LIBRARY_CONFIG, model_config(self.prompts) | {"model_type": "SparseEncoder"} | top)
+        write_json(folder / LIBRARY_CONFIG, make_model_config(self.prompts) | {"model_type": "SparseEncoder"} | top)
 
     def split_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
         """Take the last layer of each tower's head out of it, in parts of `TERMS` terms: `encode` pools one by one.
@@ -153,16 +156,16 @@ class SparseEncoder(DualEncoder):
             with precision(mode):
                 outputs = tower(**part).logits
             if layers is None:
-                return splade(outputs, part["attention_mask"], *options)
-            return splade_by_parts(outputs, part["attention_mask"], layers, *options)
+                return weigh_terms(outputs, part["attention_mask"], *options)
+            return weigh_terms_by_parts(outputs, part["attention_mask"], layers, *options)
 
         inputs = place_all(template.single_inputs(texts, side).padded(multiple))
-        vectors = in_rows(weigh, inputs, self.dimension if layers is None else TERMS)
-        return largest(vectors, self.options.top) if self.options.top else vectors
+        vectors = compute_in_rows(weigh, inputs, self.dimension if layers is None else TERMS)
+        return keep_largest(vectors, self.options.top) if self.options.top else vectors
 
 
 def take_last_layer(tower: nn.Module) -> nn.Linear:
-    """The linear layer that makes a tower's logits; in its place the tower returns what it reads."""
+    """Return the linear layer that makes a tower's logits; in its place the tower returns what it reads."""
     model: Any = tower
     last: nn.Linear = model.get_output_embeddings()
     for parent in tower.modules():
@@ -173,7 +176,7 @@ def take_last_layer(tower: nn.Module) -> nn.Linear:
 
 
 def split_layer(layer: nn.Linear, outputs: int) -> Iterator[nn.Linear]:
-    """The layer as several, of so many of its outputs each, in order; they share its weights."""
+    """Yield the layer as several, of so many of its outputs each, in order; they share its weights."""
     for start in range(0, layer.out_features, outputs):
         rows = slice(start, start + outputs)
         part = nn.Linear(layer.in_features, len(layer.weight[rows]), layer.bias is not None, device="meta")
@@ -191,7 +194,7 @@ def refuse_single(folder: Path, shape: DualShape) -> None:
         raise UserError(f"{folder}: {refused[0]} is of single vectors, but representation is {shape.type}; {hint}")
 
 
-def splade(logits: Tensor, mask: Tensor | None, pooling: str, activation: str = "relu") -> Tensor:
+def weigh_terms(logits: Tensor, mask: Tensor | None, pooling: str, activation: str = "relu") -> Tensor:
     """w_j = max_i f(logit_ij), or Σ_i f(logit_ij), with f(x) = log(1 + ReLU(x)) (Formal et al. 2021).
 
     Args:
@@ -207,33 +210,33 @@ def splade(logits: Tensor, mask: Tensor | None, pooling: str, activation: str = 
         logits = logits if padding is None else logits.masked_fill(padding, -torch.inf)
         # amax is several times faster, but would share the gradient among equal logits.
         highest = logits.max(1).values if logits.requires_grad else logits.amax(1)
-        return _logarithm(highest.to(wide), activation)
-    weights = _logarithm(logits.to(wide), activation)
+        return _take_logarithm(highest.to(wide), activation)
+    weights = _take_logarithm(logits.to(wide), activation)
     return (weights if padding is None else weights.masked_fill(padding, 0.0)).sum(1)
 
 
-def splade_by_parts(
+def weigh_terms_by_parts(
     states: Tensor, mask: Tensor, layers: Iterable[nn.Module], pooling: str, activation: str = "relu"
 ) -> Tensor:
-    """The same from what the layer that makes the logits reads, a part of the vocabulary at a time.
+    """Return the same from what the layer that makes the logits reads, a part of the vocabulary at a time.
 
     Args:
         states: of a text's tokens, shape (texts, length, hidden).
         layers: each makes the logits of some terms; in the vocabulary's order.
-        mask, pooling, activation: as of `splade`.
+        mask, pooling, activation: as of `weigh_terms`.
     Returns:
         Shape (texts, vocabulary), float32 at least.
     """
     tokens = mask == 1
     if pooling == "sum":
-        return torch.cat([splade(layer(states), mask, pooling, activation) for layer in layers], dim=1)
+        return torch.cat([weigh_terms(layer(states), mask, pooling, activation) for layer in layers], dim=1)
     # Padding becomes copies of its text's first token, which change no maximum: states are fewer than logits to fill.
     filled = states.where(tokens[..., None], states[:, :1])
-    weights = torch.cat([splade(layer(filled), None, pooling, activation) for layer in layers], dim=1)
+    weights = torch.cat([weigh_terms(layer(filled), None, pooling, activation) for layer in layers], dim=1)
     return weights.masked_fill_(~tokens.any(1)[:, None], 0.0)  # a text without tokens
 
 
-def in_rows(compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int) -> Tensor:
+def compute_in_rows(compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int) -> Tensor:
     """Vectors of texts, shape (texts, width), as many texts at a time as keep `width` numbers for each token in memory.
 
     `inputs` are of shape (texts, tokens, …) each, and `compute` takes some of the texts.
@@ -246,7 +249,7 @@ def in_rows(compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Te
     return torch.cat([compute(dict(zip(inputs, part, strict=True))) for part in parts])
 
 
-def winners(logits: Tensor, mask: Tensor, count: int) -> Tensor:
+def keep_winners(logits: Tensor, mask: Tensor, count: int) -> Tensor:
     """w_j = max_i ReLU(z_ij) over the tokens i of which z_ij is among the `count` largest numbers.
 
     No gradient reaches numbers that lose.
@@ -263,21 +266,21 @@ def winners(logits: Tensor, mask: Tensor, count: int) -> Tensor:
     return vectors.scatter_reduce(1, at.flatten(1), values.flatten(1), "amax")
 
 
-def _logarithm(logits: Tensor, activation: str) -> Tensor:
+def _take_logarithm(logits: Tensor, activation: str) -> Tensor:
     weights = logits.relu().log1p()
     return weights.log1p() if activation == "log1p_relu" else weights
 
 
-def largest(vectors: Tensor, top: int) -> Tensor:
+def keep_largest(vectors: Tensor, top: int) -> Tensor:
     """Vectors of shape (texts, dim) with all but each text's `top` largest weights set to 0."""
     values, at = vectors.topk(min(top, vectors.shape[1]), dim=1)
     return torch.zeros_like(vectors).scatter(1, at, values)
 
 
-def sparse_rows(
+def join_sparse_rows(
     batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: torch.dtype = torch.float32, where: str = ""
 ) -> csr_array:
-    """The non-negative weights that `encode_batches` makes, as a sparse matrix; `where` is their model's folder.
+    """Return the non-negative weights that `encode_batches` makes, as a sparse matrix; `where` is their model's folder.
 
     Returns:
         Shape (texts, dimension), float32, the weights that are not 0, rounded to `dtype`, each row's in the order of

@@ -16,19 +16,19 @@ from tandem.models.device import move_to_device, place_all, precision
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import save_encoder
 from tandem.models.ragged import Ragged
-from tandem.models.saving import TOKENS, Dense, DualShape, StaticQueries
-from tandem.models.sparse import in_rows, load_masked_lm, refuse_single, winners
-from tandem.models.tokens import Template, TokenTexts, titles_of
-from tandem.models.usage import tandem_usage
+from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
+from tandem.models.sparse import compute_in_rows, keep_winners, load_masked_lm, refuse_single
+from tandem.models.tokens import Template, TokenTexts, count_title_tokens
+from tandem.models.usage import describe_tandem_usage
 
 EXPANSION = "expansion"
 
 
 class OwnTokens(DualEncoder, ABC):
-    """A dual encoder of texts' own tokens, for which sentence-transformers has no files to put beside the weights."""
+    """Build a dual encoder of texts' own tokens, for which sentence-transformers has no files."""
 
     packs = False  # tokens stand in a grid
-    usage = staticmethod(tandem_usage)
+    usage = staticmethod(describe_tandem_usage)
 
     @classmethod
     def _refuse(cls, folder: Path, shape: DualShape) -> None:
@@ -40,7 +40,7 @@ class OwnTokens(DualEncoder, ABC):
 
     @abstractmethod
     def new_layers(self, hidden: int) -> list[Dense]:
-        """The layers of a side, which read states of `hidden` numbers, with random weights."""
+        """Return the layers of a side, which read states of `hidden` numbers, with random weights."""
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Write nothing."""
@@ -76,7 +76,7 @@ class OwnTokens(DualEncoder, ABC):
         lengths = move_to_device(torch.from_numpy(np.diff(texts.offsets)))
         own = (at >= 0) & (at < lengths[:, None])
         if separators := template.separators(side):
-            titles = move_to_device(torch.from_numpy(titles_of(texts).astype(np.int64)))[:, None]
+            titles = move_to_device(torch.from_numpy(count_title_tokens(texts).astype(np.int64)))[:, None]
             own &= (at < titles) | (at >= titles + len(separators))
         return states.to(torch.promote_types(states.dtype, torch.float32)), placed["input_ids"], own
 
@@ -90,18 +90,19 @@ class UniCoil(OwnTokens):
     """
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """The layer that weighs a token."""
+        """Return the layer that weighs a token."""
         return [Dense(nn.Linear(hidden, 1), nn.ReLU())]
 
     @property
     def whole(self) -> int:
-        """How many numbers a vector has: entries of the vocabulary."""
+        """Return how many numbers a vector has: entries of the vocabulary."""
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
 
     def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
-        tower, rows = self.towers[side], Ragged.of(texts)
+        tower = self.towers[side]
+        rows = Ragged.of(texts)
         if isinstance(tower, StaticQueries):
             return tower(rows)  # type: ignore[no-any-return]
         (layer,) = self.layers(side)
@@ -112,7 +113,7 @@ class UniCoil(OwnTokens):
     def scalars(
         self, side: str, rows: Ragged, template: Template, mode: str, multiple: int = 1
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The tokens' ids, W h_i + b of each token i, and which of them are a text's own; see `states`."""
+        """Return the tokens' ids, W h_i + b of each token i, and which of them are a text's own; see `states`."""
         states, ids, own = self.states(side, rows, template, mode, multiple)
         (layer,) = self.layers(side)
         return ids, layer.linear(states)[..., 0], own
@@ -133,7 +134,10 @@ class Spade(UniCoil):
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """The model of a saved folder's `query` and `passage`; a start is one folder with a masked language model."""
+        """Return the model of a saved folder's `query` and `passage`.
+
+        A start is one folder with a masked language model.
+        """
         model = super()._read(query, passage, shape)
         model.towers[EXPANSION] = load_masked_lm(passage if query == passage else passage.parent / EXPANSION)
         return model
@@ -144,7 +148,7 @@ class Spade(UniCoil):
         save_encoder(self.towers[EXPANSION], tokenizer, folder / EXPANSION)
 
     def alone(self, part: Literal["weights", "expansion"]) -> Self:
-        """The same model, with the same encoders, of whose passages one part is left: w or e."""
+        """Return the same model, with the same encoders, of whose passages one part is left: w or e."""
         model = copy.copy(self)
         model.part = part
         return model
@@ -158,10 +162,11 @@ class Spade(UniCoil):
         def expand(part: dict[str, Tensor]) -> Tensor:
             with precision(mode):
                 logits = self.towers[EXPANSION](**part).logits
-            return winners(logits, part["attention_mask"], self.options.terms)
+            return keep_winners(logits, part["attention_mask"], self.options.terms)
 
-        inputs, share = place_all(template.single_inputs(texts, side).padded(multiple)), self.options.share
-        expansion = in_rows(expand, inputs, self.dimension)
+        inputs = place_all(template.single_inputs(texts, side).padded(multiple))
+        share = self.options.share
+        expansion = compute_in_rows(expand, inputs, self.dimension)
         if self.part == "expansion":
             return expansion
         return (1 - share) * super().encode(side, texts, template, mode, multiple) + share * expansion
@@ -180,21 +185,26 @@ class UltraHighDimensional(OwnTokens):
     of dimensions that two texts share. Special tokens win nothing.
     """
 
-    reads = TOKENS
+    reads = TOKEN_VECTORS
     options: WinnersTakeAll
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """The layer that makes each bucket's dimensions; a `UserError` where the encoder lacks a layer of `layers`."""
+        """Return the layer that makes each bucket's dimensions.
+
+        A `UserError` where the encoder lacks a layer of `layers`.
+        """
         tower: Any = self.towers["passage"]
-        last, count = max(self.options.layers or (0,)), tower.config.num_hidden_layers
+        last = max(self.options.layers or (0,))
+        count = tower.config.num_hidden_layers
         if last > count:
             raise UserError(f"representation.layers names layer {last}; allowed: 1 to {count}, the encoder's")
-        width, buckets = self.options.width, range(self.options.buckets)
-        return [Dense(nn.Linear(hidden, width), nn.Identity(), TOKENS) for _ in buckets]
+        width = self.options.width
+        buckets = range(self.options.buckets)
+        return [Dense(nn.Linear(hidden, width), nn.Identity(), TOKEN_VECTORS) for _ in buckets]
 
     @property
     def whole(self) -> int:
-        """How many dimensions there are."""
+        """Return how many dimensions there are."""
         return self.options.width * self.options.buckets
 
     def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
@@ -206,9 +216,9 @@ class UltraHighDimensional(OwnTokens):
             with precision(mode):
                 by_layer = part["states"].chunk(len(layers), dim=-1)
                 buckets = [layer(hidden) for layer, hidden in zip(layers, by_layer, strict=True)]
-            return torch.cat([winners(logits, part["own"], self.options.winners) for logits in buckets], dim=1)
+            return torch.cat([keep_winners(logits, part["own"], self.options.winners) for logits in buckets], dim=1)
 
-        vectors = in_rows(compete, {"states": states, "own": own}, self.dimension)
+        vectors = compute_in_rows(compete, {"states": states, "own": own}, self.dimension)
         return (vectors > 0).to(vectors) if self.options.binary and not self.training else vectors
 
 
@@ -222,21 +232,21 @@ class PolyEncoder(OwnTokens):
     learned: the rows of a linear layer without a bias.
     """
 
-    reads = TOKENS
+    reads = TOKEN_VECTORS
     options: PolyCodes
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """The codes of a query; a passage's side has them too, unused."""
-        return [Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKENS)]
+        """Return the codes of a query; a passage's side has them too, unused."""
+        return [Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKEN_VECTORS)]
 
     @property
     def whole(self) -> int:
-        """How many numbers a vector has: those of a state."""
+        """Return how many numbers a vector has: those of a state."""
         tower: Any = self.towers["passage"]
         return int(tower.config.hidden_size)
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """A passage is one vector, a query one for each code."""
+        """Return how many vectors each text has: a passage one, a query one for each code."""
         return (self.options.codes, self.dimension) if side == "query" else (self.dimension,)
 
     def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:

@@ -15,8 +15,8 @@ from tandem.cluster.work import Parts
 from tandem.data.collection import Collection, contents
 from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
-from tandem.models.folders import longest_input
-from tandem.models.hub import add_markers, load_tokenizer, tokenizer_digest
+from tandem.models.folders import find_longest_input
+from tandem.models.hub import add_markers, hash_tokenizer, load_tokenizer
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.tokens import Template
@@ -32,7 +32,7 @@ _WORTH_A_WARNING = 0.01  # a larger share of a side's texts that are cut is wort
 
 
 class Side:
-    """How the texts of a side, `query` or `passage`, become ids, and how many of them were cut.
+    """Turn the texts of a side, `query` or `passage`, into ids, and count those that are cut.
 
     What a text spells is never a special token; what its prompt spells may be one: see `PlainTextTokenizer`. A marker
     stands before the prompt, unless the prompt itself begins with it.
@@ -43,11 +43,16 @@ class Side:
     """
 
     def __init__(self, name: str, params: TokensParams, tokenizer: PlainTextTokenizer) -> None:
-        prompt, marker = params.prompts.get(name, ""), params.markers.get(name)
-        self.name, self.tokenizer, self.prompt = name, tokenizer, tokenizer.prompt(prompt)
+        prompt = params.prompts.get(name, "")
+        marker = params.markers.get(name)
+        self.name = name
+        self.tokenizer = tokenizer
+        self.prompt = tokenizer.prompt(prompt)
         self.length = params.query_length if name == "query" else params.passage_length
         of_pair = name == "passage" and params.pair_length is not None
-        self.key, self.texts, self.cut = "lengths.pair" if of_pair else f"lengths.{name}", 0, 0
+        self.key = "lengths.pair" if of_pair else f"lengths.{name}"
+        self.texts = 0
+        self.cut = 0
         (ids,), _ = tokenizer.tokenise([self.prompt])
         own = [tokenizer.special_id(marker)] if marker else []
         self.marker = [] if own == ids[:1] else own
@@ -68,7 +73,8 @@ class Side:
 
     def tokenise_titled(self, titles: list[str], texts: list[str], template: Template) -> Ragged:
         """Ids of titles behind marker and prompt and of texts, with the ids between them."""
-        (heads, _), (bodies, _) = self._behind_prompt(titles), self.tokenizer.tokenise(texts, self.length)
+        (heads, _) = self._behind_prompt(titles)
+        (bodies, _) = self.tokenizer.tokenise(texts, self.length)
         room = self.length - len(template.pair[1])
         self._count([len(head) + len(body) > room for head, body in zip(heads, bodies, strict=True)])
         return template.with_titles(heads, bodies, self.length)
@@ -83,16 +89,18 @@ class Side:
         self.cut += sum(cut)
 
     def truncation(self) -> str:
-        """A line that says how many texts were cut."""
+        """Return a line that says how many texts were cut."""
         longer = f"{self.name} texts are longer than {self.key} ({self.length})"
         return f"{self.cut:,} of {self.texts:,} {longer} and cut"
 
 
 class Tokeniser:
-    """The tokenizer of a job's input `encoder`, and the parts of its passages."""
+    """Apply the tokenizer of a job's input `encoder`, and the parts of its passages."""
 
     def __init__(self, job: Job[TokensParams]) -> None:
-        self.job, self.collection, self.parts = job, Collection(job.inputs["dataset"]), Parts(job)
+        self.job = job
+        self.collection = Collection(job.inputs["dataset"])
+        self.parts = Parts(job)
         self.tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
         add_markers(self.tokenizer, job.params.markers)
         self.plain = PlainTextTokenizer(self.tokenizer)
@@ -131,16 +139,20 @@ def run_shard(job: Job[TokensParams]) -> Json:
 
 def run(job: Job[TokensParams]) -> None:
     """Tokenise what no shard has tokenised and all queries, truncated to the parameters' lengths; count the cut."""
-    data, tokeniser = job.inputs["dataset"], Tokeniser(job)
-    tokenizer, template, dtype = tokeniser.tokenizer, tokeniser.template, tokeniser.dtype
+    data = job.inputs["dataset"]
+    tokeniser = Tokeniser(job)
+    tokenizer = tokeniser.tokenizer
+    template = tokeniser.template
+    dtype = tokeniser.dtype
     passage, query = (Side(name, job.params, tokeniser.plain) for name in ("passage", "query"))
     parts = tokeniser.write_parts()
-    passage.texts, passage.cut = tokeniser.collection.passages, sum(facts["cut"] for facts in parts.values())
+    passage.texts = tokeniser.collection.passages
+    passage.cut = sum(facts["cut"] for facts in parts.values())
     with writing(job) as draft:
         ids = (Ragged.open(tokeniser.parts.path(number), _PASSAGES, dtype) for number in parts)
         _, n_tokens = write_ragged(draft.folder, _PASSAGES, ids, dtype, template.titled)
-        write_ragged(draft.folder, "queries", query_ids(data, query), dtype)
-        digest = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
+        write_ragged(draft.folder, "queries", tokenise_queries(data, query), dtype)
+        digest = hash_tokenizer(tokenizer.backend_tokenizer.to_str())
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
         draft.facts |= {"passages": passage.texts, "queries": query.texts, "passage_tokens": n_tokens}
         draft.facts["truncated"] = {"passages": passage.cut, "queries": query.cut}
@@ -151,7 +163,7 @@ def run(job: Job[TokensParams]) -> None:
                 say(f"tokens {job.key} · {side.truncation()}")
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
         lines = list(vocabulary_warnings(data, pieces))
-        limit = longest_input(job.inputs["encoder"].folder / "hf")
+        limit = find_longest_input(job.inputs["encoder"].folder / "hf")
         longest = max(passage.length, query.length) + template.extra[0]
         if limit is not None and longest > limit:
             reads = f"the encoder's files say it reads {limit}"
@@ -161,7 +173,7 @@ def run(job: Job[TokensParams]) -> None:
     tokeniser.parts.remove()
 
 
-def query_ids(dataset: Artifact, side: Side) -> Iterator[list[list[int]]]:
+def tokenise_queries(dataset: Artifact, side: Side) -> Iterator[list[list[int]]]:
     """Ids of all queries, a batch at a time."""
     texts = pq.read_table(dataset.path("queries.parquet"), columns=["text"])["text"]
     for start in range(0, len(texts), _TEXTS_PER_BLOCK):

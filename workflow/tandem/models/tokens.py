@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, Ragged, ends, longest_first, ranges
+from tandem.models.ragged import Ids, Ragged, cut_longest_first, join_ranges, sum_lengths
 from tandem.store.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -40,18 +40,19 @@ class Inputs:
         """Put parts one after the other in every row."""
         sizes = [np.diff(part.offsets) for part, _ in parts]
         lengths = np.sum(sizes, axis=0)
-        at, ids = ends(lengths)[:-1], np.empty(int(lengths.sum()), np.int64)
+        starts = sum_lengths(lengths)[:-1]
+        ids = np.empty(int(lengths.sum()), np.int64)
         segments = np.zeros_like(ids) if types else None
         for (part, segment), size in zip(parts, sizes, strict=True):
-            places = ranges(at, size)
+            places = join_ranges(starts, size)
             ids[places] = part.ids
             if segments is not None and segment:
                 segments[places] = segment
-            at = at + size
+            starts = starts + size
         return cls(ids, segments, lengths, pad)
 
     def filled(self, rows: int) -> "Inputs":
-        """The same with more rows behind, each a single padding id, up to `rows`."""
+        """Return the same with more rows behind, each a single padding id, up to `rows`."""
         more = rows - len(self.lengths)
         types = None if self.types is None else np.pad(self.types, (0, more))
         first = None if self.first is None else np.pad(self.first, (0, more))
@@ -59,10 +60,11 @@ class Inputs:
         return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
 
     def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Padded tensors, shape (rows, longest), for transformers: of `least` tokens or more, up to a multiple."""
+        """Pad to tensors, shape (rows, longest), for transformers: of `least` tokens or more, up to a multiple."""
         import torch  # not by stages that only read ids
 
-        width = -(-int(self.lengths.max(initial=max(1, least))) // multiple) * multiple
+        longest = int(self.lengths.max(initial=max(1, least)))
+        width = -(-longest // multiple) * multiple  # rounded up
         stands = np.arange(width) < self.lengths[:, None]
         ids = np.full(stands.shape, self.pad, np.int64)
         ids[stands] = self.ids
@@ -75,7 +77,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Template:
-    """The ids around one text (before, after) and a pair (before, between, after).
+    """Describe the ids around one text (before, after) and a pair (before, between, after).
 
     `types` are the segments of (before, first, between, second, after) in a pair; None where the model has none.
     `titled` says that passages are a title, the ids between a pair's texts, and a text. `longest_pair` is how many
@@ -95,88 +97,119 @@ class Template:
 
         A `UserError` where they have no tokens, or others in a pair than alone.
         """
-        a, b = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "b"))
+        a = tokenizer("a", add_special_tokens=False)["input_ids"]
+        b = tokenizer("b", add_special_tokens=False)["input_ids"]
         if not a or not b:
             problem = f"its tokenizer makes no token of {'b' if a else 'a'!r}, nor one for what it does not know"
             raise UserError(f"{tokenizer.name_or_path}: {problem}; add an unk_token")
-        single, both = tokenizer("a")["input_ids"], tokenizer("a", "b")
-        ids, at = both["input_ids"], _find(single, a)
+
+        alone = tokenizer("a")["input_ids"]
+        start = _find(alone, a)
+        single = (tuple(alone[:start]), tuple(alone[start + len(a) :]))
+
+        both = tokenizer("a", "b")
+        ids = both["input_ids"]
         first = _find(ids, a)
-        second = _find(ids, b, first + len(a))
-        pair = (tuple(ids[:first]), tuple(ids[first + len(a) : second]), tuple(ids[second + len(b) :]))
+        first_end = first + len(a)
+        second = _find(ids, b, first_end)
+        second_end = second + len(b)
+        pair = (tuple(ids[:first]), tuple(ids[first_end:second]), tuple(ids[second_end:]))
+
         types = None
         if "token_type_ids" in both:
-            segment = both["token_type_ids"]
-            around = [(0, pair[0]), (first + len(a), pair[1]), (second + len(b), pair[2])]
-            before, between, after = (segment[i] if part else 0 for i, part in around)
-            types = (before, segment[first], between, segment[second], after)
+            segments = both["token_type_ids"]
+            # A segment of special tokens is read off the first of them; 0 where there is none.
+            before = segments[0] if pair[0] else 0
+            between = segments[first_end] if pair[1] else 0
+            after = segments[second_end] if pair[2] else 0
+            types = (before, segments[first], between, segments[second], after)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-        return cls((tuple(single[:at]), tuple(single[at + len(a) :])), pair, types, pad)
+        return cls(single, pair, types, pad)
 
     def plain(self) -> dict[str, Any]:
-        """The fields as `meta.json` has them, without what is rarely there."""
-        return {name: value for name, value in asdict(self).items() if name not in ("titled", "longest_pair") or value}
+        """Return the fields as `meta.json` has them, without what is rarely there."""
+        fields = asdict(self)
+        for name in ("titled", "longest_pair"):
+            if not fields[name]:
+                del fields[name]
+        return fields
 
     @property
     def extra(self) -> tuple[int, int]:
-        """How many special tokens a single text and a pair get."""
+        """Return how many special tokens a single text and a pair get."""
         return sum(map(len, self.single)), sum(map(len, self.pair))
 
     def separators(self, side: str) -> tuple[int, ...]:
-        """The special tokens within a text: between the title and the text of titled passages."""
+        """Return the special tokens within a text: between the title and the text of titled passages."""
         return self.pair[1] if self.titled and side == "passage" else ()
 
     def single_inputs(self, texts: TokenTexts, side: str = "query") -> Inputs:
-        """Single texts with their special tokens; in titled passages the text after the title is the second segment."""
+        """Join single texts with their special tokens; in titled passages the text is the second segment."""
         texts = Ragged.of(texts)
-        before, after = (_repeated(part, len(texts)) for part in self.single)
+        before = _repeat(self.single[0], len(texts))
+        after = _repeat(self.single[1], len(texts))
         inputs = Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
         if self.titled and side == "passage" and self.types is not None:
             return replace(inputs, types=self._title_types(texts, self.types))
         return inputs
 
     def _title_types(self, passages: Ragged, types: tuple[int, ...]) -> Ids:
-        """Segments of titled passages with the special tokens around them, shape (tokens,)."""
-        titles, between = titles_of(passages), len(self.pair[1])
+        """Return the segments of titled passages with the special tokens around them, shape (tokens,)."""
+        titles = count_title_tokens(passages)
+        between = len(self.pair[1])
         counts = np.empty((len(passages), len(types)), np.int64)
-        counts[:, 0], counts[:, 2], counts[:, 4] = len(self.single[0]), between, len(self.single[1])
-        counts[:, 1], counts[:, 3] = titles, np.diff(passages.offsets) - titles - between
-        return np.repeat(np.tile(np.array(types, np.int64), len(passages)), counts.ravel())
+        counts[:, 0] = len(self.single[0])
+        counts[:, 2] = between
+        counts[:, 4] = len(self.single[1])
+        counts[:, 1] = titles
+        counts[:, 3] = np.diff(passages.offsets) - titles - between
+        segments = np.tile(np.array(types, np.int64), len(passages))
+        return np.repeat(segments, counts.ravel())
 
     def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> Ragged:
-        """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
-        first, second = (np.array([len(row) for row in side], np.int64) for side in (titles, texts))
+        """Join title, the ids between, and text of each passage, of at most `longest` tokens in all."""
         between = self.pair[1]
-        lengths = longest_first(first, second, longest - len(between))
-        rows = zip(titles, texts, *lengths, strict=True)
-        joined = Ragged.of([np.array([*title[:a], *between, *text[:b]], np.int64) for title, text, a, b in rows])
-        return replace(joined, titles=lengths[0])
+        title_lengths, text_lengths = cut_longest_first(
+            np.array([len(title) for title in titles], np.int64),
+            np.array([len(text) for text in texts], np.int64),
+            longest - len(between),
+        )
+        rows = []
+        for title, text, in_title, in_text in zip(titles, texts, title_lengths, text_lengths, strict=True):
+            rows.append(np.array([*title[:in_title], *between, *text[:in_text]], np.int64))
+        return replace(Ragged.of(rows), titles=title_lengths)
 
     def pair_lengths(self, first: Ids, second: Ids) -> Ids:
-        """The lengths of pairs of texts of these lengths: with special tokens, cut to `longest_pair`; any shape."""
+        """Return the lengths of pairs of texts of these lengths: with special tokens, cut to `longest_pair`.
+
+        Any shape.
+        """
         lengths = first + second + self.extra[1]
         return lengths if self.longest_pair is None else np.minimum(lengths, self.longest_pair)
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
-        """Pairs (query, passage) with their special tokens, cut to `longest_pair`; those between are the query's."""
+        """Join pairs (query, passage) with special tokens, cut to `longest_pair`; those between are the query's."""
         if self.longest_pair is not None:
-            sizes = np.diff(first.offsets), np.diff(second.offsets)
-            lengths = longest_first(*sizes, self.longest_pair - self.extra[1])
-            first, second = first.cut(lengths[0]), second.cut(lengths[1])
-        before, between, after = (_repeated(part, len(first)) for part in self.pair)
-        parts = zip((before, first, between, second, after), self.types or (0, 0, 0, 0, 0), strict=True)
-        inputs = Inputs.join(list(parts), self.types is not None, self.pad)
-        return replace(inputs, first=np.diff(first.offsets) + len(self.pair[0]) + len(self.pair[1]))
+            limit = self.longest_pair - self.extra[1]
+            first_lengths, second_lengths = cut_longest_first(np.diff(first.offsets), np.diff(second.offsets), limit)
+            first = first.cut(first_lengths)
+            second = second.cut(second_lengths)
+        before, between, after = (_repeat(part, len(first)) for part in self.pair)
+        texts = (before, first, between, second, after)
+        segments = self.types or (0, 0, 0, 0, 0)
+        inputs = Inputs.join(list(zip(texts, segments, strict=True)), self.types is not None, self.pad)
+        first_segment = np.diff(first.offsets) + len(self.pair[0]) + len(self.pair[1])
+        return replace(inputs, first=first_segment)
 
 
-def titles_of(passages: Ragged) -> Ids:
-    """How many tokens the titles of passages have, shape (passages,)."""
+def count_title_tokens(passages: Ragged) -> Ids:
+    """Return how many tokens the titles of passages have, shape (passages,)."""
     if passages.titles is None:
         raise ValueError("these passages do not know where their titles end: take them from the tokens' `passages`")
     return passages.titles
 
 
-def _repeated(part: tuple[int, ...], rows: int) -> Ragged:
+def _repeat(part: tuple[int, ...], rows: int) -> Ragged:
     return Ragged(np.tile(np.array(part, np.int64), rows), np.arange(rows + 1) * len(part))
 
 
@@ -189,7 +222,7 @@ def _find(ids: list[int], part: list[int], start: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Tokens:
-    """An opened `tokens` artifact: rows stand in the order of corpus.parquet and queries.parquet."""
+    """Hold an opened `tokens` artifact: rows stand in the order of corpus.parquet and queries.parquet."""
 
     passages: Ragged
     queries: Ragged
@@ -199,5 +232,6 @@ class Tokens:
     def open(cls, artifact: Artifact) -> "Tokens":
         """Memory-map the ids."""
         meta = json.loads(artifact.path("meta.json").read_text())
-        passages, queries = (Ragged.open(artifact.folder, name, meta["dtype"]) for name in ("passages", "queries"))
+        passages = Ragged.open(artifact.folder, "passages", meta["dtype"])
+        queries = Ragged.open(artifact.folder, "queries", meta["dtype"])
         return cls(passages, queries, TypeAdapter(Template).validate_python(meta["template"]))

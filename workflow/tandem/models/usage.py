@@ -57,7 +57,7 @@ scores = cosine * head["linear.weight"][0] + head["linear.bias"]
 
 @dataclass(frozen=True)
 class InputLengths:
-    """The longest inputs of a training, in tokens: query, passage, and special tokens around one text and a pair.
+    """Describe a training's longest inputs, in tokens: query, passage, and special tokens around one text and a pair.
 
     `longest_pair` is the limit of a pair where it has one of its own; `titled` says that passages are two segments.
     """
@@ -75,8 +75,8 @@ class InputLengths:
         return self.longest_pair or self.query + self.passage + self.pair
 
 
-def front_matter(part: str, base: str | None, licence: str | None) -> str:
-    """The YAML block that the hub reads: `part` is `dual` or `cross`; what is unknown is left out."""
+def write_front_matter(part: str, base: str | None, licence: str | None) -> str:
+    """Return the YAML block that the hub reads: `part` is `dual` or `cross`; what is unknown is left out."""
     fields: dict[str, object] = {"library_name": "sentence-transformers", "pipeline_tag": _TASKS[part]}
     fields |= {"base_model": base} if base else {}
     fields |= {"license": licence.lower()} if licence else {}
@@ -84,27 +84,33 @@ def front_matter(part: str, base: str | None, licence: str | None) -> str:
     return f"---\n{yaml.safe_dump(fields, sort_keys=False)}---\n"
 
 
-def dual_usage(shape: DualShape, lengths: InputLengths) -> str:
-    """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
+def describe_dual_usage(shape: DualShape, lengths: InputLengths) -> str:
+    """Return how to load the dual encoder of a `dual.json`.
+
+    Each block ends with `scores`, shape (queries, passages).
+    """
     query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
-    query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
+    query_tokens = lengths.query + lengths.single
+    passage_tokens = lengths.passage + lengths.single
     texts = [json.dumps(shape.before.get(side, "") + text, ensure_ascii=False) for side, text in _EXAMPLE_TEXTS]
     names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
-    words = ", ".join(prompted(shape, *text) for text in _EXAMPLE_TEXTS)
+    words = ", ".join(add_prompt(shape, *text) for text in _EXAMPLE_TEXTS)
     ours = _TANDEM_EXAMPLE.format(
         **_PLAIN_EXAMPLE, texts=words, scores="dot_scores(*vectors, model.temperature)", **names
     )
-    theirs = library_usage(shape, lengths, "SentenceTransformer")
+    theirs = describe_library_usage(shape, lengths, "SentenceTransformer")
     if shape.dense and lengths.titled:
-        return tandem_usage(shape, lengths)
+        return describe_tandem_usage(shape, lengths)
     if shape.dense:  # transformers does not know them
         return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
     pool = f"({POOLING_CODE[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOLING_CODE[shape.pooling]
-    sides, star = [f"[{text}]" for text in texts], ""
+    sides = [f"[{text}]" for text in texts]
+    star = ""
     if lengths.titled:
         title = json.dumps(shape.before.get("passage", "") + "a title", ensure_ascii=False)
-        sides, star = [f"[{sides[0]}]", f'[[{title}], ["a passage"]]'], "*"
+        sides = [f"[{sides[0]}]", f'[[{title}], ["a passage"]]']
+        star = "*"
     plain = f"""\
 ```python
 from transformers import AutoModel, AutoTokenizer
@@ -124,13 +130,13 @@ scores = queries @ passages.T / {shape.temperature}
     return "\n\n".join([ours, theirs, plain])
 
 
-def library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:
-    """How sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above.
+def describe_library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:
+    """Return how sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above.
 
     With titles as a segment, which it cannot read, how Tandem loads it.
     """
     if lengths.titled:
-        return tandem_usage(shape, lengths)
+        return describe_tandem_usage(shape, lengths)
     passage, query = (tokens + lengths.single for tokens in (lengths.passage, lengths.query))
     return f"""\
 ```python
@@ -143,28 +149,33 @@ scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
 
 
-def tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
-    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`."""
-    how, words = _PLAIN_EXAMPLE, [*_EXAMPLE_TEXTS]
+def describe_tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
+    """Return how Tandem loads the model of a `dual.json`, of any representation.
+
+    The block ends as those of `describe_dual_usage`.
+    """
+    how = _PLAIN_EXAMPLE
+    words = [*_EXAMPLE_TEXTS]
     if lengths.titled:
         joined = f"template.with_titles([title], [text], {lengths.passage})"
         how = {"imports": "from dataclasses import replace\n", "parts": "title, text", "passage": joined}
         how["template"] = "replace(Template.of(tokenizer), titled=True)"
         words = [_EXAMPLE_TEXTS[0], ("passage", "a title"), ("text", "a passage")]
-    texts = ", ".join(prompted(shape, *text) for text in words)
+    texts = ", ".join(add_prompt(shape, *text) for text in words)
     folder = "dual/shared" if shape.shared else "dual/passage"
     names = {"names": "load_dual", "load": "load_dual", "folder": folder}
     return _TANDEM_EXAMPLE.format(**how, texts=texts, scores="model.scores(*vectors)", **names)
 
 
-def prompted(shape: DualShape, side: str, text: str) -> str:
-    """A side's text behind its prompt, as the argument of `PlainTextTokenizer.tokenise`, in Python."""
-    own, prompt = json.dumps(text), shape.before.get(side)
+def add_prompt(shape: DualShape, side: str, text: str) -> str:
+    """Return a side's text behind its prompt, as the argument of `PlainTextTokenizer.tokenise`, in Python."""
+    own = json.dumps(text)
+    prompt = shape.before.get(side)
     return f"plain.prompt({json.dumps(prompt, ensure_ascii=False)}) + {own}" if prompt else own
 
 
-def cross_usage(pooling: str, lengths: InputLengths, logit: str | None) -> str:
-    """How to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,).
+def describe_cross_usage(pooling: str, lengths: InputLengths, logit: str | None) -> str:
+    """Return how to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,).
 
     Args:
         logit: the score, in terms of `logits`, where `AutoModelForSequenceClassification` loads the folder; else None.
@@ -217,6 +228,9 @@ scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
     return "\n\n".join([ours, theirs, plain, _REFUSED_BY_TRANSFORMERS])
 
 
-def folders(part: Path) -> list[Path]:
-    """The folders of a saved part that sentence-transformers loads, else the part: each of them gets the card."""
+def list_saved_folders(part: Path) -> list[Path]:
+    """Return the folders of a saved part that sentence-transformers loads, else the part.
+
+    Each of them gets the card.
+    """
     return sorted(path.parent for path in part.rglob("modules.json")) or [part]

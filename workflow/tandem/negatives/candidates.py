@@ -23,13 +23,13 @@ from tandem.models.ragged import Ragged
 from tandem.negatives.lists import (
     DrawnList,
     QueryPool,
-    denoised,
+    draw_denoised,
+    draw_undenoised,
     find_near_copies,
     judge_labelled,
     keep_below,
-    undenoised,
 )
-from tandem.negatives.report import NEAR_COPY, NegativesReport, judge_warnings
+from tandem.negatives.report import NEAR_COPY, NegativesReport, warn_of_judges
 from tandem.negatives.sources import Pools, SourceRanking
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
@@ -64,24 +64,26 @@ def tabulate_lists(lists: list[DrawnList]) -> pa.Table:
     )
 
 
-def negatives_of(pool: QueryPool, params: CandidatesParams) -> int | None:
-    """How many negatives a list of one query is to have; None for all that there are."""
+def count_list_negatives(pool: QueryPool, params: CandidatesParams) -> int | None:
+    """Return how many negatives a list of one query is to have; None for all that there are."""
     each = max(1, len(pool.positives)) if params.negatives_per == "positive" else 1
     return None if params.negatives is None else params.negatives * each
 
 
 def draw_lists(pool: QueryPool, params: CandidatesParams) -> Iterator[DrawnList]:
-    """The lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
-    denoise, negatives, first = params.denoise, negatives_of(pool, params), params.take == "first"
+    """Yield the lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
+    denoise = params.denoise
+    negatives = count_list_negatives(pool, params)
+    first = params.take == "first"
     rng = np.random.default_rng([params.seed, 1, pool.query])
     if params.labels == "judge" and denoise is not None:
         if (labelled := judge_labelled(pool, negatives, denoise, rng, first)) is not None:
             yield labelled
         return
     if denoise is None or denoise.hybrid:
-        yield undenoised(pool, negatives, np.random.default_rng([params.seed, 0, pool.query]), first)
+        yield draw_undenoised(pool, negatives, np.random.default_rng([params.seed, 0, pool.query]), first)
     if denoise is not None:
-        yield denoised(pool, negatives, denoise, rng, first)
+        yield draw_denoised(pool, negatives, denoise, rng, first)
 
 
 def write_part(
@@ -108,7 +110,7 @@ def write_part(
     useful = []
     for pool, lists in zip(pools, drawn, strict=True):
         report.add_pool(pool)
-        useful.append([entry for entry in lists if report.add_list(entry, negatives_of(pool, params))])
+        useful.append([entry for entry in lists if report.add_list(entry, count_list_negatives(pool, params))])
     folder.mkdir()
     entries = [entry for lists in useful for entry in lists]
     pq.write_table(tabulate_lists(entries) if entries else CANDIDATES_SCHEMA.empty_table(), folder / _LISTS_FILE)
@@ -138,8 +140,10 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
         return write_part(folder, drawn, judge(), job.params, report, pools.passages)
 
     collection = Collection(job.inputs["dataset"])
-    pools, facts = Pools(job, doc_rows(collection), query_rows(collection)), dict[int, Json]()
-    source, without_run = pools.source(), len(pools.known)
+    pools = Pools(job, doc_rows(collection), query_rows(collection))
+    facts = dict[int, Json]()
+    source = pools.source()
+    without_run = len(pools.known)
     total = sum(len(span) for number, span in enumerate(parts.spans(without_run)) if parts.is_own(number))
     numbers = count()
     with Progress(f"candidates {job.key}", total, "queries") as progress:
@@ -159,7 +163,8 @@ def run_shard(job: Job[CandidatesParams]) -> Json:
 
 def run(job: Job[CandidatesParams]) -> None:
     """Draw what no shard has drawn; write candidates.parquet and report.json."""
-    parts, report = Parts(job), NegativesReport(job.params.denoise)
+    parts = Parts(job)
+    report = NegativesReport(job.params.denoise)
     facts, report.without_run = write_parts(job, parts)
     for number, part in facts.items():
         folder = parts.path(number)
@@ -167,23 +172,23 @@ def run(job: Job[CandidatesParams]) -> None:
         report.add(part["report"], scores)
     if not report.lists:
         parts.remove()
-        raise UserError(f"candidates {job.key}: {nothing_drawn(job.params, report)}")
+        raise UserError(f"candidates {job.key}: {explain_nothing_drawn(job.params, report)}")
     with writing(job) as draft:
         with column_writer(draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS) as writer:
             lines = np.array([lines for part in facts.values() for lines in part["lines"]])
             tables = (pq.read_table(parts.path(number) / _LISTS_FILE) for number in facts)
-            for group in regrouped(tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))):
+            for group in group_rows(tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))):
                 writer.write_table(group)
         result = report.finish()
         write_json(draft.path("report.json"), result)
         draft.facts |= {"queries": result["queries"], "lists": result["lists"]} | facts[0]["judge"]
-        for line in judge_warnings(job.many("judge"), report):
+        for line in warn_of_judges(job.many("judge"), report):
             warn(job, draft, line)
     parts.remove()
 
 
-def nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:
-    """The message that there is no list, with what to change."""
+def explain_nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:
+    """Return the message that there is no list, with what to change."""
     if report.without_run and not report.queries and not report.without_positive:
         problem = f"the source of negatives lists nothing for any of {report.without_run:,} queries"
         return f"{problem}; name another in candidates.from"
@@ -197,9 +202,10 @@ def nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:
     return f"no query has a positive and a negative {counts}; {remedy}"
 
 
-def regrouped(tables: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
-    """The rows of tables in tables of other sizes, without empty ones."""
-    rest, source = CANDIDATES_SCHEMA.empty_table(), iter(tables)
+def group_rows(tables: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
+    """Yield the rows of tables in tables of other sizes, without empty ones."""
+    rest = CANDIDATES_SCHEMA.empty_table()
+    source = iter(tables)
     for size in sizes:
         while len(rest) < size:
             rest = pa.concat_tables([rest, next(source)])

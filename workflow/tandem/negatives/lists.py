@@ -17,7 +17,7 @@ _NO_ROWS = np.empty(0, np.int64)
 
 @dataclass
 class QueryPool:
-    """What one training query's lists are drawn from.
+    """Describe what one training query's lists are drawn from.
 
     Attributes:
         query: row of the query.
@@ -49,11 +49,12 @@ class QueryPool:
     source: str = "run"
 
     def __post_init__(self) -> None:
-        self.judged, self.judged_positives = unknown(len(self.rows)), unknown(len(self.positives))
+        self.judged = fill_unknown(len(self.rows))
+        self.judged_positives = fill_unknown(len(self.positives))
         self.far = np.ones(len(self.rows), bool)
 
 
-def unknown(count: int) -> Array:
+def fill_unknown(count: int) -> Array:
     """`count` times NaN: scores or probabilities that nobody computed."""
     return np.full(count, np.nan, np.float32)
 
@@ -84,7 +85,7 @@ def make_pool(
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)
     relevant = np.isin(rows, positives)
-    duplicate = _duplicates(rows, positives, texts, near_duplicates) & ~relevant
+    duplicate = _find_duplicates(rows, positives, texts, near_duplicates) & ~relevant
     literal = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
     reasons = {"known positive": relevant, "duplicate of a positive": duplicate}
     reasons |= {"literal match": literal} if literal.any() else {}
@@ -92,7 +93,7 @@ def make_pool(
     inside = (ranks >= window[0]) & (ranks <= window[1])
     first, last = backfill or (1, 0)
     outside = keep & (ranks >= first) & (ranks <= last) & ~inside
-    positive_scores = unknown(len(positives))
+    positive_scores = fill_unknown(len(positives))
     at, places = np.nonzero(positives[:, None] == rows[:scored])
     positive_scores[at] = scores[places]
     return QueryPool(
@@ -118,7 +119,8 @@ def keep_below(pool: QueryPool, below: BelowPositive, judged: bool) -> None:
     own, positives = (pool.judged, pool.judged_positives) if judged else (pool.scores, pool.positive_scores)
     lowest = positives[np.isfinite(positives)].min(initial=np.inf).astype(np.float64)
     if np.isinf(lowest):
-        pool.barred_as, limit = "no positive has a score", -np.inf
+        pool.barred_as = "no positive has a score"
+        limit = -np.inf
     else:
         gap = below.margin if below.share is None else abs(lowest) * (1 - below.share)
         limit = lowest - gap
@@ -130,11 +132,12 @@ def keep_below(pool: QueryPool, below: BelowPositive, judged: bool) -> None:
         pool.beyond = rows[far], ranks[far], scores[far]
 
 
-def _duplicates(rows: Array, positives: Array, texts: Ragged, near: float | None) -> Array:
-    """Whether each row has the tokens of a positive, or shares enough of their trigrams; see `make_pool`."""
+def _find_duplicates(rows: Array, positives: Array, texts: Ragged, near: float | None) -> Array:
+    """Return whether each row has the tokens of a positive, or shares enough of their trigrams; see `make_pool`."""
     own = [texts[row] for row in positives.tolist()]
     if near is None:
-        contents, duplicate = {ids.tobytes() for ids in own}, np.zeros(len(rows), bool)
+        contents = {ids.tobytes() for ids in own}
+        duplicate = np.zeros(len(rows), bool)
         # Few are as long as a positive; the others are not read.
         as_long = np.flatnonzero(np.isin(texts.lengths(rows), [len(ids) for ids in own]))
         duplicate[as_long] = [texts[row].tobytes() in contents for row in rows[as_long].tolist()]
@@ -157,7 +160,7 @@ def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: fl
 
 @dataclass(frozen=True)
 class DrawnList:
-    """One list as rows of candidates.parquet, positives first.
+    """Describe one list as rows of candidates.parquet, positives first.
 
     Attributes:
         kind: `undenoised` or `denoised`.
@@ -187,16 +190,17 @@ def choose_negatives(count: int, size: int | None, rng: np.random.Generator, fir
     return np.arange(size) if first else np.sort(rng.permutation(count)[:size])
 
 
-def undenoised(pool: QueryPool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> DrawnList:
-    """The known positives and passages of the window: random ones, or the first."""
+def draw_undenoised(pool: QueryPool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> DrawnList:
+    """Return the known positives and passages of the window: random ones, or the first."""
     far = np.flatnonzero(pool.far)
     return _assemble("undenoised", pool, far[choose_negatives(len(far), negatives, rng, first)])
 
 
-def denoised(
+def draw_denoised(
     pool: QueryPool, negatives: int | None, denoise: Denoise, rng: np.random.Generator, first: bool = False
 ) -> DrawnList:
-    """The known positives, those the judge is sure of, and negatives the judge is sure of: random ones, or the first.
+    """Return the known positives, those the judge is sure of, and negatives the judge is sure of: random ones, or the
+    first.
 
     A passage of the window is a negative if its probability is below `negative_below` and, where `positive_above` is
     set, a positive if above it. Too few negatives are filled up at random from the backfill window, unjudged (as
@@ -211,7 +215,8 @@ def denoised(
     if pool.barred_as in pool.dropped:
         pool.dropped[pool.barred_as] -= len(accepted) - far
     pool.dropped["not surely negative"] = int((pool.far & ~below).sum()) - far
-    chosen, backfill = certain[choose_negatives(len(certain), negatives, rng, first)], _NO_ROWS
+    chosen = certain[choose_negatives(len(certain), negatives, rng, first)]
+    backfill = _NO_ROWS
     if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):
         backfill = choose_negatives(len(pool.beyond[0]), negatives - len(chosen), rng)
         pool.dropped["backfilled (negative)"] = -len(backfill)
@@ -241,18 +246,20 @@ def _assemble(
     kind: str, pool: QueryPool, chosen: Array, accepted: Array = _NO_ROWS, backfill: Array = _NO_ROWS
 ) -> DrawnList:
     """Put a list together: the qrels' positives, the judge's, the chosen negatives, and the backfill's."""
-    taken, known = np.concatenate([accepted, chosen]), len(pool.positives)
+    taken = np.concatenate([accepted, chosen])
+    known = len(pool.positives)
     window = zip((pool.rows, pool.ranks, pool.scores), pool.beyond, strict=True)
     rows, ranks, scores = (np.concatenate([inside[taken], beyond[backfill]]) for inside, beyond in window)
-    positives, negatives = known + len(accepted), len(chosen) + len(backfill)
-    judged = [pool.judged_positives, pool.judged[taken], unknown(len(backfill))]
+    positives = known + len(accepted)
+    negatives = len(chosen) + len(backfill)
+    judged = [pool.judged_positives, pool.judged[taken], fill_unknown(len(backfill))]
     return DrawnList(
         kind=kind,
         query=pool.query,
         rows=np.concatenate([pool.positives, rows]),
         labels=np.array([1] * positives + [0] * negatives, np.int8),
         ranks=np.concatenate([np.zeros(known, np.int32), ranks]).astype(np.int32),
-        scores=np.concatenate([unknown(known), scores]).astype(np.float32),
+        scores=np.concatenate([fill_unknown(known), scores]).astype(np.float32),
         judged=np.concatenate(judged).astype(np.float32),
         sources=[pool.labelled] * known + ["judge"] * len(accepted) + [pool.source] * negatives,
     )

@@ -51,7 +51,7 @@ class NegativesReport:
         self.scores: dict[str, list[Array]] = {"positives": [], "negatives": []}
 
     def counts(self) -> Json:
-        """All but the scores."""
+        """Return all but the scores."""
         numbers = {name: getattr(self, name) for name in _ADDED}
         return {**numbers, "lists": dict(self.lists), "dropped": dict(self.dropped)}
 
@@ -65,7 +65,7 @@ class NegativesReport:
             own.append(scores[name])
 
     def all_scores(self) -> dict[str, Array]:
-        """The scores of all pools, by kind."""
+        """Return the scores of all pools, by kind."""
         return {name: np.concatenate([np.empty(0, np.float32), *own]) for name, own in self.scores.items()}
 
     def add_pool(self, pool: QueryPool) -> None:
@@ -75,7 +75,8 @@ class NegativesReport:
         judged = np.isfinite(pool.judged).all()
         if judged:
             higher = pool.judged_positives[:, None] > pool.judged
-            self.won, self.compared = self.won + int(higher.sum()), self.compared + higher.size
+            self.won = self.won + int(higher.sum())
+            self.compared = self.compared + higher.size
         self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
@@ -120,7 +121,7 @@ class NegativesReport:
         }
 
     def finish(self) -> dict[str, object]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         joined = self.all_scores()
         every = np.concatenate(list(joined.values()))
         edges = np.histogram_bin_edges(every, _BINS) if len(every) else np.linspace(0, 1, _BINS + 1)
@@ -134,7 +135,7 @@ class NegativesReport:
             "without_run": self.without_run,
             **({"known_positives_below": shares} if shares else {}),
             **({"denoising": self.denoising()} if self.judged_passages else {}),
-            "percentiles": {name: _percentiles(values) for name, values in joined.items()},
+            "percentiles": {name: _compute_percentiles(values) for name, values in joined.items()},
             "histogram": {
                 "edges": [round(float(e), 6) for e in edges],
                 **{name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()},
@@ -146,31 +147,35 @@ def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 6) if whole else None
 
 
-def _percentiles(values: Array) -> dict[str, float] | None:
+def _compute_percentiles(values: Array) -> dict[str, float] | None:
     if not len(values):
         return None
     return {f"p{p}": round(float(v), 6) for p, v in zip(_PERCENTILES, np.percentile(values, _PERCENTILES), strict=True)}
 
 
-def judge_warnings(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
-    """A line for each judge that has learned nothing, else one if the judges tell nothing apart or miss positives."""
+def warn_of_judges(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
+    """Return a line for each judge that has learned nothing, else one if the judges tell nothing apart or miss
+    positives.
+    """
     guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
     lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
     if not lines and report.won < _LEAST_WON * report.compared:
         share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
         lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
-    return lines or threshold_warnings(judges, report)
+    return lines or warn_of_thresholds(judges, report)
 
 
-def threshold_warnings(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
-    """A line if the thresholds say little about the judges' scores.
+def warn_of_thresholds(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
+    """Return a line if the thresholds say little about the judges' scores.
 
     Either a judge has only learned to order lists, so that its probabilities have no zero, or too many of the known
     positives are below `negative_below`.
     """
     shares = report.below()
     anchored = report.denoise is not None and report.denoise.calibrate
-    relative = [stage_name(model.key) for model in judges if _loss(model) not in (None, "pointwise") and not anchored]
+    relative = [
+        stage_name(model.key) for model in judges if _find_loss(model) not in (None, "pointwise") and not anchored
+    ]
     text = ", ".join(f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items())
     if shares and relative:
         cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
@@ -180,8 +185,8 @@ def threshold_warnings(judges: Sequence[Artifact], report: NegativesReport) -> l
     return []
 
 
-def _loss(judge: Artifact) -> str | None:
-    """The loss that a judge's cross-encoder was trained with; None of a published one."""
+def _find_loss(judge: Artifact) -> str | None:
+    """Return the loss that a judge's cross-encoder was trained with; None of a published one."""
     key = "supervision" if judge.params.get("objective") == "joint" else "loss"
     loss: str | None = judge.params.get("train", {}).get(key)
     return loss

@@ -22,7 +22,7 @@ _RANDOM_STREAM = 2  # of the draw's seed, beside 0 and 1 for undenoised and deno
 
 
 class PositiveLabels:
-    """The labels of a split's queries.
+    """Hold the labels of a split's queries.
 
     `labels` decides where positives come from: `qrels`; `answers`, the first passage of the window that holds an answer
     (RocketQA on Natural Questions); `judge`, from nowhere: the judge decides. With `bar_answers`, and always where
@@ -31,26 +31,31 @@ class PositiveLabels:
     """
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
-        collection, params = Collection(job.inputs["dataset"]), job.params
-        self.labels, self.docs, self.least_grade = params.labels, docs, params.least_grade
+        collection = Collection(job.inputs["dataset"])
+        params = job.params
+        self.labels = params.labels
+        self.docs = docs
+        self.least_grade = params.least_grade
         self.ignore_identical_ids = params.ignore_identical_ids
         self.name = "answer" if params.labels == "answers" else params.labels  # the origin of a positive
         self.window = slice(params.first_rank - 1, params.depth)
         by_qrels = self.labels == "qrels"
         self.qrels = collection.qrels(params.split) if by_qrels else collection.excluded(params.split)
         self.queries = list(self.qrels if by_qrels else collection.queries(params.split))
-        self.answers = passages_with_answers(job)
+        self.answers = read_answering_passages(job)
 
     def positives(self, query: str, ids: list[str]) -> Array:
         """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
-        judged, answering = self.qrels.get(query, {}), self.answers.get(query, ())
+        judged = self.qrels.get(query, {})
+        answering = self.answers.get(query, ())
         if self.labels == "answers":
             return self._rows([doc for doc in ids[self.window] if doc in answering and doc not in judged][:1])
         return self._rows([doc for doc, relevance in judged.items() if relevance >= self.least_grade])
 
     def barred(self, query: str) -> Array:
         """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""
-        judged, left_out = self.qrels.get(query, {}), (LITERAL_MATCH, EXCLUDED)
+        judged = self.qrels.get(query, {})
+        left_out = (LITERAL_MATCH, EXCLUDED)
         neither = [doc for doc, grade in judged.items() if grade in left_out or 0 < grade < self.least_grade]
         neither += [query] if self.ignore_identical_ids else []
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
@@ -60,11 +65,12 @@ class PositiveLabels:
         return rows[rows >= 0]
 
 
-def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
+def read_answering_passages(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     """Query id → documents of the run that hold an answer, by the input `match`; empty without it."""
     if "match" not in job.inputs:
         return {}
-    match, run = job.inputs["match"], job.inputs["run"]
+    match = job.inputs["match"]
+    run = job.inputs["run"]
     if Path(match.upstream["run"]).name != run.key:
         raise UserError(f"candidates: {match.folder} has matched {match.upstream['run']}; expected {run.folder}")
     documents: dict[str, set[str]] = {}
@@ -77,15 +83,16 @@ SourceRanking = tuple[str, list[str], Array, Array]  # query, ids, rows and scor
 SourceRankings = Iterator[SourceRanking]
 
 
-def source_name(job: Job[CandidatesParams]) -> str:
-    """The name of a job's source: its parameter, else `run` where there is one, else `random`."""
+def name_source(job: Job[CandidatesParams]) -> str:
+    """Return the name of a job's source: its parameter, else `run` where there is one, else `random`."""
     return job.params.source or ("run" if "run" in job.inputs else "random")
 
 
 @negatives("run")
 def from_run(job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows) -> SourceRankings:
-    """The documents of the input `run`."""
-    names, needs_ids = queries.all.to_pylist(), labels.labels == "answers"
+    """Yield the documents of the input `run`."""
+    names = queries.all.to_pylist()
+    needs_ids = labels.labels == "answers"
     for query, rows, scores in iter_rows(job.inputs["run"], job.inputs["dataset"]):
         yield names[query], docs.ids(rows) if needs_ids else [], rows, scores
 
@@ -95,21 +102,23 @@ def from_corpus(job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows
     """`depth` passages drawn from the corpus for every query that has labels; they have no score."""
     at = queries.rows(labels.queries)
     for query, row in zip(labels.queries, at, strict=True):
-        drawn = at_random(len(docs), job.params.depth, job.params.seed, int(row))
+        drawn = draw_rows(len(docs), job.params.depth, job.params.seed, int(row))
         yield query, [], drawn, np.full(len(drawn), np.nan, np.float32)
 
 
-def at_random(passages: int, count: int, seed: int, query: int) -> Array:
+def draw_rows(passages: int, count: int, seed: int, query: int) -> Array:
     """`count` distinct rows of a corpus; they follow from (seed, query) alone."""
     rng = np.random.default_rng([seed, _RANDOM_STREAM, query])
     return rng.choice(passages, min(count, passages), replace=False)
 
 
 class Pools:
-    """The pools of a split's queries, and the source that they are made from."""
+    """Hold the pools of a split's queries, and the source that they are made from."""
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
-        self.job, self.docs, self.queries = job, docs, queries
+        self.job = job
+        self.docs = docs
+        self.queries = queries
         self.labels = PositiveLabels(job, self.docs)
         self.known = set(self.labels.queries)
         self.selected = draw_queries(self.labels.queries, job.params.queries, job.params.seed)
@@ -118,14 +127,16 @@ class Pools:
         self.scored = scored_depth(job.inputs["run"]) if below else None
 
     def source(self) -> Iterator[SourceRanking]:
-        """The entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""
-        name = source_name(self.job)
+        """Return the entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""
+        name = name_source(self.job)
         entries = negatives[name](self.job, self.labels, self.docs, self.queries)
-        return checked(entries, name, len(self.docs)) if negatives.plugin(name) else entries
+        return check_entries(entries, name, len(self.docs)) if negatives.plugin(name) else entries
 
     def pooled(self, entries: Iterable[SourceRanking], report: NegativesReport) -> Iterator[QueryPool]:
-        """The pools of queries with a known positive in the corpus, or of all queries if the judge decides."""
-        params, labels, window = self.job.params, self.labels, (self.job.params.first_rank, self.job.params.depth)
+        """Yield the pools of queries with a known positive in the corpus, or of all queries if the judge decides."""
+        params = self.job.params
+        labels = self.labels
+        window = (self.job.params.first_rank, self.job.params.depth)
         backfill = params.denoise.backfill if params.denoise else None
         beyond = (backfill.first_rank, backfill.depth) if backfill else None
         for query, ids, rows, scores in entries:
@@ -135,19 +146,24 @@ class Pools:
             if not len(positives) and labels.labels != "judge":
                 report.without_positive += 1
                 continue
-            barred, row = labels.barred(query), int(self.queries.rows([query])[0])
-            run, texts, similar = (rows, scores), self.passages, params.near_duplicates
+            barred = labels.barred(query)
+            row = int(self.queries.rows([query])[0])
+            run = (rows, scores)
+            texts = self.passages
+            similar = params.near_duplicates
             pool = make_pool(row, positives, run, window, beyond, texts, barred, similar, self.scored)
-            pool.labelled, pool.source = labels.name, source_name(self.job)
+            pool.labelled = labels.name
+            pool.source = name_source(self.job)
             yield pool
 
 
-def checked(entries: Iterable[SourceRanking], name: str, passages: int) -> Iterator[SourceRanking]:
+def check_entries(entries: Iterable[SourceRanking], name: str, passages: int) -> Iterator[SourceRanking]:
     """Entries with rows and scores as arrays; a `UserError` where they are not a score and a row of a corpus each."""
     for entry in entries:
         try:
             query, ids, rows, scores = entry
-            rows, scores = np.asarray(rows, np.int64), np.asarray(scores, np.float32)
+            rows = np.asarray(rows, np.int64)
+            scores = np.asarray(scores, np.float32)
         except (TypeError, ValueError):
             raise UserError(
                 f"candidates: {name} must give (query, ids, rows, scores), not {shortened(repr(entry))}"

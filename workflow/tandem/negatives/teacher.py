@@ -15,10 +15,10 @@ from tandem.cluster.work import spans
 from tandem.data.runs import NORMALIZATIONS, iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.ragged import ranges
+from tandem.models.ragged import join_ranges
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, open_judges, score_shard
+from tandem.retrieval.pair_scores import PairScores, Requests, average_logits, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
 from tandem.stages.negatives import TeacherParams
 from tandem.store.artifact import Artifact
@@ -45,15 +45,15 @@ def run(job: Job[TeacherParams]) -> None:
     with writing(job) as draft, Progress(f"teacher {job.key}", rows * len([*judges, *runs]), "pairs") as progress:
         parts: Iterator[_ScoredRows]
         if job.params.weights or job.params.normalize != "none":
-            parts = iter([(slice(None), weighted_scores(job, lists, progress))])
+            parts = iter([(slice(None), weigh_scores(job, lists, progress))])
         elif judges:
-            parts = scores_of_judges(open_judges(job), lists, progress)
+            parts = score_by_judges(open_judges(job), lists, progress)
         else:
-            parts = scores_of_run(job, job.inputs["run"], lists, progress)
+            parts = read_run_scores(job, job.inputs["run"], lists, progress)
         scores = np.lib.format.open_memmap(draft.path("scores.npy"), mode="w+", dtype=np.float32, shape=(rows,))
         scores[:] = np.nan
-        for at, values in parts:
-            scores[at] = values
+        for rows_of_part, values in parts:
+            scores[rows_of_part] = values
         scores.flush()
         draft.facts |= count_scored(scores, lists)
         if not draft.facts["scored"]:
@@ -62,18 +62,21 @@ def run(job: Job[TeacherParams]) -> None:
             raise UserError(f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries")
 
 
-def scores_of_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
-    """The cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
+def score_by_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
+    """Yield the cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
     for part in spans(len(lists.passages), PAIRS_PER_GROUP):
-        yield slice(part.start, part.stop), mean_logit(judges, *lists.pair_rows(part.start, part.stop), progress)
+        queries, passages = lists.pair_rows(part.start, part.stop)
+        yield slice(part.start, part.stop), average_logits(judges, queries, passages, progress)
 
 
 def request_scores(job: Job[TeacherParams]) -> Requests:
-    """The pairs that the cross-encoders score."""
-    lists, teachers = read_lists(job.inputs["candidates"].path("candidates.parquet")), open_judges(job)
+    """Yield the pairs that the cross-encoders score."""
+    lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
+    teachers = open_judges(job)
     for part in spans(len(lists.passages), PAIRS_PER_GROUP):
         for teacher in teachers:
-            yield teacher, *lists.pair_rows(part.start, part.stop)
+            queries, passages = lists.pair_rows(part.start, part.stop)
+            yield teacher, queries, passages
 
 
 def run_shard(job: Job[TeacherParams]) -> dict[str, object]:
@@ -81,26 +84,27 @@ def run_shard(job: Job[TeacherParams]) -> dict[str, object]:
     return score_shard(job, request_scores)
 
 
-def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Array:
-    """Σ w s / Σ w of the teachers' scores s, each normalised within its list; NaN where a teacher has none.
+def weigh_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Array:
+    """Return Σ w s / Σ w of the teachers' scores s, each normalised within its list; NaN where a teacher has none.
 
     Shape (rows,), float32.
     """
     params = job.params
-    parts = [scores_of_judges([judge], lists, progress) for judge in open_judges(job)]
-    parts += [scores_of_run(job, run, lists, progress) for run in job.many("run")]
+    parts = [score_by_judges([judge], lists, progress) for judge in open_judges(job)]
+    parts += [read_run_scores(job, run, lists, progress) for run in job.many("run")]
     weights = params.weights or (1.0,) * len(parts)
     total = np.zeros(len(lists.passages))
-    for weight, of_teacher in zip(weights, parts, strict=True):
+    for weight, parts_of_teacher in zip(weights, parts, strict=True):
         scores = np.full(len(lists.passages), np.nan)
-        for at, values in of_teacher:
-            scores[at] = values
-        total += weight / sum(weights) * normalized(scores, lists.offsets, params.normalize)
+        for rows, values in parts_of_teacher:
+            scores[rows] = values
+        share = weight / sum(weights)
+        total += share * normalise_scores(scores, lists.offsets, params.normalize)
     return total.astype(np.float32)
 
 
-def normalized(scores: Array, offsets: Array, how: str) -> Array:
-    """Scores normalised over the scored passages of each list, float64; NaN stays NaN."""
+def normalise_scores(scores: Array, offsets: Array, how: str) -> Array:
+    """Normalise scores over the scored passages of each list, float64; NaN stays NaN."""
     if how == "none":
         return scores
     result = np.full(len(scores), np.nan)
@@ -110,39 +114,50 @@ def normalized(scores: Array, offsets: Array, how: str) -> Array:
     return result
 
 
-def scores_of_run(job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
-    """The scores of a run for the pairs it holds, by query."""
+def read_run_scores(job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
+    """Yield the scores of a run for the pairs it holds, by query."""
     order = np.argsort(lists.queries, kind="stable")
     by_query = lists.queries[order]
-    source, depth = iter_rows(run, job.inputs["dataset"]), scored_depth(run)
-    while group := list(
-        islice(((query, docs[:depth], own[:depth]) for query, docs, own in source), QUERIES_PER_LOOKUP)
-    ):
-        query_row = np.array([query for query, _, _ in group])
-        of_run = np.repeat(query_row, [len(docs) for _, docs, _ in group])
-        keys = pair_keys(of_run, np.concatenate([docs for _, docs, _ in group]))
-        first, last = (np.searchsorted(by_query, query_row, side) for side in ("left", "right"))
-        own = order[ranges(first, last - first)]
-        sizes = lists.offsets[own + 1] - lists.offsets[own]
-        rows = ranges(lists.offsets[own], sizes)
-        targets = pair_keys(np.repeat(lists.queries[own], sizes), lists.passages[rows])
-        yield rows, lookup(targets, keys, np.concatenate([scores for _, _, scores in group]))
+    depth = scored_depth(run)
+    ranked = iter_rows(run, job.inputs["dataset"])
+    cut = ((query, docs[:depth], scores[:depth]) for query, docs, scores in ranked)
+    while group := list(islice(cut, QUERIES_PER_LOOKUP)):
+        # The run's pairs and their scores.
+        queries = np.array([query for query, _, _ in group])
+        queries_of_pairs = np.repeat(queries, [len(docs) for _, docs, _ in group])
+        keys = pair_keys(queries_of_pairs, np.concatenate([docs for _, docs, _ in group]))
+        scores = np.concatenate([scores for _, _, scores in group])
+
+        # The lists of these queries, and the pairs of these lists.
+        first = np.searchsorted(by_query, queries, "left")
+        stop = np.searchsorted(by_query, queries, "right")
+        numbers = order[join_ranges(first, stop - first)]
+        sizes = lists.offsets[numbers + 1] - lists.offsets[numbers]
+        rows = join_ranges(lists.offsets[numbers], sizes)
+        targets = pair_keys(np.repeat(lists.queries[numbers], sizes), lists.passages[rows])
+
+        yield rows, look_up(targets, keys, scores)
         progress.add(len(rows))
 
 
-def lookup(targets: Array, keys: Array, scores: Array) -> Array:
-    """The score of each target key, NaN for none; the keys may stand in any order."""
+def look_up(targets: Array, keys: Array, scores: Array) -> Array:
+    """Return the score of each target key, NaN for none; the keys may stand in any order."""
     order = np.argsort(keys)
-    at = order[np.searchsorted(keys, targets, sorter=order).clip(max=len(keys) - 1)]
-    return np.where(keys[at] == targets, scores[at], np.float32("nan"))
+    places = np.searchsorted(keys, targets, sorter=order).clip(max=len(keys) - 1)
+    nearest = order[places]
+    return np.where(keys[nearest] == targets, scores[nearest], np.float32("nan"))
 
 
 def count_scored(scores: Array, lists: Lists) -> dict[str, int | float]:
-    """How many pairs have a score, how many do not, of which positives; and the scores' range."""
-    known = np.isfinite(scores)
-    positives = ranges(lists.offsets[:-1], lists.positives)
-    facts: dict[str, int | float] = {"pairs": len(scores), "scored": int(known.sum()), "missing": int((~known).sum())}
-    facts["missing_positives"] = int((~known[positives]).sum())
+    """Return how many pairs have a score, how many do not, of which positives; and the scores' range."""
+    is_known = np.isfinite(scores)
+    positives = join_ranges(lists.offsets[:-1], lists.positives)
+    facts: dict[str, int | float] = {
+        "pairs": len(scores),
+        "scored": int(is_known.sum()),
+        "missing": int((~is_known).sum()),
+        "missing_positives": int((~is_known[positives]).sum()),
+    }
     if facts["scored"]:
         facts |= {"lowest": float(np.nanmin(scores)), "highest": float(np.nanmax(scores))}
     return facts

@@ -25,7 +25,7 @@ from tandem.config.settings import Settings
 from tandem.data.reading import PACKED, is_leftover
 from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, qrels_files
 from tandem.errors import Unavailable, UserError, nearest, printable
-from tandem.evaluation.layouts import Layout, names_dataset
+from tandem.evaluation.layouts import Layout, has_dataset
 from tandem.plan.context import Context, json_of, strings
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, number_roles, plan_references
@@ -276,6 +276,6 @@ class StandIns:
     def changed(self, changes: Mapping[str, Any]) -> Json:
         """A row's changes of the configuration, the datasets among them replaced by those that stand in."""
         return {
-            path: self.searched(value, self.train_on or "") if value and names_dataset(path) else value
+            path: self.searched(value, self.train_on or "") if value and has_dataset(path) else value
             for path, value in changes.items()
         }

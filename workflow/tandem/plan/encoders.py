@@ -12,7 +12,7 @@ from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, Publ
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.representations import Representation
 from tandem.errors import Unavailable, UserError, nearest
-from tandem.models.folders import files_digest, weights_digest
+from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_reranker
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
@@ -60,8 +60,8 @@ def _published(ctx: Context, name: str) -> Stage:
     execution: Json = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
         folder = folder_of(entry)
-        execution["path"], params["sha256"] = entry.path, weights_digest(folder, sha256_once)
-        params["files_sha256"] = files_digest(folder, sha256_once)
+        execution["path"], params["sha256"] = entry.path, hash_weights(folder, sha256_once)
+        params["files_sha256"] = hash_files(folder, sha256_once)
         if entry.sha256 and entry.sha256 != params["sha256"]:
             where = f"{'rerankers' if own else 'encoders'}.{name}.sha256"
             raise UserError(f"{where} is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}")

@@ -18,7 +18,7 @@ from tandem.config.generation import (
 from tandem.config.language_models import LanguageModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS
 from tandem.errors import UserError, nearest
-from tandem.models.folders import files_digest, weights_digest
+from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_generator
 from tandem.plan.context import PARTS, TRAINING, Context, json_of, require_name
 from tandem.plan.datasets import PARTIAL, dataset, make_dataset, notes_of, require_split
@@ -64,8 +64,8 @@ def _published(name: str, entry: PublishedGenerator, ctx: Context) -> Stage:
         except UserError as error:
             raise UserError(f"generators.{name}: {error}") from None
         if entry.source == "folder":
-            execution["path"], params["sha256"] = entry.path, weights_digest(folder, sha256_once)
-            params["files_sha256"] = files_digest(folder, sha256_once)
+            execution["path"], params["sha256"] = entry.path, hash_weights(folder, sha256_once)
+            params["files_sha256"] = hash_files(folder, sha256_once)
             if entry.sha256 and entry.sha256 != params["sha256"]:
                 problem = f"is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}"
                 raise UserError(f"generators.{name}.sha256 {problem}")

@@ -15,9 +15,9 @@ from tandem.config.generation import PublishedGenerator
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.models.described import _HIDDEN_SIZE_KEYS
-from tandem.models.folders import encoder_files, positions_in, read_model_json
-from tandem.models.hub import description, package_folder
+from tandem.models.described import HIDDEN_SIZE_KEYS
+from tandem.models.folders import find_encoder_files, read_model_json, read_positions
+from tandem.models.hub import fetch_description, find_package
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.stages.base import Json
@@ -25,7 +25,7 @@ from tandem.stages.base import Json
 # transformers' families call the same numbers by different names.
 NAMES = {
     "layers": ("num_hidden_layers", "n_layers", "num_layers"),
-    "hidden": _HIDDEN_SIZE_KEYS,
+    "hidden": HIDDEN_SIZE_KEYS,
     "feed_forward": ("intermediate_size", "hidden_dim", "d_ff"),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings",),
@@ -122,12 +122,12 @@ def _files(encoder: Stage) -> Path | None:
     params = encoder.values
     folders = [Path(encoder.folder) / "hf"] if Path(encoder.manifest).is_file() else []
     if params.get("source") == "package":
-        folders.append(package_folder(params["package"], params["folder"] or ""))
+        folders.append(find_package(params["package"], params["folder"] or ""))
     if "path" in encoder.execution:
         folders.append(Path(encoder.execution["path"]))
     if "vectors" in encoder.execution and params.get("source") == "hub":  # what describes it was read
-        folders += filter(None, [description(params["name"], params["revision"], fetch=False)])
-    return next((files for files in map(encoder_files, folders) if (files / CONFIG).is_file()), None)
+        folders += filter(None, [fetch_description(params["name"], params["revision"], fetch=False)])
+    return next((files for files in map(find_encoder_files, folders) if (files / CONFIG).is_file()), None)
 
 
 def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
@@ -166,7 +166,7 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
     encoder, lengths = encoder_of(stage), ctx.settings.lengths
     limit = encoder.values.get("positions")
     if limit is None and (folder := _files(encoder)):
-        limit = positions_in(read_model_json(folder / CONFIG))
+        limit = read_positions(read_model_json(folder / CONFIG))
     elif limit is None and (shape := _entry_shape(encoder.values, ctx.settings)):
         limit = shape.positions
     if limit is None:  # nothing here says it

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tandem.config.merging import read_yaml
 from tandem.errors import Unavailable, UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, names_dataset, system_name
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, has_dataset, name_system
 from tandem.plan.datasets import StandIns
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners
@@ -89,7 +89,7 @@ class LayoutRows:
             planner.train_without_similar(dataset, name, audited.audit("similar_queries", dataset))
         stage = _score(planner, audited, row, layout, str(file), dataset)
         run = stage.upstream.get("run")
-        datasets = {at: value for at, value in row.with_.items() if names_dataset(at)}
+        datasets = {at: value for at, value in row.with_.items() if has_dataset(at)}
         replaced = [(own[at], value) for at, value in datasets.items() if stand_ins.collection(own[at]) != value]
         planned = PlannedRow(
             system=row.system,
@@ -121,7 +121,7 @@ class LayoutRows:
             raise Unavailable(f"{file}: {problem}; set train_on")
         for row, group in self._places() if layout.printed_on else ():
             named = self._named(row, group)
-            trained_on = {theirs for path, theirs in row.with_.items() if theirs and names_dataset(path)}
+            trained_on = {theirs for path, theirs in row.with_.items() if theirs and has_dataset(path)}
             for theirs in trained_on - {named}:
                 trained, searched = stand_ins.changed({"train_on": theirs})["train_on"], stand_ins.searched(named)
                 if stand_ins.collection(trained) == stand_ins.collection(searched):
@@ -147,7 +147,7 @@ def _mark_equal(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> list[
     for (system, column), manifests in scores.items():
         earlier = first.setdefault((column, *manifests), system)
         if earlier != system:
-            same_as[system, column] = system_name(earlier)
+            same_as[system, column] = name_system(earlier)
     return [(row.model_copy(update={"same_as": same_as.get((row.id, row.column), "")}), stage) for row, stage in scored]
 
 

@@ -8,7 +8,7 @@ from tandem.config.loading import read_bands
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
-from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, TablePlan, beside, system_name
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, TablePlan, find_beside, name_system
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planners
 from tandem.plan.table_rows import NOT_TAKEN, LayoutRows
@@ -48,7 +48,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             try:
                 layout = layouts.load_layout(file)
                 if layout.skip_unknown:
-                    layout = layouts.without_rows(layout, [row.run for row in layout.rows if not self._has_run(row)])
+                    layout = layouts.drop_rows(layout, [row.run for row in layout.rows if not self._has_run(row)])
                 self._read[table] = layouts.with_systems(layout, self._systems(layout))
                 self[table], self.absent[table] = LayoutRows(planners, root, file, self._read[table]).scored()
             except UserError as error:
@@ -82,9 +82,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 lines.append(f"{table} leaves out {', '.join(columns)}: not measured (score.measures, depth.test)")
             rows: dict[str, list[str]] = {}
             for row in self.absent.get(table, ()):
-                rows.setdefault(row.absent, []).append(system_name(row.id))
+                rows.setdefault(row.absent, []).append(name_system(row.id))
             lines += [f"{table} lacks {', '.join(names)}: {reason}" for reason, names in rows.items()]
-            same = {system_name(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as}
+            same = {name_system(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as}
             lines += [f"{table}: {name} is the same run as {other} here" for name, other in same.items()]
         return lines
 
@@ -144,12 +144,12 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     def layout_files(self, table: str) -> list[Path]:
         """A table's layout, and the printed numbers and bands beside it."""
         file = self.layouts[table]
-        return [file, *(near for name in ("printed.csv", "bands.yaml") if (near := beside(file, name)))]
+        return [file, *(near for name in ("printed.csv", "bands.yaml") if (near := find_beside(file, name)))]
 
     def to_json(self, table: str) -> str:
         """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
         file = self.layouts[table]
-        bands = beside(file, "bands.yaml")
+        bands = find_beside(file, "bands.yaml")
         within = bands is not None and file.parent != bands.parent
         entries = read_bands(bands) if bands else []
         if not self.planners.variants.changed() <= set(NOT_TAKEN):

@@ -17,9 +17,9 @@ from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, Pu
 from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
-from tandem.models.described import described_towers
+from tandem.models.described import describe_towers
 from tandem.models.folders import check_tokenizer
-from tandem.models.hub import COMMIT, description, package_folder
+from tandem.models.hub import COMMIT_PATTERN, fetch_description, find_package
 from tandem.plan.context import Context, json_of
 from tandem.stages.base import Json
 from tandem.store.files import write_text
@@ -98,7 +98,7 @@ def described_by(entry: PublishedEncoder) -> Json:
     try:
         if entry.source == "package":
             return _described_package(entry.package or "", entry.folder or "")
-        return described_towers(described_folder(entry))
+        return describe_towers(described_folder(entry))
     except UserError:
         if entry.pooling is None:
             raise
@@ -108,7 +108,7 @@ def described_by(entry: PublishedEncoder) -> Json:
 @cache
 def _described_package(package: str, folder: str) -> Json:
     """The towers that an installed package describes; read once for all variants, since it does not change."""
-    return described_towers(package_folder(package, folder))
+    return describe_towers(find_package(package, folder))
 
 
 def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
@@ -120,7 +120,7 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
     if entry.source != "hub":
         return folder_of(entry)
     name = str(entry.name)
-    if folder := description(name, str(entry.revision), fetch):
+    if folder := fetch_description(name, str(entry.revision), fetch):
         return folder
     raise UserError(
         f"encoder: how {name} makes a text's vector is not known on this machine; `python -m tandem encoder {name}` "
@@ -136,7 +136,7 @@ def folder_of(entry: Published) -> Path:
         UserError: it is not there, and the entry says how to get it.
     """
     if entry.source == "package":
-        return package_folder(entry.package or "", entry.folder or "")
+        return find_package(entry.package or "", entry.folder or "")
     folder = Path(entry.path or "")
     if entry.obtain and not folder.is_dir():
         raise UserError(f"{folder}: no such folder; get it by: {entry.obtain}")
@@ -187,7 +187,9 @@ def read_lock() -> Commits:
     path = Path.cwd() / LOCK
     lock = read_own(path) if path.is_file() else {}
     revisions = list(lock.values()) if isinstance(lock, dict) else [None]
-    if not all(isinstance(of, dict) and all(COMMIT.fullmatch(str(it)) for it in of.values()) for of in revisions):
+    if not all(
+        isinstance(of, dict) and all(COMMIT_PATTERN.fullmatch(str(it)) for it in of.values()) for of in revisions
+    ):
         raise UserError(f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it")
     return dict(lock)
 

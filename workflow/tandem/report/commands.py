@@ -17,16 +17,16 @@ from pydantic import TypeAdapter, ValidationError
 from tandem.cluster.progress import duration
 from tandem.config.base import Model
 from tandem.errors import UserError, nearest
-from tandem.evaluation.layouts import PlannedRow, System, TablePlan, system_name
+from tandem.evaluation.layouts import PlannedRow, System, TablePlan, name_system
 from tandem.report import formats
 from tandem.report.charts import read_vega
-from tandem.report.compare import compare_systems, explore
+from tandem.report.compare import collect_page_data, compare_systems
 from tandem.report.filling import fill_table
-from tandem.report.graph import draw_graph, group_by_box, stage_costs
-from tandem.report.page import align_text, latex, markdown, render_template
-from tandem.report.results import Table, is_sweep, read_table, table_names, view_path
+from tandem.report.graph import draw_graph, group_by_box, list_stage_costs
+from tandem.report.page import align_text, render_template, write_latex, write_markdown
+from tandem.report.results import Table, find_view, is_sweep, list_table_names, read_table
 from tandem.report.scored import ScoredRow, collect_lines, open_score_artifact, read_scored, warn_of_few_seeds
-from tandem.report.sections import Addition, describe_dataset, trained_models, training_list
+from tandem.report.sections import Addition, describe_dataset, describe_training_list, list_trained_models
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
@@ -40,7 +40,7 @@ def _require_csv(_: Any, out: Path) -> None:
         raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
 
 
-def _first(error: ValidationError) -> str:
+def _take_first(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
 
@@ -49,7 +49,7 @@ def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
     try:
         return TypeAdapter(kind).validate_json(tokens[0].value)
     except ValidationError as error:
-        raise UserError(f"{tokens[0].keyword}: {_first(error)}") from None
+        raise UserError(f"{tokens[0].keyword}: {_take_first(error)}") from None
 
 
 CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # the other formats go beside it
@@ -58,13 +58,13 @@ JSON = Parameter(converter=_parse_json, n_tokens=1, accepts_keys=False, json_lis
 
 
 def read_plan(flag: str, path: Path, kind: type[_Plan], expected: str) -> _Plan:
-    """A file that planning wrote; a `UserError` where it cannot be read or is not `expected`."""
+    """Return a file that planning wrote; a `UserError` where it cannot be read or is not `expected`."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"--{flag}: {path} cannot be read: {os.strerror(error.errno or 0)}") from None
     except ValidationError as error:
-        raise UserError(f"--{flag}: {path} is not {expected} ({_first(error)}); snakemake writes it") from None
+        raise UserError(f"--{flag}: {path} is not {expected} ({_take_first(error)}); snakemake writes it") from None
 
 
 def write_views(out: Path, texts: Mapping[str, str]) -> None:
@@ -90,26 +90,27 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     if table.has_tests:
         warnings += warn_of_few_seeds(len(table.seeds), stages)
     table = replace(table, notes=notes, warnings=warnings)
-    grids = [grid for grid in (formats.table_grid(table), formats.orders_grid(table)) if grid]
+    grids = [grid for grid in (formats.make_table_grid(table), formats.make_orders_grid(table)) if grid]
 
     def address(run: str) -> str:
         return os.path.relpath(Path(run) / MANIFEST, out.parent)
 
     page = render_template("table.html", title=table.heading, table=table, address=address)
-    texts = {".md": "\n".join(map(markdown, grids)), ".tex": "\n".join(map(latex, grids)), ".html": page}
-    write_views(out, texts | {".csv": formats.table_csv(table), ".json": table.to_json()})
+    texts = {".md": "\n".join(map(write_markdown, grids)), ".tex": "\n".join(map(write_latex, grids)), ".html": page}
+    write_views(out, texts | {".csv": formats.write_csv(table), ".json": table.to_json()})
 
 
 def _check_rows(plan: TablePlan, scored: Sequence[ScoredRow]) -> None:
     """Refuse scores unless they are of exactly the layout's rows that are not quoted."""
     needed = [row.id for row in plan.layout.rows if not row.quoted]
-    present, absent = [score.system for score in scored], [row.id for row in plan.rows if row.absent]
+    present = [score.system for score in scored]
+    absent = [row.id for row in plan.rows if row.absent]
     wrong = [(system, "has no scores") for system in needed if system not in present + absent]
     wrong += [(system, "is not a row of the layout") for system in present if system not in needed]
     if wrong:
         system, problem = wrong[0]
-        names = ", ".join(map(system_name, needed))
-        raise UserError(f"{plan.name}: {system_name(system)} {problem}; its rows are {names}")
+        names = ", ".join(map(name_system, needed))
+        raise UserError(f"{plan.name}: {name_system(system)} {problem}; its rows are {names}")
 
 
 def show(table: Path, /) -> None:
@@ -121,15 +122,16 @@ def show(table: Path, /) -> None:
     """
     own = table.with_suffix(".json")
     named = table.suffix != ".csv" and not own.is_file()  # a name may hold dots
-    path = view_path(str(table)) if named else own
+    path = find_view(str(table)) if named else own
     if path.is_file() and is_sweep(path):
-        page, text = path.with_suffix(".html"), path.with_suffix(".md")
+        page = path.with_suffix(".html")
+        text = path.with_suffix(".md")
         raise UserError(f"{table}: is a sweep, not a table; open its page {page}, or {text}")
-    if named and not path.is_file() and (finished := table_names()):
+    if named and not path.is_file() and (finished := list_table_names()):
         raise UserError(f"{table}: is not a table{nearest(str(table), finished)}")
     filled = read_table(path)
-    print(align_text(formats.table_grid(filled, terminal=True)))
-    if orders := formats.orders_grid(filled):
+    print(align_text(formats.make_table_grid(filled, terminal=True)))
+    if orders := formats.make_orders_grid(filled):
         print(f"\n{align_text(orders)}")
 
 
@@ -150,8 +152,8 @@ def write_report(
     first = next(iter(systems.values()))
     is_group = "run" not in first.upstream  # of datasets: its scores are means of theirs, of no single query
     statistics = {} if is_group else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
-    numbers = {stages[scores.key].upstream.get("run", scores.key): system_name(s) for s, scores in systems.items()}
-    numbers |= {row.stage: system_name(row.id) for row in rows if row.stage}
+    numbers = {stages[scores.key].upstream.get("run", scores.key): name_system(s) for s, scores in systems.items()}
+    numbers |= {row.stage: name_system(row.id) for row in rows if row.stage}
     grid, chart = (None, None) if is_group else compare_systems(systems)
     commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
     page = render_template(
@@ -166,13 +168,15 @@ def write_report(
         trees=[(title, tree(stages, key)) for key, title in numbers.items()],
         boxes=group_by_box(stages),
         graph=draw_graph(stages),
-        training=trained_models(stages.values(), [charts for addition in additions for charts in addition.training]),
-        negatives=[training_list(stage) for stage in stages.values() if stage.declared.holds == "lists"],
-        cost=stage_costs(stages.values()),
+        training=list_trained_models(
+            stages.values(), [charts for addition in additions for charts in addition.training]
+        ),
+        negatives=[describe_training_list(stage) for stage in stages.values() if stage.declared.holds == "lists"],
+        cost=list_stage_costs(stages.values()),
         sections=[section for section in sections if section],
         wins=grid,
         differences=chart,
-        explorer=None if is_group else explore(systems),
+        explorer=None if is_group else collect_page_data(systems),
         vega=read_vega,
         total=duration(sum(stage.seconds for stage in stages.values())),
         commits=sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits),
@@ -181,12 +185,12 @@ def write_report(
 
 
 def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
-    """The score artifact of each system, verified."""
+    """Return the score artifact of each system, verified."""
     if not rows:
         raise UserError("--rows: is empty; name at least one system with its scores")
     systems: dict[System, Artifact] = {}
     for row in rows:
         if row.id in systems:
-            raise UserError(f"--rows: {system_name(row.id)} is there twice; each system and first stage once")
+            raise UserError(f"--rows: {name_system(row.id)} is there twice; each system and first stage once")
         systems[row.id] = open_score_artifact(row.scores)
     return systems

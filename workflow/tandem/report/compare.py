@@ -9,21 +9,25 @@ from markupsafe import Markup
 
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_ranking
-from tandem.evaluation.layouts import System, system_name
-from tandem.evaluation.measures import Qrels, parse_measures, without_excluded
-from tandem.evaluation.scores import read_aligned, relevance, shared_measures
-from tandem.report.charts import CHART_SIZE, Specification, figure, inline, specification
-from tandem.report.page import PageTable, clipped
+from tandem.evaluation.layouts import System, name_system
+from tandem.evaluation.measures import Qrels, parse_measures, skip_excluded
+from tandem.evaluation.scores import list_shared_measures, read_aligned, read_relevance
+from tandem.report.charts import CHART_SIZE, Specification, draw_figure, embed_data, make_specification
+from tandem.report.page import PageTable, cut_text
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of, open_upstream
 
 PageData = dict[str, object]  # a part of the page's data
 _DIGITS = 4  # of a query's value
-QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
+_QUERIES = 300  # with their passages
+_DEPTH = 10  # passages of each system that a query shows
+RELEVANT = 8  # relevant passages that a query shows beside them
+MOST_CHARACTERS = 600  # of a text
 BUDGET = 9_000_000  # bytes of texts with passages: the page stays under 20 MB
 MOST_MEASURES = 6
-NUMBERS, WORDS = 600_000, 160  # values and characters of a query's line in the list of all
+NUMBERS = 600_000  # values in the list of all queries
+_WORDS = 160  # characters of a query in the list of all
 
 
 def compare_systems(systems: dict[System, Artifact]) -> tuple[PageTable, Markup | None]:
@@ -33,29 +37,33 @@ def compare_systems(systems: dict[System, Artifact]) -> tuple[PageTable, Markup 
         On how many queries each system is better than each other one, and a plot of the differences between the last
         system and the first; None for a single system.
     """
-    artifacts, names = list(systems.values()), [system_name(system) for system in systems]
-    measure = shared_measures(artifacts)[0]
+    artifacts = list(systems.values())
+    names = [name_system(system) for system in systems]
+    measure = list_shared_measures(artifacts)[0]
     _, values = read_aligned(artifacts, [measure])
     rounded = values[:, :, 0].round(_DIGITS)  # as the page's list of queries has them: the last bits are no win
     wins = (rounded[:, None] > rounded[None]).sum(axis=2).tolist()
-    rows = [
-        [name, *("–" if at == other else f"{count:,}" for other, count in enumerate(counts))]
-        for at, (name, counts) in enumerate(zip(names, wins, strict=True))
-    ]
+    rows = []
+    for number, name in enumerate(names):
+        counts = [f"{count:,}" for count in wins[number]]
+        counts[number] = "–"
+        rows.append([name, *counts])
     title = f"On how many of {rounded.shape[1]:,} queries the row's system has a higher {measure} than the column's"
     grid = PageTable(title, ["better", *(f"than {name}" for name in names)], rows)
-    return grid, draw_differences(names[-1], names[0], measure, (rounded[-1] - rounded[0]).tolist()) if names[
-        1:
-    ] else None
+    if len(names) == 1:
+        return grid, None
+    differences = (rounded[-1] - rounded[0]).tolist()
+    return grid, draw_differences(names[-1], names[0], measure, differences)
 
 
 def draw_differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
-    """A plot of the differences A − B of all queries, falling; `compare.js` shows other pairs in it."""
+    """Return a plot of the differences A − B of all queries, falling; `compare.js` shows other pairs in it."""
     summary = f"{a} is better on {sum(v > 0 for v in values)} queries, {b} on {sum(v < 0 for v in values)}"
-    chart = altair.Chart(inline([{"difference": round(value, _DIGITS)} for value in values]))
+    chart = altair.Chart(embed_data([{"difference": round(value, _DIGITS)} for value in values]))
     chart = chart.transform_window(rank="row_number()", sort=[altair.SortField("difference", order="descending")])
     chart = chart.transform_calculate(before="datum.rank - 1").transform_filter("datum.difference !== 0")
-    won, lost = altair.value("var(--good)"), altair.value("var(--bad)")
+    won = altair.value("var(--good)")
+    lost = altair.value("var(--bad)")
     chart = chart.mark_rect(opacity=0.75, cursor="pointer").encode(
         x=altair.X("before:Q", title="queries, by difference", scale=altair.Scale(nice=False, domainMin=0)),
         x2="rank",
@@ -66,19 +74,21 @@ def draw_differences(a: str, b: str, measure: str, values: list[float]) -> Marku
     )
     numbers = [[str(at), f"{value:+.4f}"] for at, value in enumerate(sorted(values, reverse=True), start=1)]
     title = f"{a} (A) against {b} (B): A is better above 0, B below"
-    return figure(title, chart.properties(**CHART_SIZE), summary, ["query", "A − B"], numbers)
+    return draw_figure(title, chart.properties(**CHART_SIZE), summary, ["query", "A − B"], numbers)
 
 
-def movement(depth: int) -> Specification:
-    """A plot that joins a passage's ranks in systems A and B; `compare.js` fills in those of the selected query.
+def draw_movement(depth: int) -> Specification:
+    """Return a plot that joins a passage's ranks in systems A and B; `compare.js` fills in those of the selected query.
 
     A passage that a system does not return stands at twice `depth`, the lowest rank of all.
     """
-    ticks = [digit * 10**zeros for zeros in range(6) for digit in (1, 2, 5) if digit * 10**zeros <= depth] + [2 * depth]
+    round_ranks = [digit * 10**zeros for zeros in range(6) for digit in (1, 2, 5)]
+    ticks = [rank for rank in round_ranks if rank <= depth]
+    ticks.append(2 * depth)
     label = f"datum.value > {depth} ? 'none' : datum.value"
     axis = altair.Axis(values=ticks, tickCount=len(ticks), labelExpr=label, labelOverlap=False)
     scale = altair.Scale(type="log", domain=[1, 2 * depth], reverse=True, nice=False)
-    chart = altair.Chart(inline([])).transform_fold(["A", "B"], as_=["system", "rank"])
+    chart = altair.Chart(embed_data([])).transform_fold(["A", "B"], as_=["system", "rank"])
     chart = chart.mark_line(point={"size": 60}, strokeWidth=2).encode(
         x=altair.X("system:N", title=None, scale=altair.Scale(padding=0.15), axis=altair.Axis(labelAngle=0)),
         y=altair.Y("rank:Q", title="rank", scale=scale, axis=axis),
@@ -87,17 +97,17 @@ def movement(depth: int) -> Specification:
         detail="text:N",
         tooltip=altair.Tooltip("text:N", title="rank"),
     )
-    return specification(chart.properties(**CHART_SIZE))
+    return make_specification(chart.properties(**CHART_SIZE))
 
 
-def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
-    """`count` queries that depend on nothing but their ids: the lowest by sha256, in their order."""
+def select_queries(queries: list[str], count: int = _QUERIES) -> list[str]:
+    """Return `count` queries that depend on nothing but their ids: the lowest by sha256, in their order."""
     lowest = set(sorted(queries, key=lambda query: hashlib.sha256(query.encode()).digest())[:count])
     return [query for query in queries if query in lowest]
 
 
-def explore(systems: dict[System, Artifact]) -> PageData:
-    """The data of the comparison of score artifacts of one dataset and split, as JSON.
+def collect_page_data(systems: dict[System, Artifact]) -> PageData:
+    """Return the data of the comparison of score artifacts of one dataset and split, as JSON.
 
     Systems (names), measures, total (number of queries scored), queries, passages (id, title, shortened text), and the
     plot `movement`, with the rank `none` for no rank. A query has id, text and values per system and measure; the first
@@ -105,41 +115,55 @@ def explore(systems: dict[System, Artifact]) -> PageData:
     per system the ranks of these, null without one, and how many passages are relevant.
     """
     artifacts = list(systems.values())
-    measures = shared_measures(artifacts)[:MOST_MEASURES]
+    measures = list_shared_measures(artifacts)[:MOST_MEASURES]
     scored, values = read_aligned(artifacts, measures)
     lines = dict(zip(scored, values.transpose(1, 0, 2).round(_DIGITS).tolist(), strict=True))
     chosen = select_queries(scored)
-    collection, params = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams)
-    texts, qrels = collection.queries(params.split), judged_by(artifacts)
-    relevant = {query: {doc: grade for doc, grade in qrels.get(query, {}).items() if grade > 0} for query in chosen}
-    inputs = ((input_of(artifact, "run"), input_of(artifact, "dataset")) for artifact in artifacts)
-    runs = [ranks_in(run, dataset, qrels, relevant, params.ignore_identical_ids) for run, dataset in inputs]
-    tops = [{query: [doc for doc, rank in run[query].items() if rank <= DEPTH] for query in run} for run in runs]
-    docs = {
-        query: dict.fromkeys([*chain(*(top.get(query, ()) for top in tops)), *islice(relevant[query], RELEVANT)])
-        for query in chosen
-    }
+    collection = Collection(input_of(artifacts[0], "dataset"))
+    params = artifacts[0].params_as(ScoreParams)
+    texts = collection.queries(params.split)
+    qrels = find_qrels(artifacts)
+    relevant: Qrels = {}
+    for query in chosen:
+        relevant[query] = {doc: grade for doc, grade in qrels.get(query, {}).items() if grade > 0}
+
+    runs = []  # of each system, the ranks by query and document
+    tops = []  # of each system, the first documents by query
+    for artifact in artifacts:
+        run = input_of(artifact, "run")
+        dataset = input_of(artifact, "dataset")
+        ranks = find_ranks(run, dataset, qrels, relevant, params.ignore_identical_ids)
+        runs.append(ranks)
+        tops.append({query: [doc for doc, rank in ranks[query].items() if rank <= _DEPTH] for query in ranks})
+
+    docs: dict[str, dict[str, None]] = {}  # of each query, in the order in which they are listed
+    for query in chosen:
+        docs[query] = dict.fromkeys(chain.from_iterable(top.get(query, ()) for top in tops))
+        docs[query] |= dict.fromkeys(islice(relevant[query], RELEVANT))
     passage_texts = collection.texts(set().union(*docs.values()))
     passages: list[tuple[str, ...]] = []
-    at: dict[str, int] = {}
+    positions: dict[str, int] = {}  # of each document in `passages`
     queries: list[PageData] = []
     spent = 0
     for query in chosen:
-        fresh = [(doc, *passage_texts.get(doc, ("", ""))) for doc in docs[query] if doc not in at]
-        new = [(doc, clipped(title, CHARACTERS), clipped(text, CHARACTERS)) for doc, title, text in fresh]
+        new = []
+        for doc in docs[query]:
+            if doc not in positions:
+                title, text = passage_texts.get(doc, ("", ""))
+                new.append((doc, cut_text(title, MOST_CHARACTERS), cut_text(text, MOST_CHARACTERS)))
         spent += len(texts[query].encode()) + sum(len("".join(passage).encode()) for passage in new)
         if spent > BUDGET:
             break
-        at |= {passage[0]: number for number, passage in enumerate(new, start=len(passages))}
+        positions |= {doc: number for number, (doc, _, _) in enumerate(new, start=len(passages))}
         passages += new
         listed = [doc for doc in docs[query] if doc in relevant[query]]
         queries.append(
             {
                 "id": query,
-                "text": clipped(texts[query], CHARACTERS),
+                "text": cut_text(texts[query], MOST_CHARACTERS),
                 "values": lines[query],
-                "top": [[at[doc] for doc in top.get(query, [])] for top in tops],
-                "relevant": [at[doc] for doc in listed],
+                "top": [[positions[doc] for doc in top.get(query, [])] for top in tops],
+                "relevant": [positions[doc] for doc in listed],
                 "ranks": [[run.get(query, {}).get(doc) for doc in listed] for run in runs],
                 "positives": len(relevant[query]),
             }
@@ -148,32 +172,45 @@ def explore(systems: dict[System, Artifact]) -> PageData:
     most = max(0, NUMBERS // (len(artifacts) * len(measures)) - shown)
     with_passages = set(chosen[:shown])
     others = select_queries([query for query in scored if query not in with_passages], most)
-    queries += [{"id": query, "text": clipped(texts[query], WORDS), "values": lines[query]} for query in others]
-    named: PageData = {"systems": [system_name(system) for system in systems], "measures": measures}
-    deepest = max((rank for run in runs for ranks in run.values() for rank in ranks.values()), default=DEPTH)
-    counts: PageData = {"total": len(scored), "shown": shown, "none": 2 * deepest}
-    return {**named, **counts, "queries": queries, "passages": passages, "movement": movement(deepest)}
+    queries += [{"id": query, "text": cut_text(texts[query], _WORDS), "values": lines[query]} for query in others]
+
+    deepest_of_lists = [max(of_query.values(), default=0) for ranks in runs for of_query in ranks.values()]
+    deepest = max(deepest_of_lists, default=0) or _DEPTH
+    return {
+        "systems": [name_system(system) for system in systems],
+        "measures": measures,
+        "total": len(scored),
+        "shown": shown,
+        "none": 2 * deepest,
+        "queries": queries,
+        "passages": passages,
+        "movement": draw_movement(deepest),
+    }
 
 
-def judged_by(artifacts: Sequence[Artifact]) -> Qrels:
-    """The source of relevance: qrels, labels, or the passages with an answer that one of the systems found."""
+def find_qrels(artifacts: Sequence[Artifact]) -> Qrels:
+    """Return the source of relevance: qrels, labels, or the passages with an answer that one of the systems found."""
     merged: Qrels = {}
     for artifact in artifacts:
         params = artifact.params_as(ScoreParams)
-        judged = relevance(
-            open_upstream(artifact), params.split, parse_measures(params.measures), params.ignore_identical_ids
-        )
+        inputs = open_upstream(artifact)
+        measures = parse_measures(params.measures)
+        judged = read_relevance(inputs, params.split, measures, params.ignore_identical_ids)
         for query, grades in judged.qrels.items():
             merged.setdefault(query, {}).update(grades)
     return merged
 
 
-def ranks_in(
+def find_ranks(
     run: Artifact, dataset: Artifact, qrels: Qrels, relevant: Qrels, ignore_identical_ids: bool = False
 ) -> dict[str, dict[str, int]]:
-    """For each query in `relevant`, the ranks of its first `DEPTH` and its relevant passages, as they are scored."""
-    return {
-        query: {doc: rank for rank, doc in enumerate(docs, start=1) if rank <= DEPTH or doc in relevant[query]}
-        for query, docs, _ in without_excluded(iter_ranking(run, dataset), qrels, ignore_identical_ids)
-        if query in relevant
-    }
+    """Return, for each query in `relevant`, the ranks of its first `_DEPTH` and its relevant passages, as scored."""
+    ranks: dict[str, dict[str, int]] = {}
+    for query, docs, _ in skip_excluded(iter_ranking(run, dataset), qrels, ignore_identical_ids):
+        if query not in relevant:
+            continue
+        ranks[query] = {}
+        for rank, doc in enumerate(docs, start=1):
+            if rank <= _DEPTH or doc in relevant[query]:
+                ranks[query][doc] = rank
+    return ranks

@@ -8,16 +8,16 @@ import numpy as np
 
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, system_name
+from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, name_system
 from tandem.evaluation.significance import correct_by_holm
-from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Lineage, Table, percent
+from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Lineage, Table, to_percent
 from tandem.report.scored import (
     Position,
     ScoreBlock,
     ScoredRow,
-    averaged,
     describe_origin,
     fill_orders,
+    name_unit,
     read_block,
     read_costs,
     run_folder,
@@ -31,7 +31,7 @@ _MOST_DIFFERENCES = 12  # of a row from its neighbour
 
 @dataclass(frozen=True)
 class Place:
-    """What a table's number measures; `collection` is the layout's name for its dataset."""
+    """Describe what a table's number measures; `collection` is the layout's name for its dataset."""
 
     row: str
     first_stage: str
@@ -50,12 +50,13 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
     Each visible row is tested against its baseline (`run_seeded_test`), and a column's p-values are
     Holm-corrected over the table's comparisons.
     """
-    layout, absent = plan.layout, {row.id: row.absent for row in plan.rows if row.absent}
+    layout = plan.layout
+    absent = {row.id: row.absent for row in plan.rows if row.absent}
     places = dict.fromkeys(score.place for score in scored)
     blocks = [read_block([score for score in scored if score.place == place], layout) for place in places]
-    columns = _columns(layout, blocks)
-    positions = [_positions(layout, column, blocks) for column in columns]
-    corrected = [_corrected(own) for own in positions]
+    columns = _list_columns(layout, blocks)
+    positions = [_list_positions(layout, column, blocks) for column in columns]
+    corrected = [_correct(own) for own in positions]
     rows: list[FilledRow] = []
     previous: ScoredRow | None = None
     for row in layout.rows:
@@ -64,12 +65,12 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
         own = [score for score in scored if score.system == row.id]
         cells = []
         for column, own_positions, p in zip(columns, positions, corrected, strict=True):
-            cell = _cell(layout, row, column, own_positions, p.get(row.id))
+            cell = _fill_cell(layout, row, column, own_positions, p.get(row.id))
             queries = own_positions[row.id].block.queries if row.id in own_positions else 0
             collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
             what = row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure
             cells.append(_judge(cell, layout, row, column, Place(*what, plan.name, queries), plan.bands))
-        rows.append(_row(layout, row, cells, own, previous, absent.get(row.id, "")))
+        rows.append(_fill_row(layout, row, cells, own, previous, absent.get(row.id, "")))
         previous = own[0] if own else previous
     return Table(
         title=layout.title,
@@ -80,13 +81,16 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
         columns=[_describe(layout, column, blocks) for column in columns],
         rows=rows,
         seeds=list(dict.fromkeys(score.row.seed for score in scored)),
-        best=_best(layout, columns[0], positions[0], rows),
+        best=_find_best(layout, columns[0], positions[0], rows),
         orders=fill_orders(layout, columns, positions, blocks),
     )
 
 
-def _columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
-    """The layout's columns that are measured or printed (answers give no recall); all measures without columns."""
+def _list_columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
+    """Return the layout's columns that are measured or printed (answers give no recall).
+
+    All measures without columns.
+    """
     measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:
         return [Column(measure=measure, name=measure) for _, measure in measured]
@@ -97,7 +101,7 @@ def _columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
     return columns
 
 
-def _positions(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> dict[System, Position]:
+def _list_positions(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> dict[System, Position]:
     positions: dict[System, Position] = {}
     for block in blocks:
         if block.place[0] == column.dataset and column.measure in block.measures:
@@ -106,19 +110,23 @@ def _positions(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> 
     return {row.id: positions[row.id] for row in layout.rows if row.id in positions}
 
 
-def _corrected(positions: dict[System, Position]) -> dict[System, float]:
+def _correct(positions: dict[System, Position]) -> dict[System, float]:
     p = {row: at.block.p[row][at.measure] for row, at in positions.items() if row in at.block.p}
     return dict(zip(p, correct_by_holm(np.array([*p.values()])).tolist(), strict=True))
 
 
-def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System, Position], p: float | None) -> Cell:
-    """A row's number in a column, without its verdict."""
-    printed, position = row.printed.get(column.id), positions.get(row.id)
+def _fill_cell(
+    layout: Layout, row: LayoutRow, column: Column, positions: dict[System, Position], p: float | None
+) -> Cell:
+    """Return a row's number in a column, without its verdict."""
+    printed = row.printed.get(column.id)
+    position = positions.get(row.id)
     if position is None:
         return Cell(column.measure, printed)
     block, system, measure = position
-    scored, seeds = block.scored[system], block.values[:, system, :, measure].mean(axis=1)
-    base = _other(position, row.baseline) if row.id in block.p else None
+    scored = block.scored[system]
+    seeds = block.values[:, system, :, measure].mean(axis=1)
+    base = _find_other(position, row.baseline) if row.id in block.p else None
     touched = len({score.artifact.key for score in scored}) > 1  # by the seeds
     on = layout.printed_on
     paper = row.dataset or column.dataset or (on.dataset if on else "")
@@ -128,14 +136,14 @@ def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System
     return Cell(
         column.measure,
         printed,
-        percent(position.mean),
-        percent(block.low[system, measure]),
-        percent(block.high[system, measure]),
-        percent(position.mean - base.mean) if base else None,
+        to_percent(position.mean),
+        to_percent(block.low[system, measure]),
+        to_percent(block.high[system, measure]),
+        to_percent(position.mean - base.mean) if base else None,
         None if p is None else round(p, 6),
-        margin=percent(block.margins[row.id][measure]) if row.id in block.margins else None,
-        sd=percent(seeds.std(ddof=1)) if touched else None,
-        seeds=[percent(mean) for mean in seeds],
+        margin=to_percent(block.margins[row.id][measure]) if row.id in block.margins else None,
+        sd=to_percent(seeds.std(ddof=1)) if touched else None,
+        seeds=[to_percent(mean) for mean in seeds],
         stages=[Path(run_folder(score.artifact)).name for score in scored],
         dataset=first.dataset,
         split=first.split,
@@ -143,16 +151,16 @@ def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System
     )
 
 
-def _other(position: Position, system: System | None) -> Position | None:
-    """The same number of another system of the same place; None where it has none."""
+def _find_other(position: Position, system: System | None) -> Position | None:
+    """Return the same number of another system of the same place; None where it has none."""
     systems = position.block.systems
     return position._replace(system=systems.index(system)) if system in systems else None
 
 
 def _describe(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> FilledColumn:
-    """A column with the paper's dataset and split, and ours."""
+    """Return a column with the paper's dataset and split, and ours."""
     places = [
-        f"{block.place[1]} {block.place[2]}, {block.queries:,} {averaged(block.scored[0][0].artifact)}"
+        f"{block.place[1]} {block.place[2]}, {block.queries:,} {name_unit(block.scored[0][0].artifact)}"
         for block in blocks
         if block.place[0] == column.dataset
     ]
@@ -162,19 +170,19 @@ def _describe(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> F
     return FilledColumn(column.measure, column.name, column.label, *printed, places)
 
 
-def _best(
+def _find_best(
     layout: Layout, column: Column, positions: dict[System, Position], rows: Sequence[FilledRow]
 ) -> BestSystem | None:
-    """The best row of a column; its reference is the first row that is not itself tested against another."""
+    """Return the best row of a column; its reference is the first row that is not itself tested against another."""
     cells = {row.id: row.cells[0] for row in rows if row.cells[0].value is not None}
     if not cells:
         return None
     system = max(cells, key=lambda row: cells[row].value or 0.0)
-    best = BestSystem(system_name(system), column.label, cells[system].value or 0.0)
+    best = BestSystem(name_system(system), column.label, cells[system].value or 0.0)
     baselines = {row.id: row.baseline for row in layout.rows if row.id in positions}
     reference = next((row for row, baseline in baselines.items() if baseline is None), system)
     position = positions[system]
-    base = _other(position, reference)
+    base = _find_other(position, reference)
     if reference == system or base is None:
         return best
     p = cells[system].p
@@ -182,11 +190,11 @@ def _best(
         others = [row for row in cells if row in position.block.systems and row != reference]
         tests = position.block.p_against(reference, others)[:, position.measure]
         p = round(float(correct_by_holm(tests)[others.index(system)]), 6)
-    return replace(best, over=system_name(reference), gain=percent(position.mean - base.mean), p=p)
+    return replace(best, over=name_system(reference), gain=to_percent(position.mean - base.mean), p=p)
 
 
 def _judge(cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Place, bands: Sequence[Band]) -> Cell:
-    """A cell with its verdict on the printed number, and whether the value is what was measured here before."""
+    """Return a cell with its verdict on the printed number, and whether the value is what was measured here before."""
     usual = not (layout.subset or row.labels or row.variant or row.with_)
     elsewhere = cell.stands_in or not layout.printed_on
     band, earlier = (
@@ -196,17 +204,18 @@ def _judge(cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Pl
     band = band if cell.value is not None else None
     judgement = judge_value(cell.value, None if cell.stands_in else cell.printed, band, row.wrong.get(column.id, ""))
     before = compare_before(cell.value, earlier)
-    band, earlier = band if judgement else None, earlier if before else None
+    band = band if judgement else None
+    earlier = earlier if before else None
     return replace(cell, verdict=judgement, band=band, before=before, earlier=earlier)
 
 
-def criteria(band: Band) -> dict[str, object]:
-    """The keys by which an entry is selected, and their values."""
+def list_criteria(band: Band) -> dict[str, object]:
+    """Return the keys by which an entry is selected, and their values."""
     return {key: value for key in _CRITERIA if (value := getattr(band, key)) is not None}
 
 
 def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True) -> Band | None:
-    """The band of a number: of the entries that fit the one with the most criteria, the later of equals.
+    """Return the band of a number: of the entries that fit the one with the most criteria, the later of equals.
 
     Where another dataset stands in, only entries that name it hold. For a number that is not the recipe's `usual` one
     (of some queries, with other labels, with changed configuration) a band's value holds only if it names the table.
@@ -218,11 +227,11 @@ def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: boo
     fitting = [
         band
         for band in bands
-        if all(fits(key, value) for key, value in criteria(band).items())
+        if all(fits(key, value) for key, value in list_criteria(band).items())
         and (band.dataset is not None or not stands_in)
         and (usual or band.value is None or band.table is not None)
     ]
-    return max(reversed(fitting), key=lambda band: len(criteria(band)), default=None)
+    return max(reversed(fitting), key=lambda band: len(list_criteria(band)), default=None)
 
 
 def judge_value(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
@@ -235,48 +244,49 @@ def judge_value(value: float | None, printed: float | None, band: Band | None, w
         return f"printed number is wrong ({wrong})"
     if value is None or expected is None or band is None:
         return ""
-    distance = _distance(value, expected)
+    distance = _measure_distance(value, expected)
     return "match" if distance <= band.width else "near" if distance <= (band.near or 0.0) else "off"
 
 
-def _distance(value: float, expected: float) -> float:
+def _measure_distance(value: float, expected: float) -> float:
     return round(abs(value - expected), 6)  # 0.3 away is within 0.3, whatever the last bits say
 
 
 def compare_before(value: float | None, band: Band | None) -> str:
-    """`as measured before`, `not as measured before`, or nothing where it has not been measured before."""
+    """Return `as measured before`, `not as measured before`, or nothing where it has not been measured before."""
     if value is None or band is None or band.value is None:
         return ""
-    return "as measured before" if _distance(value, band.value) <= band.width else "not as measured before"
+    return "as measured before" if _measure_distance(value, band.value) <= band.width else "not as measured before"
 
 
-def _row(
+def _fill_row(
     layout: Layout, row: LayoutRow, cells: list[Cell], own: list[ScoredRow], previous: ScoredRow | None, absent: str
 ) -> FilledRow:
     if not own:
         return FilledRow(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent, family=row.family)
     folder = run_folder(own[0].artifact)
-    tested, searched = any(cell.change is not None for cell in cells), {"column", "dataset", "split", "seed"}
+    tested = any(cell.change is not None for cell in cells)
+    searched = {"column", "dataset", "split", "seed"}
     return FilledRow(
         row.system,
         row.first_stage,
-        system_name(row.baseline) if row.baseline and tested else "",
+        name_system(row.baseline) if row.baseline and tested else "",
         Path(folder).name,
         folder,
         cells,
         lineage=[Lineage(**asdict(describe_origin(s.artifact)), **s.row.model_dump(include=searched)) for s in own],
         differs=explain_differences(own[0].artifact, previous.artifact) if previous else [],
-        neighbour=system_name(previous.system) if previous else "",
+        neighbour=name_system(previous.system) if previous else "",
         instead="; ".join(dict.fromkeys(score.row.instead for score in own if score.row.instead)),
         absent=absent,
         family=row.family,
         costs=read_costs(own[0].artifact) if layout.costs else None,
-        same_as=_same_as(own),
+        same_as=_find_same(own),
     )
 
 
-def _same_as(own: Sequence[ScoredRow]) -> str:
-    """The earlier row whose run a row's is; with the columns' datasets where that is so in some of them only."""
+def _find_same(own: Sequence[ScoredRow]) -> str:
+    """Return the earlier row whose run a row's is; with the columns' datasets where that is so in some of them only."""
     columns: dict[str, dict[str, None]] = {}
     for score in own:
         if score.row.same_as:
@@ -286,7 +296,7 @@ def _same_as(own: Sequence[ScoredRow]) -> str:
 
 
 def explain_differences(scores: Artifact, other: Artifact) -> list[str]:
-    """The differences between the runs of two scores, a line for each cause."""
+    """Return the differences between the runs of two scores, a line for each cause."""
     runs = [open_upstream(artifact).get("run") for artifact in (scores, other)]
     if runs[0] is None or runs[1] is None:
         return []

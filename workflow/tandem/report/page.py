@@ -23,7 +23,9 @@ _NUMBER = re.compile(r"<?([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)([KM]?)")
 _AFTER_NUMBER = re.compile(r"( ± \d[\d.]*)?( [▲▼])?( \[[^\]]*\])?( · [\d.]+)?( %)?")
 UNIT_FACTORS = {"": 1.0, "K": 1e3, "M": 1e6}
 _EMPTY_CELLS = ("", "–")  # cells without a value
-LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
+# of p: significant below the first; below the second, not written out
+LEVEL = 0.05
+_LEAST_P = 0.001
 _WIDEST_NOTES = 120
 _LATEX_MATH = {
     "▲": r"\bigtriangleup", "▼": r"\bigtriangledown", "†": r"^{\dagger}", "‡": r"^{\ddagger}", "Δ": r"\Delta",
@@ -39,8 +41,8 @@ LATEX_ESCAPES = {
 }  # fmt: skip
 
 
-def asset(name: str) -> str:
-    """A file of `assets/`, of the report or of an extra."""
+def read_asset(name: str) -> str:
+    """Return a file of `assets/`, of the report or of an extra."""
     for folder in FOLDERS:
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
@@ -48,43 +50,46 @@ def asset(name: str) -> str:
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """The environment of the templates in `assets/`, HTML autoescaped; the module `formats` adds itself to it."""
+def make_environment() -> jinja2.Environment:
+    """Return the environment of the templates in `assets/`, HTML autoescaped.
+
+    The module `formats` adds itself to it.
+    """
     env = jinja2.Environment(
-        loader=jinja2.FunctionLoader(asset),
+        loader=jinja2.FunctionLoader(read_asset),
         autoescape=lambda name: name is None or name.endswith(".html"),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    env.filters["prose"] = prose
-    env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration)
+    env.filters["prose"] = mark_prose
+    env.globals.update(asset=lambda name: Markup(read_asset(name)), embedded=embed_json, duration=duration)
     return env
 
 
-def prose(text: str) -> Markup:
+def mark_prose(text: str) -> Markup:
     """Escaped text with code between backticks: `rerank.depth`."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def render_template(template: str, **values: Any) -> str:
-    """A page; text is escaped, only our own assets and figures go in as markup."""
-    return environment().get_template(template).render(**values)
+    """Return a page; text is escaped, only our own assets and figures go in as markup."""
+    return make_environment().get_template(template).render(**values)
 
 
-def fragment(template: str, macro: str, *values: Any) -> Markup:
-    """A part of a page: the result of a template's macro."""
-    module = environment().get_template(template).make_module()
+def render_macro(template: str, macro: str, *values: Any) -> Markup:
+    """Return a part of a page: the result of a template's macro."""
+    module = make_environment().get_template(template).make_module()
     return Markup(getattr(module, macro)(*values))
 
 
-def clipped(text: str, most: int) -> str:
+def cut_text(text: str, most: int) -> str:
     """At most so many characters of a text, with a mark where it is cut."""
     return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 
-def embedded(value: Any) -> Markup:
+def embed_json(value: Any) -> Markup:
     """JSON that may stand inside a `<script>` element, whatever its texts contain.
 
     `<`, `>`, `&` and the two line separators of JavaScript become escapes, so that `</script>` and `<!--` cannot occur.
@@ -95,29 +100,29 @@ def embedded(value: Any) -> Markup:
     return Markup(text)
 
 
-def number(value: float | None, decimals: int = 2) -> str:
+def format_number(value: float | None, decimals: int = 2) -> str:
     """`53.96`; a dash without a value."""
     return "–" if value is None else f"{value:.{decimals}f}"
 
 
-def signed(difference: float | None, decimals: int = 2) -> str:
+def format_difference(difference: float | None, decimals: int = 2) -> str:
     """`+1.25`; a dash without a value."""
     return "–" if difference is None else f"{difference:+.{decimals}f}".replace("-", "−")
 
 
-def four_decimals(value: float | None) -> str:
+def format_four_decimals(value: float | None) -> str:
     """Four decimals; nothing without a value."""
     return "" if value is None else f"{value:.4f}"
 
 
 def format_p(p: float | None) -> str:
     """`0.012`, `<0.001`; a dash where nothing was tested."""
-    return "–" if p is None else f"<{LEAST}" if p < LEAST else f"{p:.3f}"
+    return "–" if p is None else f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}"
 
 
-def p_text(p: float | None) -> str:
+def describe_p(p: float | None) -> str:
     """`p = 0.012`, `p < 0.001`."""
-    return f"p < {LEAST}" if p is not None and p < LEAST else f"p = {format_p(p)}"
+    return f"p < {_LEAST_P}" if p is not None and p < _LEAST_P else f"p = {format_p(p)}"
 
 
 def mark(change: float | None, p: float | None) -> str:
@@ -129,7 +134,7 @@ def mark(change: float | None, p: float | None) -> str:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of texts, which every rendering escapes."""
+    """Hold a table of texts, which every rendering escapes."""
 
     title: str
     head: Sequence[str]
@@ -150,12 +155,15 @@ class PageTable:
 
     @property
     def alignment(self) -> str:
-        """A letter a column: l for words, r for numbers."""
+        """Return a letter a column: l for words, r for numbers."""
         return self.align or "l" + "r" * (len(self.head) - 1)
 
     @staticmethod
     def worth(cell: str) -> float | None:
-        """The number by which a cell is sorted: 41.27 of `41.27 ± 0.30 ▲`, 0.001 of `<0.001`; None if it has none."""
+        """Return the number by which a cell is sorted: 41.27 of `41.27 ± 0.30 ▲`, 0.001 of `<0.001`.
+
+        None if it has none.
+        """
         number = _NUMBER.match(cell)
         return None if number is None else float(number[1].replace(",", "").replace("−", "-")) * UNIT_FACTORS[number[2]]
 
@@ -165,25 +173,25 @@ def _is_number(cell: str) -> bool:
     return number is not None and _AFTER_NUMBER.fullmatch(cell, number.end()) is not None
 
 
-def escape_markdown(text: str) -> str:
+def quote_markdown(text: str) -> str:
     """Text in which Markdown and HTML see no markup, in one line."""
     return re.sub(r"[\\`*_\[\]<>|]", r"\\\g<0>", text.replace("\n", " "))
 
 
-def escape_latex(text: str) -> str:
+def quote_latex(text: str) -> str:
     """Text as LaTeX sets it."""
     return "".join(LATEX_ESCAPES.get(character, character) for character in text)
 
 
-def markdown(grid: PageTable) -> str:
-    """A pipe table with its title above and its notes below."""
-    return render_template("grid.md", grid=grid, escape=escape_markdown)
+def write_markdown(grid: PageTable) -> str:
+    """Return a pipe table with its title above and its notes below."""
+    return render_template("grid.md", grid=grid, escape=quote_markdown)
 
 
-def latex(grid: PageTable) -> str:
-    """A floating table over both columns, made narrower where it is too wide."""
+def write_latex(grid: PageTable) -> str:
+    """Return a floating table over both columns, made narrower where it is too wide."""
     caption = ". ".join(note.rstrip(".") for note in (grid.title, grid.caption, *grid.notes) if note) + "."
-    return render_template("grid.tex", grid=grid, escape=escape_latex, caption=caption)
+    return render_template("grid.tex", grid=grid, escape=quote_latex, caption=caption)
 
 
 def align_text(grid: PageTable) -> str:

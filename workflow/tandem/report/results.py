@@ -17,7 +17,10 @@ SWEEPS = "sweeps"  # the folder of a configuration's sweeps, and the prefix of t
 
 @dataclass(frozen=True)
 class Origin:
-    """Where scores come from: their key and the run's, its folder, commit, date, machine and computing time."""
+    """Describe where scores come from.
+
+    Their key and the run's, its folder, commit, date, machine and computing time.
+    """
 
     scores: str
     run: str
@@ -31,7 +34,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage(Origin):
-    """The origin of a row's number, with its column, dataset, split and seed."""
+    """Describe the origin of a row's number, with its column, dataset, split and seed."""
 
     column: str
     dataset: str
@@ -41,7 +44,7 @@ class Lineage(Origin):
 
 @dataclass(frozen=True)
 class Cell:
-    """A number; all but p in percent. `printed` is the paper's, `low` and `high` a 95 % interval over queries.
+    """Describe a number; all but p in percent. `printed` is the paper's, `low` and `high` a 95 % interval over queries.
 
     `change` is the value minus that of the row's baseline, `p` that of the test of it, Holm-corrected, `margin` half
     the width of its 95 % interval: a difference of that size may have been missed; None for a row without a baseline.
@@ -75,7 +78,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a system (see `report/scored.py`): bytes searched, wall time of a query, seconds of training."""
+    """Describe the costs of a system (see `report/scored.py`).
+
+    Bytes searched, wall time of a query, seconds of training.
+    """
 
     index_bytes: int
     ms_per_query: float
@@ -84,7 +90,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class FilledRow:
-    """A system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
+    """Describe a system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
 
     A `quoted` row has printed values only and no run. `differs` tells how its run differs from that of `neighbour`, the
     row before it; `instead` which datasets stand in for those it is trained on; `absent` why it has no run although it
@@ -109,13 +115,13 @@ class FilledRow:
 
     @property
     def id(self) -> System:
-        """What distinguishes a row from every other."""
+        """Return what distinguishes a row from every other."""
         return self.system, self.first_stage
 
 
 @dataclass(frozen=True)
 class FilledColumn:
-    """A column of a filled table: measure, its printed name, its heading; the paper's dataset and split.
+    """Describe a column of a filled table: measure, its printed name, its heading; the paper's dataset and split.
 
     `places` are ours: `squad dev, 500 queries`; of a group of datasets `nanobeir test, 13 datasets`.
     """
@@ -131,7 +137,7 @@ class FilledColumn:
 
 @dataclass(frozen=True)
 class BestSystem:
-    """The best system by the first measure, and by how much it is `over` another, the reference of the table.
+    """Describe the best system by the first measure, and by how much it is `over` another, the reference of the table.
 
     `gain` in percent points; `p` is that of the best system's own comparison where its baseline is the reference, else
     Holm-corrected over the tests of all systems against the reference. Both are None where there is no such test.
@@ -157,7 +163,7 @@ class FilledOrder:
 
 @dataclass(frozen=True)
 class Table:
-    """A filled layout; `notes` and `warnings` are those of the stages behind its numbers."""
+    """Describe a filled layout; `notes` and `warnings` are those of the stages behind its numbers."""
 
     title: str
     paper: Paper | None
@@ -174,12 +180,12 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The headings of its columns."""
+        """Return the headings of its columns."""
         return [column.label for column in self.columns]
 
     @property
     def stands_in(self) -> bool:
-        """Whether printed numbers are of another dataset or split than ours, or of models trained on another."""
+        """Return whether printed numbers are of another dataset or split than ours, or of models trained on another."""
         return any(row.instead or any(cell.stands_in for cell in row.cells) for row in self.rows)
 
     @property
@@ -189,7 +195,7 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """What the printed numbers and ours were measured on."""
+        """Return what the printed numbers and ours were measured on."""
         own = dict.fromkeys(place for column in self.columns for place in column.places)
         ours = f"ours: {', '.join(own)}"
         ours += f", {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
@@ -204,36 +210,36 @@ class Table:
 
     @property
     def has_costs(self) -> bool:
-        """Whether any row has costs."""
+        """Return whether any row has costs."""
         return any(row.costs for row in self.rows)
 
     @property
     def has_tests(self) -> bool:
-        """Whether any number has a p."""
+        """Return whether any number has a p."""
         orders = [cell for order in self.orders for cell in order.cells]
         return any(cell.p is not None for cell in [*orders, *(cell for _, _, cell in self.entries)])
 
     @property
     def entries(self) -> list[tuple[FilledRow, str, Cell]]:
-        """Every cell, with its row and the heading of its column."""
+        """Return every cell, with its row and the heading of its column."""
         return [(row, *pair) for row in self.rows for pair in zip(self.names, row.cells, strict=True)]
 
     def column(self, at: int) -> list[Cell]:
-        """The cells of a column."""
+        """Return the cells of a column."""
         return [row.cells[at] for row in self.rows]
 
     def to_json(self) -> str:
-        """The table for programs; `read_table` reads it back."""
+        """Return the table for programs; `read_table` reads it back."""
         return to_json(Table, self)
 
 
 def to_json(kind: type[_Result], value: _Result) -> str:
-    """A dataclass as indented JSON with a final newline."""
+    """Return a dataclass as indented JSON with a final newline."""
     return TypeAdapter(kind).dump_json(value, indent=1).decode() + "\n"
 
 
 def read_result_json(kind: type[_Result], path: Path, missing: str, broken: str) -> _Result:
-    """A dataclass from a JSON file; a `UserError` that ends in `missing` or `broken`."""
+    """Return a dataclass from a JSON file; a `UserError` that ends in `missing` or `broken`."""
     try:
         return TypeAdapter(kind).validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -248,32 +254,32 @@ def read_table(path: Path) -> Table:
     return read_result_json(Table, path, missing, "not a table written by `tandem table`")
 
 
-def view_path(name: str) -> Path:
-    """The JSON file of a table (`summary`) or a sweep (`sweeps/lists`); that of mine.yaml is `mine/summary`.
+def find_view(name: str) -> Path:
+    """Return the JSON file of a table (`summary`) or a sweep (`sweeps/lists`); that of mine.yaml is `mine/summary`.
 
     Where there is none, it is that of the default configuration.
     """
     configuration, _, rest = name.partition("/")
-    paths = [_view(RESULTS_FOLDER, name), _view(RESULTS_FOLDER / configuration, rest)]
+    paths = [_make_view_path(RESULTS_FOLDER, name), _make_view_path(RESULTS_FOLDER / configuration, rest)]
     return paths[1] if rest and paths[1].is_file() and not paths[0].is_file() else paths[0]
 
 
-def _view(folder: Path, name: str) -> Path:
+def _make_view_path(folder: Path, name: str) -> Path:
     return folder / (f"{name}.json" if name.startswith(f"{SWEEPS}/") else f"tables/{name}.json")
 
 
 def is_sweep(view: Path) -> bool:
-    """Whether a view, by its name or its file's place, is a sweep's and no table."""
+    """Return whether a view, by its name or its file's place, is a sweep's and no table."""
     return view.parent.name == SWEEPS
 
 
-def table_names() -> list[str]:
-    """The names of all tables below results/, as `view_path` takes them."""
+def list_table_names() -> list[str]:
+    """Return the names of all tables below results/, as `find_view` takes them."""
     folders = [RESULTS_FOLDER / "tables", *RESULTS_FOLDER.glob("*/tables")]
     files = ((folder, file) for folder in folders for file in folder.rglob("*.json"))
     return [Path(*at.parts[1:-1], file.relative_to(at).with_suffix("")).as_posix() for at, file in files]
 
 
-def percent(share: float) -> float:
-    """A share in percent to four decimals; noise in a sum's last bits cannot tip the rounding."""
+def to_percent(share: float) -> float:
+    """Return a share in percent to four decimals; noise in a sum's last bits cannot tip the rounding."""
     return round(round(100 * share, 9), 4)

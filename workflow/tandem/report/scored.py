@@ -13,10 +13,10 @@ import numpy as np
 
 from tandem.data.columns import Floats64
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, system_name
-from tandem.evaluation.scores import read_aligned, shared_measures
+from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, name_system
+from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import bootstrap_mean, compute_margins, correct_by_holm, run_seeded_test
-from tandem.report.results import Cell, Costs, FilledOrder, Origin, percent
+from tandem.report.results import Cell, Costs, FilledOrder, Origin, to_percent
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, open_upstream, walk
@@ -46,7 +46,10 @@ COST_NOTE = (
 
 
 def open_score_artifact(folder: str, run: str = "") -> Artifact:
-    """A score artifact, verified; a `UserError` unless it is of the current version and of the key `run`, if passed."""
+    """Return a score artifact, verified.
+
+    A `UserError` unless it is of the current version and of the key `run`, if passed.
+    """
     artifact = open_artifact(Path(folder), "score")
     manifest = artifact.manifest
     if manifest.key != artifact.key:
@@ -62,17 +65,17 @@ def open_score_artifact(folder: str, run: str = "") -> Artifact:
 
 
 def run_folder(scores: Artifact) -> str:
-    """The folder of the run that was scored; for a group of datasets that of the scores themselves."""
+    """Return the folder of the run that was scored; for a group of datasets that of the scores themselves."""
     return scores.upstream.get("run") or str(scores.folder)
 
 
-def averaged(scores: Artifact) -> str:
-    """The unit that a mean is over: queries, or datasets for a group, whose members count alike."""
+def name_unit(scores: Artifact) -> str:
+    """Return the unit that a mean is over: queries, or datasets for a group, whose members count alike."""
     return "queries" if "run" in scores.upstream else "datasets"
 
 
 def describe_origin(scores: Artifact) -> Origin:
-    """Where scores come from, by their manifest and that of their run."""
+    """Return where scores come from, by their manifest and that of their run."""
     run = open_upstream(scores).get("run", scores)
     manifest = run.manifest
     how = manifest.commit, manifest.dirty, manifest.finished, manifest.machine.node, manifest.seconds
@@ -81,14 +84,14 @@ def describe_origin(scores: Artifact) -> Origin:
 
 @dataclass(frozen=True)
 class ScoredRow:
-    """A score artifact and the row of the table plan that it belongs to."""
+    """Describe a score artifact and the row of the table plan that it belongs to."""
 
     row: PlannedRow
     artifact: Artifact
 
     @property
     def system(self) -> System:
-        """The row of the table."""
+        """Return the row of the table."""
         return self.row.id
 
     @property
@@ -98,7 +101,7 @@ class ScoredRow:
 
 
 def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[str]:
-    """The warnings (or `notes`) in the manifests of stages, each once, after the stage's kind and name."""
+    """Return the warnings (or `notes`) in the manifests of stages, each once, after the stage's kind and name."""
     facts = ((f"{stage.kind} {stage.name}", stage.artifact.manifest.facts) for stage in stages)
     return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get(fact, ())))
 
@@ -111,7 +114,7 @@ def warn_of_few_seeds(seeds: int, stages: Iterable[BuiltStage]) -> list[str]:
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[ScoredRow]:
-    """The score artifacts of rows, verified; a `UserError` for a row that is there twice or another split."""
+    """Return the score artifacts of rows, verified; a `UserError` for a row that is there twice or another split."""
     scored: list[ScoredRow] = []
     seen = set()
     for row in rows:
@@ -120,7 +123,7 @@ def read_scored(rows: Sequence[PlannedRow]) -> list[ScoredRow]:
         if row.split not in ("", split):
             raise UserError(f"{artifact.folder}: was scored on split {split}, but planned is {row.split}")
         if (row.id, row.column, row.seed) in seen:
-            raise UserError(f"rows: {system_name(row.id)} is there twice; each system and first stage once")
+            raise UserError(f"rows: {name_system(row.id)} is there twice; each system and first stage once")
         seen.add((row.id, row.column, row.seed))
         changes = {"split": split, "collection": row.collection or row.dataset}
         scored.append(ScoredRow(row.model_copy(update=changes), artifact))
@@ -129,7 +132,7 @@ def read_scored(rows: Sequence[PlannedRow]) -> list[ScoredRow]:
 
 @dataclass(frozen=True)
 class ScoreBlock:
-    """The systems that are compared query by query, since they searched in one place; in the layout's order."""
+    """Hold the systems that are compared query by query, since they searched in one place; in the layout's order."""
 
     place: tuple[str, str, str]  # column, dataset and split
     systems: list[System]
@@ -143,12 +146,12 @@ class ScoreBlock:
 
     @property
     def queries(self) -> int:
-        """How many queries were scored."""
+        """Return how many queries were scored."""
         return int(self.values.shape[2])
 
     def p_against(self, base: System, systems: Sequence[System]) -> Floats64:
         """Uncorrected p of the tests of systems against one base, shape (systems, measures)."""
-        differences = subtract(self.values, self.systems, [(system, base) for system in systems])
+        differences = compute_differences(self.values, self.systems, [(system, base) for system in systems])
         return run_seeded_test(differences).reshape(len(systems), len(self.measures))
 
     def compare(self, pairs: Sequence[tuple[System, System]]) -> Floats64:
@@ -156,14 +159,17 @@ class ScoreBlock:
 
         The shape is (pairs, 3, measures).
         """
-        differences = subtract(self.values, self.systems, pairs)
+        differences = compute_differences(self.values, self.systems, pairs)
         halves = compute_margins(differences, *bootstrap_mean(differences.mean(axis=0)))
         numbers = np.stack([differences.mean(axis=(0, 1)), run_seeded_test(differences), halves])
         return numbers.reshape(3, len(pairs), len(self.measures)).transpose(1, 0, 2)
 
 
 class Position(NamedTuple):
-    """The position of a table's number: the block of scores that holds it, and its system and measure in that block."""
+    """Describe the position of a table's number.
+
+    The block of scores that holds it, and its system and measure in that block.
+    """
 
     block: ScoreBlock
     system: int
@@ -175,8 +181,10 @@ class Position(NamedTuple):
         return float(self.block.values[:, self.system, :, self.measure].mean())
 
 
-def subtract(values: Floats64, systems: Sequence[System], pairs: Collection[tuple[System, System]]) -> Floats64:
-    """Values of the first systems of pairs minus those of the second ones, shape (seeds, queries, pairs · measures).
+def compute_differences(
+    values: Floats64, systems: Sequence[System], pairs: Collection[tuple[System, System]]
+) -> Floats64:
+    """Return values of the first systems of pairs minus those of the second, shape (seeds, queries, pairs · measures).
 
     `values` have the shape (seeds, systems, queries, measures).
     """
@@ -197,8 +205,8 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
     for system in present:
         for seed in seeds:
             if (system, seed) not in by_seed:
-                raise UserError(f"rows: {system_name(system)} has no scores of seed {seed}; every row needs every seed")
-    measures = shared_measures([score.artifact for score in scored])
+                raise UserError(f"rows: {name_system(system)} has no scores of seed {seed}; every row needs every seed")
+    measures = list_shared_measures([score.artifact for score in scored])
     read = [read_aligned([by_seed[system, seed].artifact for system in present], measures) for seed in seeds]
     if any(queries != read[0][0] for queries, _ in read):
         folder = by_seed[present[0], seeds[0]].artifact.folder
@@ -208,13 +216,14 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
     repeated = {score.system for score in scored if score.row.same_as}  # which have been tested already
     compared = [row for row in shown if row.id not in repeated]
     tested = {row.id: row.baseline for row in compared if row.baseline and row.baseline in present}
-    differences = subtract(values, present, tested.items())
+    differences = compute_differences(values, present, tested.items())
     means = values.mean(axis=0).transpose(1, 0, 2).reshape(values.shape[2], -1)
     # One bootstrap for systems and differences: the queries drawn are the same.
     bounds = np.stack(bootstrap_mean(np.hstack([means, differences.mean(axis=0)])))
     low, high = bounds[:, : means.shape[1]].reshape(2, len(present), len(measures))
     by_test = (len(tested), len(measures))
-    p, halves = run_seeded_test(differences), compute_margins(differences, *bounds[:, means.shape[1] :])
+    p = run_seeded_test(differences)
+    halves = compute_margins(differences, *bounds[:, means.shape[1] :])
     return ScoreBlock(
         scored[0].place,
         present,
@@ -231,7 +240,7 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
 def fill_orders(
     layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]], blocks: Sequence[ScoreBlock]
 ) -> list[FilledOrder]:
-    """The layout's orders with difference, p and margin by column, p corrected over those that can be tested.
+    """Return the layout's orders with difference, p and margin by column, p corrected over those that can be tested.
 
     Left out are those of rows that were not searched in one place: they have no differences query by query.
     """
@@ -246,15 +255,16 @@ def fill_orders(
         measured: dict[int, Floats64] = {}
         for number, (higher, lower) in enumerate(pairs):
             if higher in at and lower in at and at[higher].block is at[lower].block:
-                place, measure = at[higher].block.place, at[higher].measure
+                place = at[higher].block.place
+                measure = at[higher].measure
                 if (higher, lower) not in tests.get(place, ()):
                     continue
                 measured[number] = tests[place][higher, lower][:, measure]
         corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
         for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
-            own[number] = replace(own[number], change=percent(change), p=round(p, 6), margin=percent(margin))
+            own[number] = replace(own[number], change=to_percent(change), p=round(p, 6), margin=to_percent(margin))
     orders = [
-        FilledOrder(order.claim, system_name(higher), system_name(lower), list(own))
+        FilledOrder(order.claim, name_system(higher), name_system(lower), list(own))
         for order, (higher, lower), own in zip(layout.orders, pairs, zip(*cells, strict=True), strict=True)
     ]
     return [order for order in orders if any(cell.p is not None for cell in order.cells)]
@@ -266,7 +276,7 @@ def read_costs(scores: Artifact) -> Costs | None:
     run = stages[scores.key].upstream.get("run")
     if run is None or any(len(stage.upstream) < len(stage.artifact.upstream) for stage in stages.values()):
         return None
-    answering = [stages[key] for key in dict.fromkeys(_answering(stages, run))]
+    answering = [stages[key] for key in dict.fromkeys(_iterate_answering(stages, run))]
     seconds = sum(stage.seconds for stage in answering if not _is_index(stage))
     trainings = [stage for stage in stages.values() if stage.declared.holds in _TRAININGS]
     return Costs(
@@ -276,8 +286,8 @@ def read_costs(scores: Artifact) -> Costs | None:
     )
 
 
-def _answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
-    """The indexes and the stages between them and a run.
+def _iterate_answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
+    """Yield the indexes and the stages between them and a run.
 
     Left out are what an index is made of, tuning, and vectors that are not read, as an index's codes alone decide.
     """
@@ -288,14 +298,14 @@ def _answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
         yield key
         for role, above in () if _is_index(stage) else stage.upstream.items():
             if role not in unread:
-                yield from _answering(stages, above)
+                yield from _iterate_answering(stages, above)
 
 
 def _is_index(stage: BuiltStage) -> bool:
     return stage.artifact.params.get("side") == "passages" or stage.declared.holds in ("index", "lexical index")
 
 
-def cost_cells(costs: Costs | None) -> list[str]:
+def format_costs(costs: Costs | None) -> list[str]:
     """Costs in the columns `COST_HEAD`; dashes without any."""
     if costs is None:
         return ["–"] * len(COST_HEAD)

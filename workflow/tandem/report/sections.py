@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from tandem.data.collection import CORPUS, QUERIES, contents
 from tandem.data.tables import value_at
-from tandem.report.charts import Series, histogram, line_chart
-from tandem.report.page import PageTable, clipped
+from tandem.report.charts import Series, draw_histogram, draw_lines
+from tandem.report.page import PageTable, cut_text
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import BuiltStage, input_of
@@ -33,13 +33,15 @@ _LOSSES_OF_SCORES = {
     "margin_mse",
     "term_recall",
 }  # losses in the scores' own unit; all others are in nats
-FIRST, EXAMPLES = 5000, 3  # rows of the lists that are read, and queries shown of them
+# rows of the lists that are read, and queries shown of them
+_FIRST = 5000
+EXAMPLES = 3
 _FOLLOWED_ROLES = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section that an extra adds: its id, its title in the navigation, its content, and where it stands."""
+    """Describe a section that an extra adds: its id, its title in the navigation, its content, and where it stands."""
 
     id: str
     title: str
@@ -58,7 +60,10 @@ class TrainingCharts:
 
 @dataclass(frozen=True)
 class Addition:
-    """What an extra adds to a page: artifacts whose stages it lists, a section made of all stages, training charts."""
+    """Describe what an extra adds to a page.
+
+    Artifacts whose stages it lists, a section made of all stages, training charts.
+    """
 
     artifacts: list[Artifact] = field(default_factory=list)
     section: Callable[[dict[str, BuiltStage]], PageSection | None] | None = None
@@ -67,7 +72,7 @@ class Addition:
 
 @dataclass(frozen=True)
 class ModelSection:
-    """A training: its stage, its seconds (checkpoints included), charts, steps, and mean tokens per second."""
+    """Describe a training: its stage, its seconds (checkpoints included), charts, steps, and mean tokens per second."""
 
     stage: BuiltStage
     seconds: float
@@ -77,10 +82,10 @@ class ModelSection:
     additions: list[TrainingCharts]
 
 
-def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[ModelSection]:
-    """The trained models; a checkpoint belongs to the training that goes on from it."""
+def list_trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[ModelSection]:
+    """Return the trained models; a checkpoint belongs to the training that goes on from it."""
     logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
-    above = {key: _checkpoints(stage, logged) for key, stage in logged.items()}
+    above = {key: _list_checkpoints(stage, logged) for key, stage in logged.items()}
     inner = set().union(*above.values())
     models = []
     for key, stage in logged.items():
@@ -92,7 +97,7 @@ def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCha
             ModelSection(
                 stage,
                 stage.seconds + sum(logged[other].seconds for other in above[key]),
-                _curves(stage.artifact, log),
+                _draw_curves(stage.artifact, log),
                 int(max((series.x[-1] for series in log.values()), default=0)),
                 sum(speed.y) / len(speed.y) if speed else None,
                 [addition for addition in additions if addition.checkpoint in above[key]],
@@ -101,9 +106,10 @@ def trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCha
     return models
 
 
-def _checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[str]:
+def _list_checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[str]:
     """Keys of all checkpoints that a training went on from."""
-    keys, waiting = set[str](), [stage]
+    keys = set[str]()
+    waiting = [stage]
     while waiting:
         inputs = waiting.pop().upstream.items()
         new = {key for role, key in inputs if role.split(".")[0] in _FOLLOWED_ROLES and key in stages} - keys
@@ -112,7 +118,7 @@ def _checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[str]:
     return keys
 
 
-def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
+def _draw_curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
     """Loss parts, smoothed, and dev measures against the step, in a reader's words."""
     losses = [replace(log[name], name=words) for name, words in _LOSS_NAMES.items() if name in log]
     dev = [
@@ -122,13 +128,16 @@ def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
         for _, measure, part in [name.split(" ", 2)]
     ]
     unit = "loss, in scores" if _LOSSES_OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
-    charts = [line_chart("Loss and its parts", losses, "step", unit, smooth=True)] if losses else []
-    charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
+    charts = [draw_lines("Loss and its parts", losses, "step", unit, smooth=True)] if losses else []
+    charts += [draw_lines("On the dev queries", dev, "step", "mean over queries")] if dev else []
     return charts
 
 
 def read_log(model: Artifact) -> dict[str, Series]:
-    """A training log by name, in ascending steps; where a resumed run logged a step twice the last value counts."""
+    """Return a training log by name, in ascending steps.
+
+    Where a resumed run logged a step twice the last value counts.
+    """
     points: dict[str, dict[int, float]] = {}
     table = pq.read_table(model.path("log.parquet"), columns=["step", "name", "value"])
     for step, name, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
@@ -137,7 +146,7 @@ def read_log(model: Artifact) -> dict[str, Series]:
 
 
 class Bins(BaseModel):
-    """How many passages of a pool have scores between the edges."""
+    """Describe how many passages of a pool have scores between the edges."""
 
     edges: list[float] = []
     positives: list[int] | None = None
@@ -145,7 +154,7 @@ class Bins(BaseModel):
 
 
 class DenoisingReport(BaseModel):
-    """What denoising took out, against the passages that are nearly copies of a positive."""
+    """Describe what denoising took out, against the passages that are nearly copies of a positive."""
 
     passages: int
     removed: int
@@ -183,7 +192,7 @@ class ListSection:
         dropped = [[rule, f"{count:,}"] for rule, count in self.report.dropped.items()]
         groups = self.report.percentiles or {}
         levels = dict.fromkeys(level for group in groups.values() for level in group or ())
-        values = [[level, *(_number((group or {}).get(level)) for group in groups.values())] for level in levels]
+        values = [[level, *(_format_number((group or {}).get(level)) for group in groups.values())] for level in levels]
         head = ["Judge's score" if self.judged else "Score in the run", *groups]
         grids = [PageTable(f"What was dropped from {self.stage.key}", ["Dropped by rule", "passages"], dropped)]
         if counts := self.report.denoising:
@@ -202,12 +211,12 @@ def describe_denoising(counts: DenoisingReport) -> Iterator[list[str]]:
         yield [f"{name} against near-copies", "–" if share is None else f"{share:.1%}"]
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def training_list(stage: BuiltStage) -> ListSection:
-    """The lists of a stage `candidates`, with the scores of positives and negatives."""
+def describe_training_list(stage: BuiltStage) -> ListSection:
+    """Return the lists of a stage `candidates`, with the scores of positives and negatives."""
     candidates = stage.artifact
     report = ListReport.model_validate_json(candidates.path("report.json").read_bytes())
     judged = any(role.startswith("judge") for role in candidates.upstream)
@@ -222,16 +231,18 @@ def training_list(stage: BuiltStage) -> ListSection:
             groups["negatives after denoising" if judged else "negatives of the lists"] = selected
         unit = "the judge's probability" if judged else "score in the run"
         title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
-        chart = histogram(title, bins.edges, {name: counts for name, counts in groups.items() if any(counts)}, unit)
-    return ListSection(stage, report, judged, chart, example_lists(candidates))
+        chart = draw_histogram(
+            title, bins.edges, {name: counts for name, counts in groups.items() if any(counts)}, unit
+        )
+    return ListSection(stage, report, judged, chart, list_examples(candidates))
 
 
-def example_lists(candidates: Artifact) -> PageTable | None:
-    """The first positives and negatives of a few queries, with their texts; None where no list was kept."""
+def list_examples(candidates: Artifact) -> PageTable | None:
+    """Return the first positives and negatives of a few queries, with their texts; None where no list was kept."""
     if "candidates.parquet" not in candidates.manifest.files:
         return None
     with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
-        first = next(file.iter_batches(FIRST, columns=["query_row", "label", "passage_row", "score"]), pa.table({}))
+        first = next(file.iter_batches(_FIRST, columns=["query_row", "label", "passage_row", "score"]), pa.table({}))
     # Of a query the positives stand together, before the negatives.
     groups = groupby(zip(*first.to_pydict().values(), strict=True), itemgetter(0, 1))
     dataset = input_of(candidates, "dataset")
@@ -239,8 +250,8 @@ def example_lists(candidates: Artifact) -> PageTable | None:
         [
             value_at(dataset.path(QUERIES), "text", query),
             "positive" if label else "negative",
-            _number(score),
-            clipped(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
+            _format_number(score),
+            cut_text(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
         ]
         for _, group in islice(groups, 2 * EXAMPLES)
         for query, label, row, score in islice(group, 2)
@@ -249,7 +260,10 @@ def example_lists(candidates: Artifact) -> PageTable | None:
 
 
 def count_by_bin(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
-    """How many negatives of the lists lie between the edges, by a column; by the judge only denoised lists count."""
+    """Return how many negatives of the lists lie between the edges, by a column.
+
+    By the judge only denoised lists count.
+    """
     if "candidates.parquet" not in candidates.manifest.files:
         return []
     counts = np.zeros(len(edges) - 1, np.int64)
@@ -264,30 +278,32 @@ def count_by_bin(candidates: Artifact, edges: Sequence[float], column: str) -> l
 
 
 def describe_dataset(statistics: dict[str, object]) -> list[PageTable]:
-    """The content of statistics.json in words: the corpus as a list, the splits side by side."""
+    """Return the content of statistics.json in words: the corpus as a list, the splits side by side."""
     corpus = flatten({name: value for name, value in statistics.items() if name != "splits"})
     by_split = statistics.get("splits", {})
     splits = {name: flatten(values) for name, values in by_split.items()} if isinstance(by_split, dict) else {}
     names = dict.fromkeys(name for values in splits.values() for name in values)
-    rows = [[_title(name), *(_text(values.get(name)) for values in splits.values())] for name in names]
+    rows = [[_make_title(name), *(_format_text(values.get(name)) for values in splits.values())] for name in names]
     return [
         PageTable(
-            "The corpus", ["Statistic", "Value"], [[_title(name), _text(value)] for name, value in corpus.items()]
+            "The corpus",
+            ["Statistic", "Value"],
+            [[_make_title(name), _format_text(value)] for name, value in corpus.items()],
         ),
         PageTable("The splits", ["Statistic", *splits], rows),
     ]
 
 
-def _title(path: str) -> str:
+def _make_title(path: str) -> str:
     return path.replace(".", ", ").replace("_", " ")
 
 
-def _text(value: object) -> str:
+def _format_text(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return number_text(value)
+        return format_figure(value)
     return ("; ".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)) or "–"
 
 
-def number_text(value: float | None) -> str:
+def format_figure(value: float | None) -> str:
     """`8,841,823`, `2.57`; empty without a value."""
     return "" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"

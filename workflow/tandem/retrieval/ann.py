@@ -28,12 +28,21 @@ from tandem.retrieval.exact import (
     compute_recall_by_score,
     measure_search,
     pack_keys,
-    score_pairs,
+    score_vector_pairs,
     space_evenly,
 )
-from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, alone, exact_best, explained, lease_gpus, on_gpus
-from tandem.retrieval.index import LISTS, chain, graph_in
-from tandem.retrieval.retrieve import ShortLists, embedded_rows, iterate_ranked, open_embeddings
+from tandem.retrieval.faiss_search import (
+    MOST_ON_GPU,
+    NONE,
+    Threads,
+    explain_errors,
+    lease_gpus,
+    on_gpus,
+    open_threads,
+    search_exactly,
+)
+from tandem.retrieval.index import INVERTED_LISTS_FILE, find_graph, split_chain
+from tandem.retrieval.retrieve import ShortLists, iterate_ranked, open_embeddings, read_embedded_rows
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
@@ -44,14 +53,15 @@ _QUERIES_PER_CALL = 32  # queries of one call; FAISS's last bits depend on it
 _PAIRS_PER_TASK = 2048  # pairs that a thread scores at a time
 _LEAST_RECALL = 0.9  # against exact search; less is worth a warning
 # Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
-LISTED, MAPPED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY, faiss.IO_FLAG_MMAP_IFC
+_LISTED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
+MAPPED = faiss.IO_FLAG_MMAP_IFC
 
 _ScoredRows = tuple[Floats, Rows]  # scores and rows
 _TradeoffLine = dict[str, str | float | None]
 
 
 class OpenedIndex:
-    """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; not graphs and signs).
+    """Open the index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; not graphs and signs).
 
     A graph's search ends when it sees as many better candidates as it is wide. Where a list is short then, the query is
     searched for again, as wide as the list; not so if `widen` is False.
@@ -61,27 +71,29 @@ class OpenedIndex:
         meta = json.loads(artifact.path("meta.json").read_text())
         self.rows: int = meta["rows"]
         self.factory: str = meta["factory"]
-        self.threads, self.gpu = threads, gpu
-        flags = LISTED if LISTS in artifact.manifest.files else MAPPED
-        with explained(f"{artifact.folder}: FAISS cannot read its index"):
+        self.threads = threads
+        self.gpu = gpu
+        flags = _LISTED if INVERTED_LISTS_FILE in artifact.manifest.files else MAPPED
+        with explain_errors(f"{artifact.folder}: FAISS cannot read its index"):
             indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
         self.firsts: list[int] = [part["first"] for part in meta["indexes"]]  # the number of each part's first node
         self.pairs: Array | None = None  # copies, whose vectors stand in the index once
         if COPIES_FILE in artifact.manifest.files:
             self.pairs = np.load(artifact.path(COPIES_FILE), allow_pickle=False)
         self.copies = None if self.pairs is None else Copies(self.pairs)
-        inner = chain(indexes[0])[1]
+        inner = split_chain(indexes[0])[1]
         self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0  # of a vector, where they are all
         inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # behind whatever refines it
         self.lists: int = inverted.nlist if inverted else 0
-        graph = graph_in(indexes[0])
-        self.is_graph, self.widen = graph is not None, widen and graph is not None
+        graph = find_graph(indexes[0])
+        self.is_graph = graph is not None
+        self.widen = widen and graph is not None
         self.width = int(graph.hnsw.efSearch) if self.is_graph else 0
         if (self.is_graph or self.signs) and gpu != NONE:
             say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
             self.gpu = NONE
         for index in indexes:
-            stored: Any = getattr(chain(index)[1], "invlists", None)
+            stored: Any = getattr(split_chain(index)[1], "invlists", None)
             stored = None if stored is None else faiss.downcast_InvertedLists(stored)
             if isinstance(stored, faiss.OnDiskInvertedLists):
                 stored.prefetch_nthread = 0  # read as they are searched: further threads would cost each call anew
@@ -115,42 +127,56 @@ class OpenedIndex:
 
     @property
     def remedy(self) -> str:
-        """What makes a search find more."""
-        return "raise nprobe" if self.lists else "raise ef_search" if self.is_graph else "raise rescore_factor"
+        """Return what makes a search find more."""
+        if self.lists:
+            return "raise nprobe"
+        return "raise ef_search" if self.is_graph else "raise rescore_factor"
 
     def search(self, queries: Floats, k: int) -> _ScoredRows:
-        """The `k` best passages of queries, shape (queries, dim), by the index's own scores.
+        """Return the `k` best passages of queries, shape (queries, dim), by the index's own scores.
 
         Returns scores and rows, both (queries, at most k), best first; row -1 where there is no further passage.
         """
-        parts = zip(self.parts, self.sizes, self.firsts, strict=True)
-        hits = [self._search_part(part, queries, min(k, size), first) for part, size, first in parts]
-        scores, rows = (np.concatenate(each, axis=1) for each in zip(*hits, strict=True))
-        if len(hits) > 1:
+        scores_of_parts = []
+        rows_of_parts = []
+        for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
+            part_scores, part_rows = self._search_part(part, queries, min(k, size), first)
+            scores_of_parts.append(part_scores)
+            rows_of_parts.append(part_rows)
+        scores = np.concatenate(scores_of_parts, axis=1)
+        rows = np.concatenate(rows_of_parts, axis=1)
+
+        if len(self.parts) > 1:
             # Of equal scores the lower row comes first: the parts stand in the order of their rows.
             order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-            scores, rows = (np.take_along_axis(each, order, axis=1) for each in (scores, rows))
+            scores = np.take_along_axis(scores, order, axis=1)
+            rows = np.take_along_axis(rows, order, axis=1)
         if self.copies is None:
             return scores, rows
-        width = ((0, 0), (0, k - rows.shape[1]))  # fewer nodes than k may have k rows
-        wide = np.pad(scores, width), np.pad(self.copies.find_rows(rows), width, constant_values=-1)
-        return self.copies.expand(*wide)
+        missing = ((0, 0), (0, k - rows.shape[1]))  # fewer nodes than k may have k rows
+        wide_scores = np.pad(scores, missing)
+        wide_rows = np.pad(self.copies.find_rows(rows), missing, constant_values=-1)
+        return self.copies.expand(wide_scores, wide_rows)
 
     def decode(self, rows: Rows) -> Floats:
-        """The vectors that the index's codes stand for, of rows in any order, shape (rows, dim); not on GPUs."""
+        """Return the vectors that the index's codes stand for, of rows in any order, shape (rows, dim); not on GPUs."""
         vectors = np.empty((len(rows), self.parts[0].d), np.float32)
         nodes = rows if self.copies is None else self.copies.find_nodes(rows)
         for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
-            if (inverted := faiss.try_extract_index_ivf(part)) is not None:
+            inverted = faiss.try_extract_index_ivf(part)
+            if inverted is not None:
                 inverted.make_direct_map()  # once: it then knows where each row's code is
-            own = (nodes >= first) & (nodes < first + size)
-            with explained(f"FAISS does not give the vectors of {self.factory}; set rescore to true"):
-                vectors[own] = part.reconstruct_batch(np.ascontiguousarray(nodes[own] - first, np.int64))
+            is_own = (nodes >= first) & (nodes < first + size)
+            own = np.ascontiguousarray(nodes[is_own] - first, np.int64)
+            with explain_errors(f"FAISS does not give the vectors of {self.factory}; set rescore to true"):
+                vectors[is_own] = part.reconstruct_batch(own)
         return vectors
 
     def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> _ScoredRows:
+        """Search one part whose first row is `first`; where a graph's list is short, once more, as wide as the list."""
         scores, rows = self._search_batches(part, queries, k)
-        if self.widen and len(short := np.flatnonzero(rows[:, -1] < 0)):
+        short = np.flatnonzero(rows[:, -1] < 0)
+        if self.widen and len(short):
             self._set(part, "efSearch", max(k, self.width))
             scores[short], rows[short] = self._search_batches(part, queries[short], k)
             self._set(part, "efSearch", self.width)
@@ -162,10 +188,10 @@ class OpenedIndex:
         size = _QUERIES_PER_CALL if self.gpu == NONE else len(queries)
         batches = [queries[start : start + size] for start in range(0, len(queries), size)]
         run = self.threads.map if len(batches) > 1 else map
-        with explained(f"FAISS cannot search {self.factory}"):
-            results = list(run(lambda b: part.search(b, k), batches))
-        scores, rows = (np.concatenate(each) for each in zip(*results, strict=True))
-        return scores, rows
+        with explain_errors(f"FAISS cannot search {self.factory}"):
+            results = list(run(lambda batch: part.search(batch, k), batches))
+        scores, rows = zip(*results, strict=True)
+        return np.concatenate(scores), np.concatenate(rows)
 
 
 class VectorSearcher:
@@ -175,12 +201,15 @@ class VectorSearcher:
     """
 
     def __init__(self, index: OpenedIndex, passages: Embeddings, ranks: Array, rescore: bool, factor: int) -> None:
-        self.index, self.passages, self.ranks = index, passages, ranks
-        self.rescore, self.factor = rescore, factor if rescore else 1
+        self.index = index
+        self.passages = passages
+        self.ranks = ranks
+        self.rescore = rescore
+        self.factor = factor if rescore else 1
         index.break_ties(ranks)
 
-    def best(self, queries: Array, depth: int) -> BestPassages:
-        """The best passages of queries, shape (queries, dim)."""
+    def search(self, queries: Array, depth: int) -> BestPassages:
+        """Return the best passages of queries, shape (queries, dim)."""
         depth = min(depth, self.index.rows)
         k = min(depth * self.factor, self.index.rows)
         if self.index.gpu != NONE and k > MOST_ON_GPU:
@@ -189,37 +218,38 @@ class VectorSearcher:
         scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), k)
         best = BestPassages(len(queries), depth)
         if self.rescore:
-            keys = self._exact_keys(queries, rows)
+            keys = self._score_exactly(queries, rows)
         else:
-            scaled = np.where(rows < 0, np.float32(0), scores) / np.float32(self.passages.temperature)
-            keys = np.where(rows < 0, np.uint64(0), pack_keys(scaled, self.ranks[rows]))
+            is_missing = rows < 0
+            scaled = np.where(is_missing, np.float32(0), scores) / np.float32(self.passages.temperature)
+            keys = np.where(is_missing, np.uint64(0), pack_keys(scaled, self.ranks[rows]))
         best.add(slice(0, len(queries)), keys)
         return best
 
-    def _exact_keys(self, queries: Array, rows: Rows) -> Array:
-        """Exact scores as packed candidates of `BestPassages`, 0 for row -1, of rows' shape, (queries, k).
+    def _score_exactly(self, queries: Array, rows: Rows) -> Array:
+        """Return exact scores as packed candidates of `BestPassages`, 0 for row -1, of rows' shape, (queries, k).
 
         Vectors are read in the order of their rows, and threads share the pairs.
         """
-        flat, exact, width = rows.ravel(), queries.astype(np.float64), rows.shape[1]
+        flat = rows.ravel()
+        exact = queries.astype(np.float64)
+        width = rows.shape[1]
         keys = np.zeros(len(flat), np.uint64)
         order = np.argsort(flat, kind="stable")
-        order = order[np.searchsorted(flat[order], 0) :]
+        order = order[np.searchsorted(flat[order], 0) :]  # without rows of -1
 
         def score(first: int) -> None:
-            """Exact scores of the pairs that stand in `order` from here on."""
-            together = order[first : first + _PAIRS_PER_TASK]
-            vectors = self.passages.at(flat[together])
-            for start in range(0, len(together), PAIRS_PER_CHUNK):
-                pairs = together[start : start + PAIRS_PER_CHUNK]
-                scores = score_pairs(
-                    exact[pairs // width], vectors[start : start + PAIRS_PER_CHUNK], self.passages.temperature
-                )
+            """Compute exact scores of the pairs that stand in `order` from here on."""
+            pairs_of_task = order[first : first + _PAIRS_PER_TASK]
+            vectors = self.passages.pick(flat[pairs_of_task])
+            for start in range(0, len(pairs_of_task), PAIRS_PER_CHUNK):
+                chunk = slice(start, start + PAIRS_PER_CHUNK)
+                pairs = pairs_of_task[chunk]
+                scores = score_vector_pairs(exact[pairs // width], vectors[chunk], self.passages.temperature)
                 keys[pairs] = pack_keys(scores, self.ranks[flat[pairs]])
 
-        run = (
-            self.index.threads.map if len(order) > _PAIRS_PER_TASK else map
-        )  # handing over costs more than a few pairs
+        # Handing over to threads costs more than a few pairs.
+        run = self.index.threads.map if len(order) > _PAIRS_PER_TASK else map
         list(run(score, range(0, len(order), _PAIRS_PER_TASK)))
         return keys.reshape(rows.shape)
 
@@ -227,56 +257,54 @@ class VectorSearcher:
 def search_index(
     job: Job[AnnParams], searcher: VectorSearcher, queries: Embeddings, order: PassageOrder
 ) -> Iterator[RankedRows]:
-    """(the query's row, its passages' rows, their scores) of each query, a bounded group of queries at a time."""
-    rows = embedded_rows(job, queries)
+    """Yield (the query's row, its passages' rows, their scores) of each query, a bounded group at a time."""
+    rows = read_embedded_rows(job, queries)
     with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, QUERIES_PER_SEARCH):
             group = queries.take(first, first + QUERIES_PER_SEARCH)
-            yield from iterate_ranked(
-                searcher.best(group, job.params.depth), rows[first : first + QUERIES_PER_SEARCH], order
-            )
+            best = searcher.search(group, job.params.depth)
+            yield from iterate_ranked(best, rows[first : first + QUERIES_PER_SEARCH], order)
             progress.add(len(group))
 
 
 def share_found(ours: BestPassages, exact: BestPassages, k: int, rescored: bool) -> float:
-    """Recall at k against exact search; by passages where the index's own scores say nothing about exact ones."""
-    return (
-        compute_recall_by_score(ours, exact, k)
-        if rescored
-        else compute_recall(ours.list_ranks(), exact.list_ranks(), k)
-    )
+    """Return recall at k against exact search, by passages where the index's scores say nothing about exact ones."""
+    if rescored:
+        return compute_recall_by_score(ours, exact, k)
+    return compute_recall(ours.list_ranks(), exact.list_ranks(), k)
 
 
 def run(job: Job[AnnParams]) -> None:
     """Search and write the run, and its recall at 10, 100 and the depth as far as it goes; warn of what is missing."""
-    params, depth = job.params, job.params.depth
+    params = job.params
+    depth = job.params.depth
     passages, queries = open_embeddings(job, Embeddings)
     gpu = lease_gpus(job)
     order = PassageOrder(job.inputs["dataset"])
-    with alone(job.execution.workers) as threads, writing(job) as draft:
+    with open_threads(job.execution.workers) as threads, writing(job) as draft:
         index = OpenedIndex(job.inputs["index"], threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         searcher = VectorSearcher(index, passages, order.ranks, params.rescore, params.rescore_factor)
         short = ShortLists(min(depth, passages.rows))
-        lines = write_rows(job, draft, short.counted(search_index(job, searcher, queries, order)), order)
+        lines = write_rows(job, draft, short.count(search_index(job, searcher, queries, order)), order)
         draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
         short.warn(job, draft, index.remedy)
         if params.recall_queries:
-            sample = queries.at(space_evenly(queries.rows, params.recall_queries))
-            ours, exact = searcher.best(sample, depth), exact_best(passages, sample, order.ranks, depth, threads)
+            sample = queries.pick(space_evenly(queries.rows, params.recall_queries))
+            ours = searcher.search(sample, depth)
+            exact = search_exactly(passages, sample, order.ranks, depth, threads)
             ks = sorted({min(10, depth), min(100, depth), depth})
-            draft.facts["recall"] = {str(k): round(share_found(ours, exact, k, params.rescore), 4) for k in ks}
+            recall = {str(k): round(share_found(ours, exact, k, params.rescore), 4) for k in ks}
+            draft.facts["recall"] = recall
             draft.facts["recall_queries"] = len(sample)
-            low = [
-                f"{share:.1%} of the first {k}" for k, share in draft.facts["recall"].items() if share < _LEAST_RECALL
-            ]
+            low = [f"{share:.1%} of the first {k}" for k, share in recall.items() if share < _LEAST_RECALL]
             if low:
                 found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
                 warn(job, draft, f"{found}; {index.remedy}")
 
 
-def settings(index: OpenedIndex, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
-    """(nprobe, ef_search, rescore) of an index: lists or candidates where it has any, without and with exact scores."""
+def iterate_settings(index: OpenedIndex, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
+    """Yield (nprobe, ef_search, rescore) of an index: lists or candidates if it has any, with exact scores or not."""
     within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
     nprobe: list[int] | list[None] = within if index.lists else [None]
     ef_search: tuple[int, ...] | list[None] = sweep.ef_search if index.is_graph else [None]
@@ -284,57 +312,59 @@ def settings(index: OpenedIndex, sweep: TradeoffSweep) -> Iterator[tuple[int | N
 
 
 def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> dict[str, float]:
-    """What `measure_search` says of a searcher's `best(queries, depth)`, for some queries down to the largest k."""
+    """Measure a searcher's `search(queries, depth)` by `measure_search`, for some queries down to the largest k."""
     depth = max(ks)
 
-    def single(at: int) -> BestPassages:
-        best: BestPassages = searcher.best(queries[at : at + 1], depth)
+    def search_alone(query: int) -> BestPassages:
+        best: BestPassages = searcher.search(queries[query : query + 1], depth)
         return best
 
-    def together() -> BestPassages:
-        best: BestPassages = searcher.best(queries, depth)
+    def search_together() -> BestPassages:
+        best: BestPassages = searcher.search(queries, depth)
         return best
 
-    return measure_search(together().list_ranks(), exact, ks, single, together, repeats)
+    retrieved = search_together().list_ranks()
+    return measure_search(retrieved, exact, ks, search_alone, search_together, repeats)
 
 
 class VectorSearches:
-    """The searches of single vectors that are compared, for a sample of queries."""
+    """Run the searches of single vectors that are compared, for a sample of queries."""
 
     def __init__(self, job: Job[TradeoffsParams]) -> None:
         self.passages, embedded = open_embeddings(job, Embeddings)
-        self.queries = embedded.at(space_evenly(embedded.rows, job.params.queries))
+        self.queries = embedded.pick(space_evenly(embedded.rows, job.params.queries))
         self.ranks = PassageOrder(job.inputs["dataset"]).ranks
-        self.depth, self.factor = max(job.params.k), job.params.sweep.rescore_factor
+        self.depth = max(job.params.k)
+        self.factor = job.params.sweep.rescore_factor
 
     def exact(self, threads: Threads) -> list[Array]:
-        """Each query's passages by exact search, best first."""
-        return exact_best(self.passages, self.queries, self.ranks, self.depth, threads).list_ranks()
+        """Return each query's passages by exact search, best first."""
+        return search_exactly(self.passages, self.queries, self.ranks, self.depth, threads).list_ranks()
 
     def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
-        """A search through an index; with `rescore` exact scores decide."""
+        """Return a search through an index; with `rescore` exact scores decide."""
         return VectorSearcher(index, self.passages, self.ranks, rescore, self.factor)
 
 
 def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
     """Measure every setting of every index and write `tradeoffs.csv`."""
-    params, sweep, lines = job.params, job.params.sweep, list[_TradeoffLine]()
+    params = job.params
+    sweep = job.params.sweep
+    lines = list[_TradeoffLine]()
     from tandem.retrieval import maxsim  # which imports `OpenedIndex`
 
     is_late = maxsim.OFFSETS in job.inputs["passages"].manifest.files
     searches = maxsim.TokenSearches(job) if is_late else VectorSearches(job)
     gpu = lease_gpus(job)
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
-    with alone(job.execution.workers) as threads, writing(job) as draft:
+    with open_threads(job.execution.workers) as threads, writing(job) as draft:
         exact = searches.exact(threads)
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
                 # A width is compared as it is.
-                index, size = (
-                    OpenedIndex(artifact, threads, gpu, widen=False),
-                    artifact.manifest.facts["bytes_per_vector"],
-                )
-                for nprobe, ef_search, rescore in settings(index, sweep):
+                index = OpenedIndex(artifact, threads, gpu, widen=False)
+                size = artifact.manifest.facts["bytes_per_vector"]
+                for nprobe, ef_search, rescore in iterate_settings(index, sweep):
                     index.tune(nprobe, ef_search)
                     line: _TradeoffLine = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
                     line |= measure(searches.through(index, rescore), searches.queries, exact, params.k, params.repeats)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
-from tandem.models.ragged import ends, ranges
+from tandem.models.ragged import join_ranges, sum_lengths
 from tandem.retrieval.exact import Array
 
 COPIES_FILE = "copies.npy"  # of an index that has copies: what `find_copies` returns
@@ -67,7 +67,7 @@ class Copies:
         order = np.lexsort((within_group, owners))  # the last key decides first
         self.members = members[order]
         _, sizes = np.unique(owners, return_counts=True)
-        self.bounds = ends(sizes)
+        self.bounds = sum_lengths(sizes)
 
     def find_rows(self, nodes: Rows) -> Rows:
         """Return the row of each node, of a vector's copies the first; -1 of -1."""
@@ -100,10 +100,10 @@ class Copies:
 
         # Of each result: its query, its column, its row if that has no copies, and its place in `members` if it has.
         queries = np.repeat(hits[0], counts)
-        columns = ranges(begins[hits], counts)
+        columns = join_ranges(begins[hits], counts)
         single_rows = np.repeat(rows[hits], counts)
         is_member = np.repeat(has_copies[hits], counts)
-        places = ranges(self.bounds[groups[hits]], counts)
+        places = join_ranges(self.bounds[groups[hits]], counts)
         places = np.where(is_member, places, 0)
 
         expanded_rows = np.full(rows.shape, -1, np.int64)

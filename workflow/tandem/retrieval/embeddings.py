@@ -26,39 +26,49 @@ from tandem.store.artifact import Artifact
 FloatVectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 StoredRows = list[Array]  # rows as they are stored, memory-mapped
 
-FP32, FP16, INT8 = "fp32", "fp16", "int8"
+FP32 = "fp32"
+FP16 = "fp16"
+INT8 = "int8"
 _STORED_TYPES = {FP32: "<f4", FP16: "<f2"}
 _ROWS_READ_SINGLY = 64  # rows of a block that are read one by one sooner than its file is mapped
 _LARGEST_INT8 = 127
 _SCALE_BITS = 16  # of a scale
 ROWS_PER_BLOCK = 1024  # rows that are quantised at once: float64 is wide
 _ALIGNMENT = 64  # lengths that engines like
-SAMPLE, PROBES, NEAREST = 1024, 64, 10  # of a block's rows, on which the loss by int8 is measured
+# of a block's rows, on which the loss by int8 is measured
+SAMPLE = 1024
+PROBES = 64
+NEAREST = 10
 LEAST_KEPT = 0.9  # of the nearest neighbours; less is worth a warning
 
 
-def row_type(dimension: int, dtype: str = INT8) -> np.dtype[Any]:
-    """The type of a vector in a file: its values; for int8 a float32 scale, directly followed by the values."""
+def make_row_type(dimension: int, dtype: str = INT8) -> np.dtype[Any]:
+    """Return the type of a vector in a file: its values; for int8 a float32 scale, directly followed by the values."""
     if dtype in _STORED_TYPES:
         return np.dtype((_STORED_TYPES[dtype], (dimension,)))
     return np.dtype([("scale", "<f4"), ("values", "i1", (dimension,))])
 
 
 def quantise(vectors: FloatVectors) -> Array:
-    """Finite vectors, shape (rows, dim), as rows of `row_type`, shape (rows,)."""
-    rows = np.zeros(len(vectors), row_type(vectors.shape[1]))
-    for at in (slice(start, start + ROWS_PER_BLOCK) for start in range(0, len(vectors), ROWS_PER_BLOCK)):
-        wide = vectors[at].astype(np.float64)
+    """Return finite vectors, shape (rows, dim), as rows of `make_row_type`, shape (rows,)."""
+    rows = np.zeros(len(vectors), make_row_type(vectors.shape[1]))
+    for start in range(0, len(vectors), ROWS_PER_BLOCK):
+        block = slice(start, start + ROWS_PER_BLOCK)
+        wide = vectors[block].astype(np.float64)
+
+        # max / 127 as fraction · 2^exponent, the fraction rounded up to so many bits.
         fraction, exponent = np.frexp(np.abs(wide).max(axis=1, initial=0.0) / _LARGEST_INT8)
-        scale = np.ldexp(np.ceil(np.ldexp(fraction, _SCALE_BITS)), exponent - _SCALE_BITS)[:, None]
+        rounded_up = np.ceil(np.ldexp(fraction, _SCALE_BITS))
+        scale = np.ldexp(rounded_up, exponent - _SCALE_BITS)[:, None]
+
         np.divide(wide, scale, out=wide, where=scale > 0)
-        rows["values"][at] = np.rint(wide)
-        rows["scale"][at] = scale[:, 0]
+        rows["values"][block] = np.rint(wide)
+        rows["scale"][block] = scale[:, 0]
     return rows
 
 
 def restore(stored: Array) -> FloatVectors:
-    """The vectors that rows of `row_type` stand for, shape (rows, dim): as they are, or float32 of int8."""
+    """Return the vectors that rows of `make_row_type` stand for, shape (rows, dim): as they are, or float32 of int8."""
     if stored.dtype.names is None:
         return stored
     vectors: FloatVectors = stored["values"].astype(np.float32)
@@ -66,8 +76,8 @@ def restore(stored: Array) -> FloatVectors:
     return vectors
 
 
-def kept_neighbours(vectors: FloatVectors, stored: Array) -> float | None:
-    """The share of nearest neighbours that int8 keeps; None of too few vectors.
+def measure_kept_neighbours(vectors: FloatVectors, stored: Array) -> float | None:
+    """Return the share of nearest neighbours that int8 keeps; None of too few vectors.
 
     Of the first `PROBES` vectors, the `NEAREST` others of the first `SAMPLE` by the dot product, before and after: one
     number that is much larger than the rest takes the scale from all others. Sums are in one order, whatever the
@@ -75,52 +85,67 @@ def kept_neighbours(vectors: FloatVectors, stored: Array) -> float | None:
     """
     if len(vectors) <= 2 * NEAREST:
         return None
-    sides = [part[:SAMPLE].astype(np.float64) for part in (vectors, restore(stored[:SAMPLE]))]
-    scores = [np.einsum("qd,pd->qp", sides[0][:PROBES], side) for side in sides]
-    for side in scores:
-        np.fill_diagonal(side, -np.inf)
-    exact, rounded = (np.argsort(-side, axis=1, kind="stable")[:, :NEAREST] for side in scores)
-    return float((exact[:, :, None] == rounded[:, None]).any(axis=2).mean())
+    exact = vectors[:SAMPLE].astype(np.float64)
+    rounded = restore(stored[:SAMPLE]).astype(np.float64)
+    probes = exact[:PROBES]
+    nearest_exact = _find_nearest(probes, exact)
+    nearest_rounded = _find_nearest(probes, rounded)
+    is_kept = (nearest_exact[:, :, None] == nearest_rounded[:, None]).any(axis=2)
+    return float(is_kept.mean())
 
 
-def block_name(number: int, suffix: str = ".npy") -> str:
-    """The block's file, relative to the artifact."""
+def _find_nearest(probes: Array, vectors: Array) -> Array:
+    """Return the nearest vectors of each probe but itself, which stands first among them, shape (probes, `NEAREST`)."""
+    scores = np.einsum("qd,pd->qp", probes, vectors)
+    np.fill_diagonal(scores, -np.inf)
+    return np.argsort(-scores, axis=1, kind="stable")[:, :NEAREST]
+
+
+def name_block(number: int, suffix: str = ".npy") -> str:
+    """Return the block's file, relative to the artifact."""
     return f"blocks/{number:05d}{suffix}"
 
 
 class Blocks:
-    """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer."""
+    """Hold the blocks of embeddings that are being computed: `size` rows each, the last may have fewer."""
 
     suffix = ".npy"
 
     def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
-        self.folder, self.rows, self.size, self.dtype = folder, rows, size, dtype
+        self.folder = folder
+        self.rows = rows
+        self.size = size
+        self.dtype = dtype
         self.pieces = Pieces(folder, origin)
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
 
-    def span(self, number: int) -> slice:
-        """The rows of a block."""
+    def locate(self, number: int) -> slice:
+        """Return the rows of a block."""
         return slice(number * self.size, min((number + 1) * self.size, self.rows))
 
     def name(self, number: int) -> str:
-        """The block's file, relative to the artifact."""
-        return block_name(number, self.suffix)
+        """Return the block's file, relative to the artifact."""
+        return name_block(number, self.suffix)
 
-    def path(self, number: int) -> Path:
-        """The file of a block."""
+    def locate_file(self, number: int) -> Path:
+        """Return the file of a block."""
         return self.folder / self.name(number)
 
-    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, Json]:
-        """The facts of those blocks that are finished, by number; every byte is read, as no size tells of damage."""
-        present = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
+    def check_finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, Json]:
+        """Return the facts of those blocks that are finished, by number.
+
+        Every byte is read, as no size tells of damage.
+        """
+        present = [number for number in numbers if self.locate_file(number).with_suffix(".json").exists()]
         finished = {}
         with (
             Progress(f"check {label}", len(present), "blocks", quiet=not present) as progress,
             ThreadPoolExecutor(workers) as threads,
         ):
-            for number, facts in zip(present, threads.map(self.pieces.facts, map(self.name, present)), strict=True):
+            all_facts = threads.map(self.pieces.facts, map(self.name, present))
+            for number, facts in zip(present, all_facts, strict=True):
                 if facts is not None:
                     finished[number] = facts
                 progress.add(1)
@@ -131,7 +156,7 @@ class Blocks:
         stored = quantise(vectors) if self.dtype == INT8 else vectors
         facts: dict[str, object] = {"rows": len(vectors), "dtype": self.dtype, **computed}
         if self.dtype == INT8:
-            facts["kept"] = kept_neighbours(vectors, stored)
+            facts["kept"] = measure_kept_neighbours(vectors, stored)
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
@@ -139,14 +164,14 @@ class Blocks:
 
         return self.pieces.write(self.name(number), save, **facts)
 
-    def tidy(self) -> None:
+    def remove_partial(self) -> None:
         """Remove files that killed processes left half written; to be called when nobody writes."""
         for partial in self.folder.glob("blocks/.*"):
             partial.unlink()
 
 
 class Embeddings:
-    """A finished `embeddings` artifact: `rows` vectors of `dimension`, in memory-mapped blocks of `size`.
+    """Open a finished `embeddings` artifact: `rows` vectors of `dimension`, in memory-mapped blocks of `size`.
 
     Readers get vectors: fp32 or fp16 as stored, or float32, exactly what int8 and its scale stand for.
     """
@@ -161,111 +186,136 @@ class Embeddings:
         self.size: int = meta["block"]
         self.dtype: str = meta["dtype"]
         self.temperature: float = meta["temperature"]
-        self.kind = row_type(self.dimension, self.dtype)
+        self.kind = make_row_type(self.dimension, self.dtype)
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a vector in memory: as it is stored, in float32 and in float64, together."""
+        """Return the bytes of a vector in memory: as it is stored, in float32 and in float64, together."""
         return 16 * self.dimension
 
     @cached_property
     def paths(self) -> list[str]:
-        """The file of each block."""
-        return [str(self.artifact.path(block_name(number))) for number in range(len(self))]
+        """Return the file of each block."""
+        return [str(self.artifact.path(name_block(number))) for number in range(len(self))]
 
-    def stored(self, number: int) -> Array:
-        """A block as stored, memory-mapped: fp32 or fp16, shape (rows, dim), or rows of `row_type`.
+    def read_stored(self, number: int) -> Array:
+        """Return a block as stored, memory-mapped: fp32 or fp16, shape (rows, dim), or rows of `make_row_type`.
 
         `np.load` would parse the file's header, which takes ten times as long.
         """
         with open(self.paths[number], "rb") as file:
             data = mmap(file.fileno(), 0, access=ACCESS_READ)
-        rows = self._rows(number)
+        rows = self._count_rows(number)
         return np.frombuffer(data, self.kind, rows, len(data) - rows * self.kind.itemsize)
 
-    def block(self, number: int, rows: slice | Array = slice(None)) -> FloatVectors:
-        """The vectors of a block, or of some of its rows."""
-        return restore(self.stored(number)[rows])
+    def read_block(self, number: int, rows: slice | Array = slice(None)) -> FloatVectors:
+        """Return the vectors of a block, or of some of its rows."""
+        return restore(self.read_stored(number)[rows])
 
-    def blocks(self) -> Iterator[tuple[int, FloatVectors]]:
-        """(first row, vectors) of each block, in order."""
+    def iterate_blocks(self) -> Iterator[tuple[int, FloatVectors]]:
+        """Yield (first row, vectors) of each block, in order."""
         for number in range(len(self)):
-            yield number * self.size, self.block(number)
+            yield number * self.size, self.read_block(number)
 
     def take(self, start: int, stop: int) -> Any:
-        """The vectors of the rows from start to stop, in memory."""
-        firsts = range(start // self.size * self.size, min(stop, self.rows), self.size)
-        parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
+        """Return the vectors of the rows from start to stop, in memory."""
+        stop = min(stop, self.rows)
+        parts = []
+        for first in range(start // self.size * self.size, stop, self.size):
+            within = slice(max(start - first, 0), stop - first)
+            parts.append(self.read_block(first // self.size, within))
         return self._join(parts)
 
-    def query_ids(self) -> list[str]:
-        """The query of each row."""
+    def read_query_ids(self) -> list[str]:
+        """Return the query of each row."""
         ids: list[str] = pq.read_table(self.artifact.path("ids.parquet"))["query_id"].to_pylist()
         return ids
 
-    def at(self, rows: Array | Sequence[int]) -> FloatVectors:
-        """The vectors of a few rows in any order, in memory."""
+    def pick(self, rows: Array | Sequence[int]) -> FloatVectors:
+        """Return the vectors of a few rows in any order, in memory."""
         rows = np.asarray(rows, np.int64)
         if (np.diff(rows) < 0).any():
             order = np.argsort(rows, kind="stable")
-            return self.at(rows[order])[np.argsort(order)]
-        edges = np.flatnonzero(np.diff(rows // self.size)) + 1
-        parts = [self._few(int(at[0]) // self.size, at % self.size) for at in np.split(rows, edges) if len(at)]
+            return self.pick(rows[order])[np.argsort(order)]
+        is_next_block = np.diff(rows // self.size)
+        edges = np.flatnonzero(is_next_block) + 1
+        parts = []
+        for rows_of_block in np.split(rows, edges):
+            if len(rows_of_block):
+                number = int(rows_of_block[0]) // self.size
+                parts.append(self._read_few(number, rows_of_block % self.size))
         vectors: FloatVectors = self._join(parts)
         return vectors
 
     def _join(self, parts: list[Any]) -> Any:
-        """Vectors one after the other, maybe none."""
+        """Join vectors one after the other, maybe none."""
         return np.concatenate([np.empty((0, self.dimension), np.float16), *parts])
 
-    def _few(self, number: int, rows: Array) -> FloatVectors:
-        """The vectors of ascending rows of a block. So few that mapping the block takes longer are read one by one."""
+    def _read_few(self, number: int, rows: Array) -> FloatVectors:
+        """Return the vectors of ascending rows of a block.
+
+        So few that mapping the block takes longer are read one by one.
+        """
         if len(rows) > _ROWS_READ_SINGLY:
-            return self.block(number, rows)
+            return self.read_block(number, rows)
         width = self.kind.itemsize
         with open(self.paths[number], "rb", buffering=0) as file:
-            first = os.fstat(file.fileno()).st_size - self._rows(number) * width
+            size = os.fstat(file.fileno()).st_size
+            first = size - self._count_rows(number) * width  # behind the header
             read = [os.pread(file.fileno(), width, first + row * width) for row in rows.tolist()]
         return restore(np.frombuffer(b"".join(read), self.kind, len(rows)))
 
-    def _rows(self, number: int) -> int:
+    def _count_rows(self, number: int) -> int:
         return min(self.size, self.rows - number * self.size)
 
 
 class Stretches:
-    """Some blocks of passages' vectors, read in order and any number of times, as many rows at once as memory allows.
+    """Read some blocks of passages' vectors in order, any number of times, as many rows at once as memory allows.
 
     `ranks` are the alphabetical ranks of all passages' ids; `progress` counts passages that were read.
     """
 
     def __init__(self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress) -> None:
-        self.embeddings, self.numbers, self.ranks, self.progress = embeddings, numbers, ranks, progress
-        self.dimension, self.temperature, size = embeddings.dimension, embeddings.temperature, embeddings.size
-        self.bounds = np.cumsum([0, *(min(size, embeddings.rows - number * size) for number in numbers)])
+        self.embeddings = embeddings
+        self.numbers = numbers
+        self.ranks = ranks
+        self.progress = progress
+        self.dimension = embeddings.dimension
+        self.temperature = embeddings.temperature
+        size = embeddings.size
+        lengths = [min(size, embeddings.rows - number * size) for number in numbers]
+        self.bounds = np.cumsum([0, *lengths])
         self.rows = int(self.bounds[-1])
 
     def read(self, rows: int) -> Iterator[tuple[StoredRows, Array]]:
-        """Stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
+        """Yield stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
 
         Blocks are cut and joined as needed: an engine wastes less on few long stretches.
         """
-        most = -(-self.rows // -(-self.rows // max(1, rows)))
-        most = max(1, min(rows, -(-most // _ALIGNMENT) * _ALIGNMENT))
+        stretches = -(-self.rows // max(1, rows))  # -(-a // b) rounds up
+        most = -(-self.rows // stretches)
+        aligned = -(-most // _ALIGNMENT) * _ALIGNMENT
+        most = max(1, min(rows, aligned))
         size = self.embeddings.size
         for first in range(0, self.rows, most):
-            stop, pieces, ranks = min(first + most, self.rows), StoredRows(), list[Array]()
-            for at in range(np.searchsorted(self.bounds, first, "right") - 1, np.searchsorted(self.bounds, stop)):
-                number, span = self.numbers[at], slice(max(first - self.bounds[at], 0), stop - self.bounds[at])
-                pieces.append(self.embeddings.stored(number)[span])
-                ranks.append(self.ranks[number * size : (number + 1) * size][span])
+            stop = min(first + most, self.rows)
+            pieces: StoredRows = []
+            ranks: list[Array] = []
+            first_block = int(np.searchsorted(self.bounds, first, "right")) - 1
+            stop_block = int(np.searchsorted(self.bounds, stop))
+            for block in range(first_block, stop_block):
+                number = self.numbers[block]
+                within = slice(max(first - self.bounds[block], 0), stop - self.bounds[block])
+                pieces.append(self.embeddings.read_stored(number)[within])
+                ranks.append(self.ranks[number * size : (number + 1) * size][within])
             yield pieces, np.concatenate(ranks)
             self.progress.add(stop - first)
 
     def join(self, pieces: StoredRows) -> FloatVectors:
-        """The vectors of a stretch, float32, shape (rows, dim)."""
+        """Return the vectors of a stretch, float32, shape (rows, dim)."""
         vectors = np.empty((sum(map(len, pieces)), self.dimension), np.float32)
         start = 0
         for piece in pieces:

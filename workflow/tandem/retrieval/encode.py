@@ -23,14 +23,14 @@ from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.device import device, kernels, resolve_precision, use_workers
-from tandem.models.dual import STEP, DualEncoder, encode_all, encode_batches, load_dual
+from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
+from tandem.models.dual import LENGTH_STEP, DualEncoder, encode_all, encode_batches, load_dual
 from tandem.models.hub import check_length
-from tandem.models.ragged import Ids, Ragged, ends
-from tandem.models.sparse import LOGITS, sparse_rows
+from tandem.models.ragged import Ids, Ragged, sum_lengths
+from tandem.models.sparse import LOGITS, join_sparse_rows
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, FloatVectors
-from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
+from tandem.retrieval.inputs import list_part_files, require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages import KINDS
 from tandem.stages.base import Json
@@ -43,7 +43,7 @@ _TEXTS_PER_COUNT = 1 << 16  # whose tokens are counted together
 
 
 class SideEncoder:
-    """A dual encoder's tower with the token ids it reads; a `UserError` where they do not fit together."""
+    """Run a dual encoder's tower on the token ids it reads; a `UserError` where they do not fit together."""
 
     load = staticmethod(DualEncoder.load)
     blocks: type[Blocks] = Blocks  # what is stored
@@ -53,7 +53,8 @@ class SideEncoder:
         require_dataset(job, "tokens")
         use_workers(job.execution.workers)
         folder = require_part(job.inputs["model"], "dual")
-        self.job, self.tokens = job, job.inputs["tokens"]
+        self.job = job
+        self.tokens = job.inputs["tokens"]
         self.model = self.load(folder).to(device()).eval()
         self.tower = _TOWERS[job.params.side]
         require_tokenizer(folder / ("shared" if self.model.shared else self.tower), self.tokens)
@@ -64,7 +65,8 @@ class SideEncoder:
         accelerate(self.model, job.execution, self.budget, self.mode, training=False)
         self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32  # also what int8 is quantised from
         longest = self.tokens.params[f"{self.tower}_length"] + self.template.extra[0]
-        padded, what = -(-longest // STEP) * STEP, f"{self.tokens.folder}: {self.tower}_length, padded,"
+        padded = -(-longest // LENGTH_STEP) * LENGTH_STEP
+        what = f"{self.tokens.folder}: {self.tower}_length, padded,"
         check_length(self.model.towers[self.tower], padded, what)
 
     def read(self, rows: Rows | range) -> Ragged:
@@ -74,13 +76,13 @@ class SideEncoder:
         return texts.take(np.asarray(rows))
 
     def encode(self, texts: Ragged, progress: Progress) -> Any:
-        """The vectors that `blocks` store, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
+        """Return the vectors that `blocks` store, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
         options = self.template, self.mode, self.budget, self.dtype
-        return np.asarray(encode_all(self.model, self.tower, texts, *options, counting(progress)))
+        return np.asarray(encode_all(self.model, self.tower, texts, *options, count_texts(progress)))
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
-    """The rows to encode, in order, and the ids of queries (None for passages, which keep the corpus' order)."""
+    """Return the rows to encode, in order, and the ids of queries (None for passages, which keep the corpus' order)."""
     collection = Collection(job.inputs["dataset"])
     if job.params.side == "passages":
         return range(collection.passages), None
@@ -88,15 +90,16 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
     return rows, query_rows(collection).ids(rows)
 
 
-def counting(progress: Progress) -> Callable[[Ids], None]:
+def count_texts(progress: Progress) -> Callable[[Ids], None]:
     """Adds a batch of texts to the progress, by their numbers of tokens."""
     return lambda lengths: progress.add(len(lengths), tokens=int(lengths.sum()))
 
 
-def token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
-    """The bounds of each text's rows, shape (texts + 1,); a `UserError` if the model has one vector a text."""
+def find_token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
+    """Return the bounds of each text's rows, shape (texts + 1,); a `UserError` if the model has one vector a text."""
     folder = require_part(job.inputs["model"], "dual")
-    tokens, side = Tokens.open(job.inputs["tokens"]), _TOWERS[job.params.side]
+    tokens = Tokens.open(job.inputs["tokens"])
+    side = _TOWERS[job.params.side]
     model: Any = load_dual(folder)
     if len(model.shape(side, 1)) != 2:
         raise UserError(f"{folder}: has one vector a text; expected representation: multi or coil")
@@ -105,7 +108,9 @@ def token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
         texts.take(np.asarray(rows[first : first + _TEXTS_PER_COUNT]))
         for first in range(0, len(rows), _TEXTS_PER_COUNT)
     )
-    return ends(np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]))
+    return sum_lengths(
+        np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)])
+    )
 
 
 @dataclass(frozen=True)
@@ -124,11 +129,12 @@ class TokenEncoder(SideEncoder):
     texts: tuple[Rows | range, Ids]  # rows of the texts to encode, and where each one's vectors begin and end
 
     def read(self, rows: range) -> _EncodedPiece:  # type: ignore[override]
-        """The texts that rows of tokens belong to."""
+        """Return the texts that rows of tokens belong to."""
         every, offsets = self.texts
         first = int(np.searchsorted(offsets, rows.start, "right")) - 1
         last = int(np.searchsorted(offsets, rows.stop, "left"))
-        texts, (begin, end) = super().read(np.asarray(every[first:last])), offsets[[first, last]].tolist()
+        texts = super().read(np.asarray(every[first:last]))
+        (begin, end) = offsets[[first, last]].tolist()
         places = slice(rows.start - begin, rows.stop - begin)
         return _EncodedPiece(texts.ids, texts.offsets, end - begin, places, titles=texts.titles)
 
@@ -144,7 +150,7 @@ class TokenEncoder(SideEncoder):
 
 
 class TermEncoder(SideEncoder):
-    """A sparse encoder's tower with the token ids it reads."""
+    """Run a sparse encoder's tower on the token ids it reads."""
 
     load = staticmethod(load_dual)
     blocks = SparseBlocks
@@ -152,15 +158,15 @@ class TermEncoder(SideEncoder):
     def encode(self, texts: Ragged, progress: Progress) -> csr_array:
         """Weights of texts, shape (texts, vocabulary), rounded to what is stored."""
         budget = max(1, min(self.budget, LOGITS // self.model.dimension))
-        batches = encode_batches(self.model, self.tower, texts, self.template, self.mode, budget, counting(progress))
-        return sparse_rows(batches, self.model.dimension, self.dtype, str(self.job.inputs["model"].folder))
+        batches = encode_batches(self.model, self.tower, texts, self.template, self.mode, budget, count_texts(progress))
+        return join_sparse_rows(batches, self.model.dimension, self.dtype, str(self.job.inputs["model"].folder))
 
 
 ENCODERS = {"text": SideEncoder, "token": TokenEncoder, "term": TermEncoder}  # by what the stage's vectors are of
 
 
 class Encoding:
-    """The texts that a job encodes: the rows of its blocks and, where rows are tokens, `offsets`, each text's bounds.
+    """Hold the texts that a job encodes: its blocks' rows and, where rows are tokens, `offsets`, each text's bounds.
 
     The blocks' origin covers the parameters and the very files that are read.
     """
@@ -169,30 +175,36 @@ class Encoding:
         require_dataset(job, "tokens")
         self.job, self.encoder = job, ENCODERS[KINDS[job.kind].vectors]
         self.texts, self.ids = select(job)
-        self.offsets = token_offsets(job, self.texts) if self.encoder is TokenEncoder else None
+        self.offsets = find_token_offsets(job, self.texts) if self.encoder is TokenEncoder else None
         self.rows = self.texts if self.offsets is None else range(int(self.offsets[-1]))
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
-        files["model"] = part_files(job.inputs["model"], "dual")
+        files["model"] = list_part_files(job.inputs["model"], "dual")
         options = job.params.block, origin(job, files), job.params.dtype
         self.blocks = self.encoder.blocks(job.out, len(self.rows), *options)
 
     def complete(self, numbers: range) -> dict[int, Json]:
         """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
-        job, rows, blocks = self.job, self.rows, self.blocks
-        facts = blocks.finished(numbers, job.key, job.execution.workers or 1)
+        job = self.job
+        rows = self.rows
+        blocks = self.blocks
+        facts = blocks.check_finished(numbers, job.key, job.execution.workers or 1)
         missing = [number for number in numbers if number not in facts]
         if missing:
             encoder = self.encoder(job)
             if isinstance(encoder, TokenEncoder) and self.offsets is not None:
                 encoder.texts = self.texts, self.offsets
-            computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels(encoder.mode)}
-            texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
+            computed = {
+                "model": job.inputs["model"].key,
+                "precision": encoder.mode,
+                "device": describe_kernels(encoder.mode),
+            }
+            texts = ((number, encoder.read(rows[blocks.locate(number)])) for number in missing)
 
             def write(number: int, vectors: Any) -> None:
                 facts[number] = blocks.write(number, vectors, computed)
 
             done = sum(block["rows"] for block in facts.values())
-            total = done + sum(len(rows[blocks.span(number)]) for number in missing)
+            total = done + sum(len(rows[blocks.locate(number)]) for number in missing)
             with (
                 Progress(f"encode {job.key}", total, encoder.unit or job.params.side, done=done) as progress,
                 behind(write) as put,
@@ -213,8 +225,9 @@ def run_shard(job: Job[EmbeddingsParams]) -> Json:
 def run(job: Job[EmbeddingsParams]) -> None:
     """Compute the blocks that no shard has computed, check every block, and write the manifest."""
     encoding = Encoding(job)
-    blocks, facts = encoding.blocks, encoding.complete(range(len(encoding.blocks)))
-    blocks.tidy()
+    blocks = encoding.blocks
+    facts = encoding.complete(range(len(encoding.blocks)))
+    blocks.remove_partial()
     computed = {key: sorted({block[key] for block in facts.values()}) for key in ("precision", "device")}
     for key, values in computed.items():
         if len(values) > 1:
@@ -231,7 +244,7 @@ def run(job: Job[EmbeddingsParams]) -> None:
     meta |= {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}
     with writing(job) as draft:
         for number, block in facts.items():
-            draft.add(blocks.name(number), blocks.path(number).stat().st_size, block["sha256"])
+            draft.add(blocks.name(number), blocks.locate_file(number).stat().st_size, block["sha256"])
         write_json(draft.path("meta.json"), meta)
         if encoding.offsets is not None:
             np.save(draft.path("offsets.npy"), encoding.offsets)

@@ -18,8 +18,8 @@ EXTRA_PROPOSALS = 32  # passages requested of an engine beyond the depth; more a
 # Bytes of vectors that are searched at once beside an index: each search costs every query some time.
 STRETCH_BYTES = 2**28
 PAIRS_PER_CHUNK = 128  # pairs whose vectors stay in the processor's cache
-ROUNDING = 2.0**-24  # unit round-off of float32
-FINE = 2.0**-53  # unit round-off of float64
+FLOAT32_ROUNDING = 2.0**-24  # unit round-off of float32
+FLOAT64_ROUNDING = 2.0**-53  # unit round-off of float64
 SLACK_TERMS = 8  # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
 
 _QUERIES_TIMED_ALONE = 100  # queries that are searched for one at a time, to take the time
@@ -30,7 +30,7 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 _SIGN_BIT = np.uint32(1 << 31)
 
 
-def score_pairs(queries: Array, passages: Array, temperature: float) -> Array:
+def score_vector_pairs(queries: Array, passages: Array, temperature: float) -> Array:
     """Return s(q, p) = q · p / temperature, float32, shape (pairs,), of fp16 or float32 vectors, both (pairs, dim)."""
     products = np.multiply(queries, passages, dtype=np.float64)
     sums = products.sum(axis=1)
@@ -51,13 +51,13 @@ def round_and_flag(sums: Array, width: Any, temperature: float) -> tuple[Array, 
 
 def bound_difference(dimension: int, lengths: Any) -> Any:
     """Return twice what two float64 sums of a pair's products may differ by; `lengths`: |q||p|, or an upper bound."""
-    return 4 * (dimension + SLACK_TERMS) * FINE * lengths
+    return 4 * (dimension + SLACK_TERMS) * FLOAT64_ROUNDING * lengths
 
 
 def score_rows(query: Array, vectors: Array, rows: Array, longest: float, temperature: float) -> Array:
     """Return the scores of a query (dim,) with rows of vectors (passages, dim), of length `longest` at most.
 
-    They equal those of `score_pairs`, which is called only where rounding is close. Shape (rows,).
+    They equal those of `score_vector_pairs`, which is called only where rounding is close. Shape (rows,).
     """
     wide_query = query.astype(np.float64)
     sums = np.empty(len(rows))
@@ -74,7 +74,7 @@ def score_rows(query: Array, vectors: Array, rows: Array, longest: float, temper
     for pairs in np.array_split(np.flatnonzero(is_close), chunks):
         passages = vectors[rows[pairs]].astype(np.float64)
         queries = np.broadcast_to(wide_query, passages.shape)
-        scores[pairs] = score_pairs(queries, passages, temperature)
+        scores[pairs] = score_vector_pairs(queries, passages, temperature)
     return scores
 
 

@@ -43,7 +43,7 @@ _REFUSED_WORDS = {
 
 @dataclass(frozen=True)
 class Description:
-    """What a factory string describes.
+    """Describe the index that a factory string names.
 
     Attributes:
         dimension: of the vectors that are stored, behind all transforms; None where that of the input is not known.
@@ -106,7 +106,7 @@ def _require(holds: object, part: str, why: str) -> None:
 
 
 def _refined(base: str, refining: str, dimension: int | None) -> Description:
-    """An index whose results another one re-ranks, of vectors before any transform."""
+    """Return an index whose results another one re-ranks, of vectors before any transform."""
     return describe_factory(base, dimension).needing(describe_factory(refining, dimension).least)
 
 
@@ -160,7 +160,7 @@ def _signs(text: str, dimension: int | None, bits: str | None) -> Description:
 
 
 def _graph(text: str, dimension: int | None, links: str | None, code: str | None) -> Description:
-    """A graph of vectors, or of codes that are compared with one another."""
+    """Return a graph of vectors, or of codes that are compared with one another."""
     _require_links(text, links)
     code = code or "Flat"
     _require(not re.match(r"PQ|\d|FlatPanorama", code), text, "FAISS has it for L2 distances alone; name Flat or SQ8")

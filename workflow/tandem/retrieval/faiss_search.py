@@ -30,7 +30,7 @@ from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings, FloatVectors, Stretches
 from tandem.retrieval.exact import (
     EXTRA_PROPOSALS,
-    ROUNDING,
+    FLOAT32_ROUNDING,
     SLACK_TERMS,
     STRETCH_BYTES,
     Array,
@@ -41,10 +41,12 @@ from tandem.retrieval.exact import (
 from tandem.stages.negatives import TopicsParams
 from tandem.store.job import Job, writing
 
-T = TypeVar("T")
-R = TypeVar("R")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
-NONE, SHARD = "none", "shard"  # ways to use GPUs; also "replicate"
+# ways to use GPUs; also "replicate"
+NONE = "none"
+SHARD = "shard"
 MOST_ON_GPU = 2048  # passages per query that FAISS retrieves on a GPU, and lists that it searches there
 VECTORS_PER_PIECE = 4096  # vectors that are assigned together
 ITERATIONS = 10  # FAISS's number for inverted lists
@@ -58,14 +60,14 @@ QUERIES_PER_THREAD = 1024  # queries that a thread searches for at once, where m
 
 @dataclass(frozen=True)
 class Threads:
-    """A pool of `workers` threads in which FAISS uses one thread each."""
+    """Hold a pool of `workers` threads in which FAISS uses one thread each."""
 
     pool: ThreadPoolExecutor
     workers: int
 
-    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def map(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
         """`work` of each item, in the order of the items; few more than there are threads are in progress at once."""
-        waiting: deque[Future[R]] = deque()
+        waiting: deque[Future[_Result]] = deque()
         for item in items:
             waiting.append(self.pool.submit(work, item))
             if len(waiting) > 2 * self.workers:
@@ -75,7 +77,7 @@ class Threads:
 
 
 @contextmanager
-def alone(workers: int | None) -> Iterator[Threads]:
+def open_threads(workers: int | None) -> Iterator[Threads]:
     """Threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
     before = faiss.omp_get_max_threads()
     count = max(1, min(workers or before, usable_cores()))
@@ -91,7 +93,7 @@ def alone(workers: int | None) -> Iterator[Threads]:
 
 
 @contextmanager
-def explained(problem: str) -> Iterator[None]:
+def explain_errors(problem: str) -> Iterator[None]:
     """Turn FAISS's errors into a `UserError` of the problem and FAISS's words, without their C++ context."""
     try:
         yield
@@ -106,7 +108,7 @@ def explained(problem: str) -> Iterator[None]:
 
 
 def lease_gpus(job: Job[Any]) -> str:
-    """How a job uses GPUs, leased before anything touches them; a `UserError` where FAISS has none."""
+    """Return how a job uses GPUs, leased before anything touches them; a `UserError` where FAISS has none."""
     mode = job.execution.index_gpu
     if mode != NONE:
         lease(job.execution.devices, job.kind)
@@ -117,7 +119,7 @@ def lease_gpus(job: Job[Any]) -> str:
 
 
 def on_gpus(index: Any, mode: str) -> Any:
-    """An index, copied to the GPUs this process sees; a `UserError` if it has no form for GPUs, such as HNSW.
+    """Return an index, copied to the GPUs this process sees; a `UserError` if it has no form for GPUs, such as HNSW.
 
     `mode` is `none`: as it is; `replicate`: whole on each GPU, which share the queries; or `shard`: a part on each.
     """
@@ -126,7 +128,7 @@ def on_gpus(index: Any, mode: str) -> Any:
     options = faiss.GpuMultipleClonerOptions()
     options.shard = mode == SHARD
     options.useFloat16 = True
-    with explained(f"execution.index_gpu is {mode}, but FAISS cannot search this index on GPUs"):
+    with explain_errors(f"execution.index_gpu is {mode}, but FAISS cannot search this index on GPUs"):
         return faiss.index_cpu_to_all_gpus(index, options)
 
 
@@ -135,7 +137,8 @@ class BlockSearch:
 
     def __init__(self, vectors: FloatVectors, ranks: Array, temperature: float) -> None:
         self.vectors = np.ascontiguousarray(vectors, np.float32)
-        self.ranks, self.temperature = ranks, temperature
+        self.ranks = ranks
+        self.temperature = temperature
         # A float32 sum of squares may be low by its rounding: less than a thousandth.
         self.longest = 1.001 * float(np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors).max()))
 
@@ -170,7 +173,7 @@ class BlockSearch:
         wide = np.ascontiguousarray(queries, np.float32)
         count = len(self.vectors)
         lengths = np.linalg.norm(wide.astype(np.float64), axis=1) * self.longest
-        error = (wide.shape[1] + SLACK_TERMS) * ROUNDING * lengths
+        error = (wide.shape[1] + SLACK_TERMS) * FLOAT32_ROUNDING * lengths
         k = min(count, depth + EXTRA_PROPOSALS)
         while True:
             scores, labels = faiss.knn(wide, self.vectors, k, faiss.METRIC_INNER_PRODUCT)
@@ -183,7 +186,7 @@ class BlockSearch:
 
 
 def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
-    """The best `depth` passages of each query.
+    """Return the best `depth` passages of each query.
 
     Args:
         queries: stored values, shape (queries, dim).
@@ -192,9 +195,10 @@ def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memo
     Returns:
         Packed, shape (queries, depth), in no order; 0 for none.
     """
-    best, read = BestPassages(len(queries), depth), passages.read(memory * 2 // 3 // (8 * passages.dimension + 16))
+    best = BestPassages(len(queries), depth)
+    read = passages.read(memory * 2 // 3 // (8 * passages.dimension + 16))
     stretches = (BlockSearch(passages.join(pieces), ranks, passages.temperature) for pieces, ranks in read)
-    with alone(workers) as threads, ahead(stretches) as coming:
+    with open_threads(workers) as threads, ahead(stretches) as coming:
         # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
         proposals = 80 * (depth + EXTRA_PROPOSALS) + 16 * queries.shape[1]
         batch = min(QUERIES_PER_THREAD, max(1, memory // 3 // threads.workers // proposals))
@@ -203,8 +207,8 @@ def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memo
     return best.keys
 
 
-def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads) -> BestPassages:
-    """Each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
+def search_exactly(passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads) -> BestPassages:
+    """Return each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
     best = BestPassages(len(queries), min(depth, passages.rows))
     with Progress("exact search", passages.rows, "passages") as progress:
         stretches = Stretches(passages, range(len(passages)), ranks, progress)
@@ -219,15 +223,16 @@ class Nearest:
     """Finds the nearest vector of a CPU's index, from any number of threads: FAISS's GPUs serve one call at a time."""
 
     def __init__(self, index: Any, mode: str) -> None:
-        self.index, self.turn = on_gpus(index, mode), nullcontext() if mode == NONE else Lock()
+        self.index = on_gpus(index, mode)
+        self.turn = nullcontext() if mode == NONE else Lock()
 
     def __call__(self, vectors: Floats) -> Rows:
-        """The row of the nearest vector for each, shape (vectors,)."""
+        """Return the row of the nearest vector for each, shape (vectors,)."""
         with self.turn:
             return np.ascontiguousarray(self.index.search(vectors, 1)[1][:, 0])
 
 
-def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE) -> Floats:
+def find_centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE) -> Floats:
     """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
 
     Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
@@ -237,25 +242,26 @@ def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str
         index = faiss.IndexFlatIP(centres.shape[1])
         index.add(centres)
         labels = assign(Nearest(index, gpu), vectors, threads)
-        centres = _normalise(_sums(vectors, labels, count, threads))
+        centres = _normalise(_sum_by_label(vectors, labels, count, threads))
     return centres
 
 
 def _normalise(vectors: Floats) -> Floats:
-    """The vectors at length 1; a vector of zeros stays."""
+    """Return the vectors at length 1; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
 def assign(nearest: Nearest, vectors: Floats, threads: Threads) -> Rows:
-    """The nearest vector of an index for each vector, shape (vectors,), a piece at a time."""
+    """Return the nearest vector of an index for each vector, shape (vectors,), a piece at a time."""
     parts = (vectors[start : start + VECTORS_PER_PIECE] for start in range(0, len(vectors), VECTORS_PER_PIECE))
     return np.concatenate(list(threads.map(nearest, parts)))
 
 
-def _sums(vectors: Floats, labels: Rows, count: int, threads: Threads) -> Floats:
+def _sum_by_label(vectors: Floats, labels: Rows, count: int, threads: Threads) -> Floats:
     """Sum of the vectors of each label, in the order of the vectors; empty ones split the largest."""
-    order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels, minlength=count)
+    order = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels, minlength=count)
     ends = np.cumsum(sizes)
     starts = ends - sizes
     sums = np.zeros((count, vectors.shape[1]), np.float32)
@@ -277,23 +283,25 @@ def _split(sums: Floats, sizes: Rows) -> None:
     apart = np.where(np.arange(sums.shape[1]) % 2, -_SPLIT_DISTANCE, _SPLIT_DISTANCE).astype(np.float32)
     for empty in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())
-        sums[empty], sums[largest] = sums[largest] * (1 + apart), sums[largest] * (1 - apart)
+        sums[empty] = sums[largest] * (1 + apart)
+        sums[largest] = sums[largest] * (1 - apart)
         sizes[empty] = sizes[largest] // 2
         sizes[largest] -= sizes[empty]
 
 
 def run_topics(job: Job[TopicsParams]) -> None:
     """Write `topics.parquet`: each query's cluster by the angle between vectors, for batches of one topic (TAS)."""
-    embeddings, count = Embeddings(job.inputs["queries"], "queries"), job.params.clusters
+    embeddings = Embeddings(job.inputs["queries"], "queries")
+    count = job.params.clusters
     if count > embeddings.rows:
         problem = f"{job.key}: {count:,} topics of {embeddings.rows:,} queries"
         raise UserError(f"{problem}; lower train.topics.clusters to that or less")
     vectors = np.ascontiguousarray(embeddings.take(0, embeddings.rows), np.float32)
-    with alone(job.execution.workers) as threads:
+    with open_threads(job.execution.workers) as threads:
         index = faiss.IndexFlatIP(embeddings.dimension)
-        index.add(centroids(vectors, count, job.params.seed, threads))
+        index.add(find_centroids(vectors, count, job.params.seed, threads))
         topics = assign(Nearest(index, NONE), vectors, threads)
-    columns = {"query_id": embeddings.query_ids(), "topic": topics.astype(np.int32)}
+    columns = {"query_id": embeddings.read_query_ids(), "topic": topics.astype(np.int32)}
     with writing(job) as draft:
         pq.write_table(pa.table(columns), draft.path("topics.parquet"))
         sizes = np.bincount(topics, minlength=count)

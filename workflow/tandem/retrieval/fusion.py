@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import combinations, islice, pairwise
+from itertools import chain, combinations, islice, pairwise
 from math import fsum
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -23,8 +23,8 @@ from tandem.data.collection import Collection
 from tandem.data.columns import Floats, Floats64, Names
 from tandem.data.runs import NORMALIZATIONS, iter_rows, ranked_order, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, evaluate, most_left_out, parse_measures, undecided
-from tandem.evaluation.scores import relevance
+from tandem.evaluation.measures import CHOSEN, GRID, count_left_out, evaluate, parse_measures, warn_undecided
+from tandem.evaluation.scores import read_relevance
 from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 from tandem.store.artifact import Artifact
@@ -37,7 +37,7 @@ _MethodSetting = dict[str, float | tuple[float, ...]]  # the parameters of a met
 
 @dataclass(frozen=True)
 class FusionPool:
-    """The documents that any run lists for a query: a row per document, a column per run.
+    """Hold the documents that any run lists for a query: a row per document, a column per run.
 
     Attributes:
         docs: document ids, ascending.
@@ -56,15 +56,16 @@ def pool_lists(lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[i
     `lists` are documents and scores of each run, in any order; `scored` tells down to which rank each run's scores mean
     something (None, or no entry: all).
     """
-    docs = sorted({doc for listed, _ in lists for doc in listed})
+    docs = sorted(set(chain.from_iterable(listed for listed, _ in lists)))
     rows = {doc: row for row, doc in enumerate(docs)}
-    ranks, scores = np.full((len(docs), len(lists)), np.inf), np.full((len(docs), len(lists)), np.nan)
+    ranks = np.full((len(docs), len(lists)), np.inf)
+    scores = np.full((len(docs), len(lists)), np.nan)
     for column, (listed, values) in enumerate(lists):
         ranked = ranked_order(listed, values)
-        at = [rows[doc] for doc, _ in ranked]
-        ranks[at, column] = np.arange(1, len(at) + 1)
+        rows_of_list = [rows[doc] for doc, _ in ranked]
+        ranks[rows_of_list, column] = np.arange(1, len(ranked) + 1)
         deepest = scored[column] if scored else None
-        scores[at[:deepest], column] = [score for _, score in ranked[:deepest]]
+        scores[rows_of_list[:deepest], column] = [score for _, score in ranked[:deepest]]
     return FusionPool(docs, ranks, scores)
 
 
@@ -76,22 +77,24 @@ def sum_by_row(terms: Floats64) -> Floats64:
     return np.asarray(np.sort(terms, axis=1).sum(axis=1))
 
 
-def select_best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], Floats]:
-    """The first `depth` of documents with ascending ids, by score as float32, ties by id: a run's order."""
+def select_top(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], Floats]:
+    """Return the first `depth` of documents with ascending ids, by score as float32, ties by id: a run's order."""
     rounded = scores.astype(np.float32)
     order = np.argsort(-rounded, kind="stable")[:depth]
     return [docs[row] for row in order], rounded[order]
 
 
 class RunFile:
-    """A run read query by query, whatever the order of its queries.
+    """Read a run query by query, whatever the order of its queries.
 
     Its lists are copied to a temporary file, 8 bytes a line; `places` has each query's row, where its list begins, and
     its length.
     """
 
     def __init__(self, run: Artifact, names: Names, file: IO[bytes]) -> None:
-        self.run, self.names, self.file = run, names, file
+        self.run = run
+        self.names = names
+        self.file = file
         self.absent = AbsentLines.of(run)
         self.places = {names.queries[query]: (query, 0, 0) for query in self.absent.places}
         for query, rows, scores in iter_rows(run, names.collection.artifact):
@@ -99,12 +102,13 @@ class RunFile:
             file.write(rows.astype(np.uint32).tobytes() + scores.tobytes())
 
     def read(self, query: str) -> tuple[list[str], Floats]:
-        """Documents and scores of a query, none where the run lacks it; a `UserError` if a score is infinite."""
+        """Return documents and scores of a query, none where the run lacks it; a `UserError` if a score is infinite."""
         if query not in self.places:
             return [], np.empty(0, np.float32)
         own, first, lines = self.places[query]
         self.file.seek(first)
-        rows, scores = np.fromfile(self.file, np.uint32, lines), np.fromfile(self.file, np.float32, lines)
+        rows = np.fromfile(self.file, np.uint32, lines)
+        scores = np.fromfile(self.file, np.float32, lines)
         if not np.isfinite(scores).all():
             problem = f"query {query} has an infinite score, which cannot be added"
             raise UserError(f"{self.run.folder}: {problem}; only numbers can")
@@ -114,11 +118,12 @@ class RunFile:
 def iterate_pools(
     runs: Sequence[Artifact], dataset: Artifact, queries: Sequence[str], folder: Path
 ) -> Iterator[tuple[str, FusionPool]]:
-    """Each query that a run lists documents for, in the split's order, and its pool; `folder` is for temporary files.
+    """Yield each query that a run lists documents for, in the split's order, and its pool.
 
-    A run's query that the split lacks is a `UserError` at the end.
+    `folder` is for temporary files. A run's query that the split lacks is a `UserError` at the end.
     """
-    names, scored = Names(dataset), [scored_depth(run) for run in runs]
+    names = Names(dataset)
+    scored = [scored_depth(run) for run in runs]
     with ExitStack() as stack:
         files = [RunFile(run, names, stack.enter_context(TemporaryFile(dir=folder))) for run in runs]
         for query in queries:
@@ -133,22 +138,30 @@ def iterate_pools(
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
-    """The ids of the split's queries, and the runs; a `UserError` where these do not fit together."""
-    runs, split = job.many("run"), job.params.split
+    """Return the ids of the split's queries, and the runs; a `UserError` where these do not fit together."""
+    runs = job.many("run")
+    split = job.params.split
     require_dataset(job, *(f"run.{number}" for number in range(len(runs))))
     for run in runs:
         # A re-ranked run is of the split of its first stage, and its parameters do not name it.
-        if (other := run.params.get("split", split)) != split:
+        other = run.params.get("split", split)
+        if other != split:
             raise UserError(f"{run.folder}: is a run of split {other}, but split is {split}; fuse runs of one split")
     return list(Collection(job.inputs["dataset"]).queries(split)), runs
 
 
-def tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
-    """The settings that the input `tuned` has chosen; a `UserError` unless by the same method for as many runs."""
-    tuned, expected = job.inputs["tuned"], (job.params.method, len(job.many("run")))
-    method = tuned.params_as(TuneFusionParams).method, sum(role.startswith("run.") for role in tuned.upstream)
-    if method != expected:
-        problem = f"was tuned for {method[0]} of {method[1]} runs, but this is {expected[0]} of {expected[1]}"
+def read_tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
+    """Return the settings that the input `tuned` has chosen.
+
+    A `UserError` unless by the same method for as many runs.
+    """
+    tuned = job.inputs["tuned"]
+    method = job.params.method
+    runs = len(job.many("run"))
+    tuned_method = tuned.params_as(TuneFusionParams).method
+    tuned_runs = sum(role.startswith("run.") for role in tuned.upstream)
+    if (tuned_method, tuned_runs) != (method, runs):
+        problem = f"was tuned for {tuned_method} of {tuned_runs} runs, but this is {method} of {runs}"
         raise UserError(f"{tuned.folder}: {problem}; tune it for these")
     setting: _MethodSetting = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
     return setting
@@ -157,11 +170,13 @@ def tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
 def fuse_pools(
     source: Iterable[tuple[str, FusionPool]], params: FuseParams, progress: Progress | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores) of each query, best first, as far down as `depth`."""
+    """Yield (query, documents, scores) of each query, best first, as far down as `depth`."""
     score = fusion[params.method]
-    for query, pooled in source:
-        scores = require_numbers(score(pooled, params), len(pooled.docs), f"fuse: {params.method}, passages of {query}")
-        yield query, *select_best(pooled.docs, scores, params.depth)
+    for query, pool in source:
+        label = f"fuse: {params.method}, passages of {query}"
+        scores = require_numbers(score(pool, params), len(pool.docs), label)
+        docs, fused_scores = select_top(pool.docs, scores, params.depth)
+        yield query, docs, fused_scores
         if progress:
             progress.add(1)
 
@@ -173,12 +188,14 @@ def run(job: Job[FuseParams]) -> None:
     that no run lists documents for has no line.
     """
     queries, runs = open_runs(job)
-    tuned = tuned_settings(job) if "tuned" in job.inputs else {}
+    tuned = read_tuned_settings(job) if "tuned" in job.inputs else {}
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
         source = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
         ranked = fuse_pools(source, job.params.model_copy(update=tuned), progress)
         lines = write_run(job, draft, ranked, keep_absent=True)
-        draft.facts |= {"queries": progress.done, "lines": lines, **({"tuned": tuned} if tuned else {})}
+        draft.facts |= {"queries": progress.done, "lines": lines}
+        if tuned:
+            draft.facts["tuned"] = tuned
 
 
 def run_fusion_tuning(job: Job[TuneFusionParams]) -> None:
@@ -191,52 +208,55 @@ def run_fusion_tuning(job: Job[TuneFusionParams]) -> None:
     params = job.params
     (measure,) = parse_measures([params.measure])
     queries, runs = open_runs(job)
-    relevant = relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
+    relevant = read_relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
     grid = fusion_grid[params.method](len(runs), params)
     # Below the cutoff nothing counts; as many documents more move up as are left out.
-    left_out = most_left_out(relevant.qrels, params.ignore_identical_ids)
+    left_out = count_left_out(relevant.qrels, params.ignore_identical_ids)
     depth = min(measure.params.get("cutoff", params.depth) + left_out, params.depth)
     base = FuseParams(method=params.method, normalize=params.normalize, depth=depth, split=params.split)
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))
     with writing(job) as draft, Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress:
-        pooled = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
-        source = (entry for entry in pooled if entry[0] in rows)
-        while group := list(islice(source, QUERIES_PER_CHUNK)):
-            at = [rows[query] for query, _ in group]
+        pools = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
+        counted = ((query, pool) for query, pool in pools if query in rows)
+        while group := list(islice(counted, QUERIES_PER_CHUNK)):
+            queries_of_group = [query for query, _ in group]
+            rows_of_group = [rows[query] for query in queries_of_group]
             for number, setting in enumerate(grid):
                 ranked = fuse_pools(group, base.model_copy(update=setting))
-                options = [query for query, _ in group], params.ignore_identical_ids
-                values[number, at] = evaluate([measure], relevant.qrels, ranked, *options).values[:, 0]
+                of_queries = evaluate([measure], relevant.qrels, ranked, queries_of_group, params.ignore_identical_ids)
+                values[number, rows_of_group] = of_queries.values[:, 0]
             progress.add(len(group))
         means = [fsum(row) / len(rows) for row in values]
-        first = means.index(max(means))
-        table = ([*flat(setting).values(), mean] for setting, mean in zip(grid, means, strict=True))
-        write_text(draft.path(GRID), csv_text([*flat(grid[0]), params.measure], table))
-        write_json(draft.path(CHOSEN), grid[first])
-        draft.facts |= {"settings": len(grid), "chosen": grid[first], "value": means[first], "queries": len(rows)}
-        for line in undecided(means[first], "settings", params.measure, params.split):
+        best = means.index(max(means))  # the first of equals
+        table = ([*flatten_setting(setting).values(), mean] for setting, mean in zip(grid, means, strict=True))
+        write_text(draft.path(GRID), csv_text([*flatten_setting(grid[0]), params.measure], table))
+        write_json(draft.path(CHOSEN), grid[best])
+        draft.facts |= {"settings": len(grid), "chosen": grid[best], "value": means[best], "queries": len(rows)}
+        for line in warn_undecided(means[best], "settings", params.measure, params.split):
             warn(job, draft, line)
 
 
-def flat(setting: _MethodSetting) -> dict[str, float]:
-    """The numbers of a setting by name; those of a list are numbered: `weights.0`, `weights.1`, …."""
-    return {
-        f"{name}.{at}" if isinstance(value, tuple) else name: number
-        for name, value in setting.items()
-        for at, number in enumerate(value if isinstance(value, tuple) else (value,))
-    }
+def flatten_setting(setting: _MethodSetting) -> dict[str, float]:
+    """Return the numbers of a setting by name; those of a list are numbered: `weights.0`, `weights.1`, …."""
+    numbers: dict[str, float] = {}
+    for name, value in setting.items():
+        if isinstance(value, tuple):
+            numbers |= {f"{name}.{index}": number for index, number in enumerate(value)}
+        else:
+            numbers[name] = value
+    return numbers
 
 
 @fusion_grid("rrf")
 def constants(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
-    """The values of k that are tried, whatever the number of runs."""
+    """Return the values of k that are tried, whatever the number of runs."""
     return [{"k": k} for k in params.k]
 
 
 @fusion("rrf")
 def rrf(pool: FusionPool, params: FuseParams) -> Floats64:
-    """Reciprocal rank fusion: score(d) = Σ over the runs that list d of 1 / (k + rank(d)), ranks from 1.
+    """Fuse by reciprocal ranks: score(d) = Σ over the runs that list d of 1 / (k + rank(d)), ranks from 1.
 
     Cormack, Clarke and Büttcher, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank Learning Methods,
     SIGIR 2009; there k = 60. A run that does not list a document adds nothing.
@@ -253,11 +273,18 @@ def weightings(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
     """
     assert params.step is not None
     parts = round(1 / params.step)
+    # Stars and bars: of so many places in a row some are bars, and the parts between two bars are a run's share.
+    places = parts + runs - 1
     grid = []
-    for bars in combinations(range(parts + runs - 1), runs - 1):  # stars and bars: how the parts are shared out
-        edges = (-1, *bars, parts + runs - 1)
+    for bars in combinations(range(places), runs - 1):
+        edges = (-1, *bars, places)
         grid.append([right - left - 1 for left, right in pairwise(edges)])
-    grid.sort(key=lambda shares: (sum(share * share for share in shares), [-share for share in shares]))
+
+    def order_by_evenness(shares: list[int]) -> tuple[int, list[int]]:
+        """Return a key by which even shares come first, and of equally even ones those with a larger first share."""
+        return sum(share * share for share in shares), [-share for share in shares]
+
+    grid.sort(key=order_by_evenness)
     return [{"weights": tuple(share / parts for share in shares)} for shares in grid]
 
 

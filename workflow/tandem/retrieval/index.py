@@ -20,18 +20,35 @@ from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
 from tandem.retrieval.copies import COPIES_FILE, digest_rows, find_copies
-from tandem.retrieval.embeddings import Embeddings, block_name
+from tandem.retrieval.embeddings import Embeddings, name_block
 from tandem.retrieval.exact import Array
 from tandem.retrieval.factory_strings import SIGN_INDEX
-from tandem.retrieval.faiss_search import VECTORS_PER_PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
-from tandem.retrieval.index_types import LEAST_VECTORS_PER_LIST, check_index, factory, sample_size, sized, uses
+from tandem.retrieval.faiss_search import (
+    VECTORS_PER_PIECE,
+    Nearest,
+    Threads,
+    explain_errors,
+    find_centroids,
+    lease_gpus,
+    open_threads,
+)
+from tandem.retrieval.index_types import (
+    LEAST_VECTORS_PER_LIST,
+    check_index,
+    fill_sizes,
+    has_parameter,
+    name_factory,
+    sample_size,
+)
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import link, write_json
 from tandem.store.job import Job, plain, writing
 
-TRAINED, PARTS = "trained.faiss", "work"
-INDEX, LISTS = "index.faiss", "lists.ivfdata"
+_TRAINED_FILE = "trained.faiss"
+_PARTS_FOLDER = "work"
+INDEX_FILE = "index.faiss"
+INVERTED_LISTS_FILE = "lists.ivfdata"
 _QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # of lists whose centroids are learned here
 _MERGED = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
 
@@ -42,26 +59,28 @@ def sample_vectors(passages: Embeddings, size: int, seed: int) -> Floats:
     for number in range(len(passages)):
         first = number * passages.size
         last = min(first + passages.size, passages.rows)
-        start, stop = first * size // passages.rows, last * size // passages.rows
+        start = first * size // passages.rows
+        stop = last * size // passages.rows
         drawn = np.random.default_rng([seed, number]).choice(last - first, stop - start, replace=False)
-        vectors[start:stop] = passages.block(number)[np.sort(drawn)]
+        vectors[start:stop] = passages.read_block(number)[np.sort(drawn)]
     return vectors
 
 
-def split_rows(rows: range, size: int) -> Iterator[range]:
-    """The rows in pieces of at most `VECTORS_PER_PIECE` that lie in one block of `size` rows each."""
+def cut_rows(rows: range, size: int) -> Iterator[range]:
+    """Yield the rows in pieces of at most `VECTORS_PER_PIECE` that lie in one block of `size` rows each."""
     for first in range(rows.start // size * size, rows.stop, size):
         block = range(max(first, rows.start), min(first + size, rows.stop))
         yield from (block[at : at + VECTORS_PER_PIECE] for at in range(0, len(block), VECTORS_PER_PIECE))
 
 
-def empty(params: IndexParams, dimension: int) -> Any:
-    """An untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
-    name = factory(params, dimension)
+def make_empty(params: IndexParams, dimension: int) -> Any:
+    """Return an untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
+    name = name_factory(params, dimension)
     metric = faiss.METRIC_L2 if SIGN_INDEX in name else faiss.METRIC_INNER_PRODUCT  # its Hamming distance has no other
-    with explained(f"index: FAISS makes no {name} of {dimension} dimensions"):
+    with explain_errors(f"index: FAISS makes no {name} of {dimension} dimensions"):
         index = faiss.index_factory(dimension, name, metric)
-    inner, graph = chain(index)[1], graph_in(index)
+    inner = split_chain(index)[1]
+    graph = find_graph(index)
     if inner.metric_type != metric:
         raise UserError(f"index: FAISS compares by distances in {name}, not by inner products; name another")
     if graph is not None and params.ef_construction:
@@ -71,8 +90,8 @@ def empty(params: IndexParams, dimension: int) -> Any:
     return index
 
 
-def chain(index: Any) -> tuple[list[Any], Any]:
-    """The transforms that vectors go through first, and the index behind them."""
+def split_chain(index: Any) -> tuple[list[Any], Any]:
+    """Return the transforms that vectors go through first, and the index behind them."""
     whole: Any = faiss.downcast_index(index)
     if not isinstance(whole, faiss.IndexPreTransform):
         return [], whole
@@ -80,17 +99,20 @@ def chain(index: Any) -> tuple[list[Any], Any]:
     return [faiss.downcast_VectorTransform(steps.at(i)) for i in range(steps.size())], faiss.downcast_index(whole.index)
 
 
-def graph_in(index: Any) -> Any:
+def find_graph(index: Any) -> Any:
     """Return the graph that is searched, behind transforms and before what re-ranks its results; None without any."""
-    inner = chain(index)[1]
+    inner = split_chain(index)[1]
     while isinstance(inner, faiss.IndexRefine):
-        inner = chain(inner.base_index)[1]
+        inner = split_chain(inner.base_index)[1]
     return inner if isinstance(inner, faiss.IndexHNSW) else None
 
 
 def is_merged(index: Any) -> bool:
-    """Whether its parts become one index by merging inverted lists: of these types alone, not of what extends them."""
-    inner = chain(index)[1]
+    """Return whether its parts become one index by merging inverted lists.
+
+    Of these types alone, not of what extends them.
+    """
+    inner = split_chain(index)[1]
     return type(inner) in _MERGED
 
 
@@ -99,7 +121,7 @@ def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) ->
 
     The sample has the shape (passages, dim). Threads learn the centroids, one thread the rest.
     """
-    transforms, inner = chain(index)
+    transforms, inner = split_chain(index)
     for transform in transforms:
         if not transform.is_trained:
             _train_transform(transform, vectors)
@@ -107,7 +129,7 @@ def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) ->
     if isinstance(inner, faiss.IndexIVF):
         quantizer = faiss.downcast_index(inner.quantizer)
         if isinstance(quantizer, _QUANTIZERS) and not quantizer.ntotal:
-            quantizer.add(centroids(vectors, inner.nlist, seed, threads, gpu))
+            quantizer.add(find_centroids(vectors, inner.nlist, seed, threads, gpu))
     if isinstance(inner, faiss.IndexPQ | faiss.IndexIVFPQ):
         inner.pq.cp.min_points_per_centroid = 1  # FAISS would warn for each part of a code
     inner.train(vectors)
@@ -131,18 +153,21 @@ def _train_transform(transform: Any, vectors: Floats) -> None:
 
 
 class Build:
-    """An index that is being built; a `UserError` where parameters do not fit the vectors, or FAISS lacks it."""
+    """Build an index; a `UserError` where parameters do not fit the vectors, or FAISS lacks it."""
 
     def __init__(self, job: Job[IndexParams], threads: Threads) -> None:
         check_files(job.inputs["passages"], ["meta.json"])
-        self.job, self.threads, self.passages = job, threads, Embeddings(job.inputs["passages"], "passages")
-        rows, dimension = self.passages.rows, self.passages.dimension
-        self.params = sized(job.params, rows, dimension)
+        self.job = job
+        self.threads = threads
+        self.passages = Embeddings(job.inputs["passages"], "passages")
+        rows = self.passages.rows
+        dimension = self.passages.dimension
+        self.params = fill_sizes(job.params, rows, dimension)
         check_index(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
-        self.index = empty(self.params, dimension)
-        self.factory = factory(self.params, dimension)
+        self.index = make_empty(self.params, dimension)
+        self.factory = name_factory(self.params, dimension)
         self.parts = {f"part-{n:05d}.faiss": part for n, part in enumerate(spans(rows, self.params.part))}
-        self.pieces = Pieces(job.out / PARTS, origin(job, job.inputs["passages"].manifest.checksums))
+        self.pieces = Pieces(job.out / _PARTS_FOLDER, origin(job, job.inputs["passages"].manifest.checksums))
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))
 
@@ -150,25 +175,25 @@ class Build:
         """Compare the blocks of rows with their manifest before they are read, each once; a `UserError` names one."""
         size = self.passages.size
         blocks = self.unchecked & set(range(rows.start // size, -(-rows.stop // size)))
-        list(self.threads.map(lambda block: check_files(self.passages.artifact, [block_name(block)]), blocks))
+        list(self.threads.map(lambda block: check_files(self.passages.artifact, [name_block(block)]), blocks))
         self.unchecked -= blocks
 
     def train(self) -> None:
         """Train the index, unless that is done."""
-        if self.pieces.facts(TRAINED):
+        if self.pieces.facts(_TRAINED_FILE):
             return
         if not self.index.is_trained:
             size = sample_size(self.params, self.passages.rows)
             say(f"index {self.job.key} · trains {self.factory} on {size:,} vectors")
             # A code of b bits has 2ᵇ centroids.
             enough = LEAST_VECTORS_PER_LIST << self.params.bits
-            if uses(self.params, "bits") and size < enough:
+            if has_parameter(self.params, "bits") and size < enough:
                 say(f"index {self.job.key} · {enough:,} would be better for its codes")
             self.verify(range(self.passages.rows))
             vectors = sample_vectors(self.passages, size, self.params.seed)
-            with explained(f"index: FAISS cannot build {self.factory}"):
+            with explain_errors(f"index: FAISS cannot build {self.factory}"):
                 train(self.index, vectors, self.params.seed, self.threads, self.gpu)
-        self.save(TRAINED, self.index)
+        self.save(_TRAINED_FILE, self.index)
 
     def fill(self, names: Iterable[str]) -> None:
         """Fill the parts that are missing."""
@@ -177,36 +202,39 @@ class Build:
         with Progress(f"index {self.job.key}", total, "vectors", quiet=not missing) as progress:
             for name, rows in missing.items():
                 self.verify(rows)
-                with explained(f"index: FAISS cannot build {self.factory}"):
-                    index = faiss.read_index(str(self.pieces.folder / TRAINED))
+                with explain_errors(f"index: FAISS cannot build {self.factory}"):
+                    index = faiss.read_index(str(self.pieces.folder / _TRAINED_FILE))
                     self._add(index, rows, self._copies(name, index), progress)
                     self.save(name, index)
 
     def vectors(self, rows: range) -> Floats:
-        """The vectors of some rows, shape (rows, dim)."""
+        """Return the vectors of some rows, shape (rows, dim)."""
         return np.ascontiguousarray(self.passages.take(rows.start, rows.stop), np.float32)
 
     def copies_name(self, name: str) -> str:
-        """The piece beside a part that has its copies."""
+        """Return the piece beside a part that has its copies."""
         return f"copies-{name.removeprefix('part-').removesuffix('.faiss')}.npy"
 
     def _is_filled(self, name: str) -> bool:
-        """Whether a part, and what says which of its rows are copies, are finished and whole."""
-        names = [name] if graph_in(self.index) is None else [name, self.copies_name(name)]
+        """Return whether a part, and what says which of its rows are copies, are finished and whole."""
+        names = [name] if find_graph(self.index) is None else [name, self.copies_name(name)]
         return all(map(self.pieces.facts, names))
 
     def _copies(self, name: str, index: Any) -> Array:
-        """The copies among a part's rows, as of `find_copies`, in a piece of their own; none where there is no graph.
+        """Return the copies among a part's rows, as of `find_copies`, in a piece of their own; none where there is no
+        graph.
 
         Vectors are equal for a graph of codes where their codes are.
         """
-        graph, rows, piece = graph_in(index), self.parts[name], self.copies_name(name)
+        graph = find_graph(index)
+        rows = self.parts[name]
+        piece = self.copies_name(name)
         if graph is None:
             return np.empty((0, 2), np.uint32)
-        encode = codes_of(index, graph)
+        encode = encode_by(index, graph)
         if not self.pieces.facts(piece):
             parts = self.threads.map(
-                lambda own: digest_rows(encode(self.vectors(own))), split_rows(rows, self.passages.size)
+                lambda own: digest_rows(encode(self.vectors(own))), cut_rows(rows, self.passages.size)
             )
             pairs = find_copies(parts, rows.start)
             self.pieces.write(piece, lambda path: save_array(path, pairs))
@@ -219,7 +247,8 @@ class Build:
         Several threads look up lists, a piece each; one thread adds everything, a graph's nodes one after the other.
         Where lists are merged later, passages keep their rows as ids.
         """
-        merged, (transforms, inner) = is_merged(index), chain(index)
+        merged = is_merged(index)
+        (transforms, inner) = split_chain(index)
         nearest = Nearest(faiss.downcast_index(inner.quantizer), self.gpu) if merged else None
         is_added = np.ones(len(rows), bool)
         is_added[copies[:, 0].astype(np.int64) - rows.start] = False
@@ -230,7 +259,7 @@ class Build:
                 vectors = transform.apply(vectors)
             return piece, vectors, nearest(vectors) if nearest else None
 
-        for piece, vectors, labels in self.threads.map(prepare, split_rows(rows, self.passages.size)):
+        for piece, vectors, labels in self.threads.map(prepare, cut_rows(rows, self.passages.size)):
             if labels is None:
                 index.add(vectors)
             else:
@@ -252,19 +281,20 @@ class Build:
         its rows without them.
         """
         parts = [self.pieces.folder / name for name in self.parts]
-        firsts, copies = {INDEX: 0}, 0
+        firsts = {INDEX_FILE: 0}
+        copies = 0
         if is_merged(self.index):
-            index = faiss.read_index(str(self.pieces.folder / TRAINED))
-            merge_ondisk(index, list(map(str, parts)), str(folder / LISTS))
-            lists: Any = faiss.downcast_InvertedLists(chain(index)[1].invlists)
-            lists.filename = LISTS  # whatever this folder is called later
-            faiss.write_index(index, str(folder / INDEX))
+            index = faiss.read_index(str(self.pieces.folder / _TRAINED_FILE))
+            merge_ondisk(index, list(map(str, parts)), str(folder / INVERTED_LISTS_FILE))
+            lists: Any = faiss.downcast_InvertedLists(split_chain(index)[1].invlists)
+            lists.filename = INVERTED_LISTS_FILE  # whatever this folder is called later
+            faiss.write_index(index, str(folder / INDEX_FILE))
         else:
-            names = [INDEX] if len(parts) == 1 else list(self.parts)
+            names = [INDEX_FILE] if len(parts) == 1 else list(self.parts)
             firsts = {name: rows.start for name, rows in zip(names, self.parts.values(), strict=True)}
             for name, path in zip(names, parts, strict=True):
                 link(path, folder / name)  # so that a kill at any time does not lose a finished part
-            if graph_in(self.index) is not None:
+            if find_graph(self.index) is not None:
                 files = [self.pieces.folder / self.copies_name(name) for name in self.parts]
                 pairs = [np.load(file, allow_pickle=False) for file in files]
                 for name, own in zip(names, pairs, strict=True):
@@ -284,10 +314,13 @@ class Build:
         return copies
 
 
-def codes_of(index: Any, graph: Any) -> Callable[[Floats], Array]:
+def encode_by(index: Any, graph: Any) -> Callable[[Floats], Array]:
     """Return what tells vectors of an index apart: their codes in a graph of codes, else they themselves."""
-    storage, transforms = faiss.downcast_index(graph.storage), chain(index)[0]
-    if isinstance(storage, faiss.IndexFlat) or graph is not chain(index)[1]:  # or exact vectors re-rank its results
+    storage = faiss.downcast_index(graph.storage)
+    transforms = split_chain(index)[0]
+    if (
+        isinstance(storage, faiss.IndexFlat) or graph is not split_chain(index)[1]
+    ):  # or exact vectors re-rank its results
         return lambda vectors: vectors + np.float32(0)  # -0 equals 0
 
     def encode(vectors: Floats) -> Array:
@@ -306,9 +339,9 @@ def save_array(path: Path, array: Array) -> None:
 
 
 @contextmanager
-def trained(job: Job[IndexParams]) -> Iterator[Build]:
-    """The index of a job, trained; it computes within the context."""
-    with alone(job.execution.workers) as threads:
+def open_trained(job: Job[IndexParams]) -> Iterator[Build]:
+    """Open the index of a job, trained; it computes within the context."""
+    with open_threads(job.execution.workers) as threads:
         build = Build(job, threads)
         build.train()
         yield build
@@ -316,13 +349,13 @@ def trained(job: Job[IndexParams]) -> Iterator[Build]:
 
 def train_shard(job: Job[IndexParams]) -> dict[str, object]:
     """Train the index before its shards fill it."""
-    with trained(job) as build:
+    with open_trained(job) as build:
         return {"trained": build.pieces.origin}
 
 
 def run_shard(job: Job[IndexParams]) -> dict[str, object]:
     """Fill every n-th part, beginning with this shard's number."""
-    with trained(job) as build:
+    with open_trained(job) as build:
         numbers = range(len(build.parts))[job.execution.shard or 0 :: job.execution.shards]
         build.fill([*build.parts][number] for number in numbers)
         return {"parts": list(numbers)}
@@ -330,12 +363,13 @@ def run_shard(job: Job[IndexParams]) -> dict[str, object]:
 
 def run(job: Job[IndexParams]) -> None:
     """Train, fill what no shard has filled, put the parts together and write the manifest."""
-    with trained(job) as build:
+    with open_trained(job) as build:
         build.fill(build.parts)
         with writing(job) as draft:
-            with explained(f"index: FAISS cannot put together {build.factory}"):
+            with explain_errors(f"index: FAISS cannot put together {build.factory}"):
                 copies = build.finish(draft.folder)
-            size, rows = sum(path.stat().st_size for path in draft.folder.iterdir()), build.passages.rows
+            size = sum(path.stat().st_size for path in draft.folder.iterdir())
+            rows = build.passages.rows
             draft.facts |= {"passages": rows, "factory": build.factory, "bytes_per_vector": round(size / rows, 2)}
             draft.facts |= {"copies": copies} if copies else {}
     shutil.rmtree(build.pieces.folder)

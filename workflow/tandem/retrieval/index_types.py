@@ -28,49 +28,60 @@ _VECTORS_PER_LIST = 64  # training vectors a list, the default
 _SMALLEST_SAMPLE = 65_536  # training vectors at least: 256 for each of a product quantiser's 256 centroids
 
 
-def uses(params: IndexParams, name: str) -> bool:
-    """Whether a parameter has a meaning for an index's type: `nlist`, `bits`, `m`, `sq`, `opq`."""
+def has_parameter(params: IndexParams, name: str) -> bool:
+    """Return whether a parameter has a meaning for an index's type: `nlist`, `bits`, `m`, `sq`, `opq`."""
     return f"{{{name}}}" in INDEX_FACTORIES[params.type]
 
 
-def sized(params: IndexParams, rows: int, dimension: int) -> IndexParams:
+def fill_sizes(params: IndexParams, rows: int, dimension: int) -> IndexParams:
     """Fill in the parameters that depend on the corpus.
 
     Lists (`nlist`): the power of two up to 4 √rows, of which each has 39 training vectors at least. Bytes of a product
     code (`m`): one for every eight dimensions.
     """
     filled: dict[str, int] = {}
-    if uses(params, "nlist") and params.nlist is None:
+    if has_parameter(params, "nlist") and params.nlist is None:
         trained = min(rows, params.train_sample or rows)
-        filled["nlist"] = 1 << (max(1, min(isqrt(16 * rows), trained // LEAST_VECTORS_PER_LIST)).bit_length() - 1)
-    if uses(params, "bits") and params.m is None:
-        filled["m"] = max(m for m in divisors(dimension) if m <= max(1, dimension // 8))
+        most = max(1, min(isqrt(16 * rows), trained // LEAST_VECTORS_PER_LIST))
+        filled["nlist"] = 1 << (most.bit_length() - 1)  # the largest power of two up to it
+    if has_parameter(params, "bits") and params.m is None:
+        most_bytes = max(1, dimension // 8)
+        filled["m"] = max(m for m in list_divisors(dimension) if m <= most_bytes)
     return params.model_copy(update=filled)
 
 
-def divisors(dimension: int) -> list[int]:
-    """Numbers of equal parts that vectors can be cut into."""
+def list_divisors(dimension: int) -> list[int]:
+    """Return the numbers of equal parts that vectors can be cut into.
+
+    >>> list_divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
     return [m for m in range(1, dimension + 1) if dimension % m == 0]
 
 
-def factory(params: IndexParams, dimension: int) -> str:
-    """FAISS's name of an index of these sized parameters."""
-    named = {"opq": f"OPQ{params.m}_{dimension}," if params.opq else "", "sq": _QUANTISERS[params.sq]}
-    return INDEX_FACTORIES[params.type].format(**(params.model_dump() | named))
+def name_factory(params: IndexParams, dimension: int) -> str:
+    """Return FAISS's name of an index of these sized parameters."""
+    values = params.model_dump()
+    values["opq"] = f"OPQ{params.m}_{dimension}," if params.opq else ""
+    values["sq"] = _QUANTISERS[params.sq]
+    return INDEX_FACTORIES[params.type].format(**values)
 
 
 def count_lists(params: IndexParams) -> int | None:
-    """The number of inverted lists; None without any, or where the corpus decides.
+    """Return the number of inverted lists; None without any, or where the corpus decides.
 
     Raises:
         ValueError: of a factory string that `check_index` refuses.
     """
-    return params.nlist if params.factory is None else (describe_factory(params.factory).lists or None)
+    if params.factory is None:
+        return params.nlist
+    return describe_factory(params.factory).lists or None
 
 
 def sample_size(params: IndexParams, rows: int) -> int:
-    """The number of passages that an index of sized parameters is trained on."""
-    return min(rows, params.train_sample or max(_SMALLEST_SAMPLE, _VECTORS_PER_LIST * (count_lists(params) or 0)))
+    """Return the number of passages that an index of sized parameters is trained on."""
+    usual = max(_SMALLEST_SAMPLE, _VECTORS_PER_LIST * (count_lists(params) or 0))
+    return min(rows, params.train_sample or usual)
 
 
 def check_index(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
@@ -78,18 +89,19 @@ def check_index(params: IndexParams, where: str, rows: int | None = None, dimens
     if params.factory is not None:
         _check_factory(params, params.factory, where, rows, dimension)
     trained = min((size for size in (rows, params.train_sample) if size), default=None)
-    nlist, bits = count_lists(params), params.bits if uses(params, "bits") else None
+    nlist = count_lists(params)
+    bits = params.bits if has_parameter(params, "bits") else None
     if trained and nlist and nlist > trained:
         problem = f"{nlist} lists cannot be learned from {trained} passages"
         raise UserError(f"{where}: {problem}; lower nlist (null: as many as fit) or raise train_sample")
     if trained and bits and 1 << bits > trained:
         problem = f"{1 << bits} centroids cannot be learned from {trained} passages"
         raise UserError(f"{where}.bits is {bits}: {problem}; lower it")
-    if trained and dimension and uses(params, "opq") and params.opq and trained < dimension:
+    if trained and dimension and has_parameter(params, "opq") and params.opq and trained < dimension:
         problem = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
         raise UserError(f"{where}.opq: {problem}; set it to false")
     if dimension and bits and params.m and dimension % params.m:
-        fit = ", ".join(map(str, divisors(dimension)))
+        fit = ", ".join(map(str, list_divisors(dimension)))
         problem = f"does not divide the vectors' {dimension} dimensions"
         raise UserError(f"{where}.m is {params.m}, which {problem}; allowed: {fit}")
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.errors import UserError
-from tandem.models.hub import tokenizer_digest
+from tandem.models.hub import hash_tokenizer
 from tandem.stages import declaration
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import NOTES, Artifact
@@ -28,7 +28,8 @@ def require_dataset(job: Job[Any], *roles: str, of: str = "dataset") -> None:
 
 def require_windows(job: Job[Any], *roles: str) -> None:
     """Refuse windows of other documents than `dataset`, and inputs that were not made from the windows."""
-    windows, documents = job.inputs["windows"], job.inputs["dataset"]
+    windows = job.inputs["windows"]
+    documents = job.inputs["dataset"]
     cut = Path(windows.upstream.get("of", "nothing")).name
     if cut != documents.key or windows.params.get("source") != "windows":
         raise UserError(f"{job.kind}: {windows.folder} holds windows of {cut}; expected windows of {documents.key}")
@@ -46,7 +47,7 @@ def require_run_depth(job: Job[Any], depth: int) -> None:
 
 
 def require_part(model: Artifact, part: str) -> Path:
-    """The folder of a model's dual encoder (`dual`) or cross-encoder (`cross`); a `UserError` if it has none."""
+    """Return the folder of a model's dual encoder (`dual`) or cross-encoder (`cross`); a `UserError` if it has none."""
     folder = model.folder / part
     if not folder.is_dir():
         names = {"dual": "dual encoder", "cross": "cross-encoder"}
@@ -55,8 +56,8 @@ def require_part(model: Artifact, part: str) -> Path:
     return folder
 
 
-def part_files(model: Artifact, part: str) -> dict[str, str]:
-    """The checksums of the files that decide what a model's part (`dual`, `cross`) computes.
+def list_part_files(model: Artifact, part: str) -> dict[str, str]:
+    """Return the checksums of the files that decide what a model's part (`dual`, `cross`) computes.
 
     Notes on the training are left out: the same weights trained again have another pace, and may have another commit.
     """
@@ -79,12 +80,15 @@ def require_tokenizer(folder: Path, tokens: Artifact) -> None:
     """Refuse a model whose tokenizer is not the one that made the token ids."""
     expected = json.loads(tokens.path("meta.json").read_text())["tokenizer"]
     path = folder / "tokenizer.json"
-    if tokenizer_digest(path.read_text(encoding="utf-8")) != expected:
+    if hash_tokenizer(path.read_text(encoding="utf-8")) != expected:
         raise UserError(f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both")
 
 
 def require_numbers(values: object, count: int, where: str) -> NDArray[np.float64]:
-    """The numbers of a method, perhaps a plugin's, for `count` things; a `UserError` unless there is one for each."""
+    """Return the numbers of a method, perhaps a plugin's, for `count` things.
+
+    A `UserError` unless there is one for each.
+    """
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 All passages are scored, or the most promising of those of which an index of tokens' vectors finds one near a query's;
 by the stored vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of
-length 1 a query are exact (see `models.multi.max_sim_matrix`): how passages are grouped and how many threads there
+length 1 a query are exact (see `models.multi.compute_max_sim`): how passages are grouped and how many threads there
 are changes no bit. Scores of other vectors are sums in float64, rounded to float32: the order of such a sum hardly ever
 shows.
 """
@@ -18,21 +18,23 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, ranges, token_ids
+from tandem.models.ragged import Ids, join_digits, join_ranges
 from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.embeddings import Embeddings, FloatVectors
 from tandem.retrieval.exact import Array, BestPassages, pack_keys, space_evenly
-from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, alone, lease_gpus
-from tandem.retrieval.retrieve import ShortLists, embedded_rows, iterate_ranked, open_embeddings
+from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, lease_gpus, open_threads
+from tandem.retrieval.retrieve import ShortLists, iterate_ranked, open_embeddings, read_embedded_rows
 from tandem.stages.retrieval import MaxSimParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 OFFSETS = "offsets.npy"  # beside the blocks: where each text's rows begin and end
-TOKENS, PRODUCTS = 1 << 14, 1 << 24  # passages' tokens that are read, and products that are computed, at once
+# passages' tokens that are read, and products that are computed, at once
+TOKENS_PER_BLOCK = 1 << 14
+PRODUCTS = 1 << 24
 
 
-class TextVectors(Embeddings):
+class MappedTexts(Embeddings):
     """Vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,)."""
 
     decode: Callable[[Ids], FloatVectors] | None = (
@@ -46,19 +48,20 @@ class TextVectors(Embeddings):
     def rows_of(self, texts: Ids) -> FloatVectors:
         """Vectors of ascending texts' tokens, end to end, float64, shape (tokens, dim)."""
         starts = np.asarray(self.offsets[texts])
-        rows = ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
-        vectors = self.at(rows) if self.decode is None else self.decode(rows).astype(np.float16)
+        rows = join_ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
+        vectors = self.pick(rows) if self.decode is None else self.decode(rows).astype(np.float16)
         return vectors.astype(np.float64)
 
 
 class OneQuery:
-    """The vectors of one query's tokens, shape (tokens, dim), in place of the queries that `TokenSearch` expects."""
+    """Hold the vectors of one query's tokens, shape (tokens, dim), as the queries that `TokenSearch` expects."""
 
     def __init__(self, vectors: Array) -> None:
-        self.vectors, self.offsets = vectors, np.array([0, len(vectors)])
+        self.vectors = vectors
+        self.offsets = np.array([0, len(vectors)])
 
     def rows_of(self, _: Ids) -> Array:
-        """The vectors, float64."""
+        """Return the vectors, float64."""
         return self.vectors
 
 
@@ -68,19 +71,20 @@ def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids,
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
         of_query, of_passage: how many tokens each has, shape (queries,) and (passages,).
-        same_token: as of `models.multi.max_sim_matrix`.
+        same_token: as of `models.multi.compute_max_sim`.
     Returns:
         Shape (queries, passages).
     """
     starts = of_passage.cumsum() - of_passage
     if same_token:
-        matches = token_ids(queries)[:, None] == token_ids(passages)
+        matches = join_digits(queries)[:, None] == join_digits(passages)
         products = np.where(matches, queries[:, :-2] @ passages[:, :-2].T, -np.inf)
         nearest = np.maximum.reduceat(products, starts, axis=1)
         nearest[np.isneginf(nearest)] = 0.0
     else:
         nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
-    some, sums = np.flatnonzero(of_query), np.zeros((len(of_query), len(of_passage)))
+    some = np.flatnonzero(of_query)
+    sums = np.zeros((len(of_query), len(of_passage)))
     if len(some):
         sums[some] = np.add.reduceat(nearest, (of_query.cumsum() - of_query)[some], axis=0)
     return sums
@@ -90,21 +94,24 @@ class TokenSearch:
     """Exact search of all passages; queries are named by their numbers."""
 
     def __init__(
-        self, passages: TextVectors, queries: TextVectors | OneQuery, order: PassageOrder, same_token: bool = False
+        self, passages: MappedTexts, queries: MappedTexts | OneQuery, order: PassageOrder, same_token: bool = False
     ) -> None:
-        self.passages, self.order, self.same_token = passages, order, same_token
+        self.passages = passages
+        self.order = order
+        self.same_token = same_token
         self.lengths = np.diff(passages.offsets)
         self.everything = np.flatnonzero(self.lengths)
         self.set_queries(queries)
 
-    def set_queries(self, queries: TextVectors | OneQuery) -> None:
+    def set_queries(self, queries: MappedTexts | OneQuery) -> None:
         """Search for these from now on."""
-        self.queries, self.counts = queries, np.diff(queries.offsets)
+        self.queries = queries
+        self.counts = np.diff(queries.offsets)
         # Queries whose products with passages are in memory at once.
-        self.step = max(1, PRODUCTS // TOKENS // int(self.counts.max(initial=1)))
+        self.step = max(1, PRODUCTS // TOKENS_PER_BLOCK // int(self.counts.max(initial=1)))
 
-    def best(self, queries: Ids, depth: int) -> BestPassages:
-        """The best passages of queries."""
+    def search(self, queries: Ids, depth: int) -> BestPassages:
+        """Return the best passages of queries."""
         best = BestPassages(len(queries), min(depth, len(self.lengths)))
         for first in range(0, len(queries), self.step):
             at = slice(first, first + self.step)
@@ -113,9 +120,10 @@ class TokenSearch:
 
     def score(self, best: BestPassages, at: slice, queries: Ids, passages: Ids) -> None:
         """Merge the scores of queries, whose results are at `at`, with ascending passages."""
-        vectors, tokens = self.queries.rows_of(queries), self.counts[queries]
+        vectors = self.queries.rows_of(queries)
+        tokens = self.counts[queries]
         ends = self.lengths[passages].cumsum()
-        cuts = np.searchsorted(ends, np.arange(TOKENS, ends[-1] if len(ends) else 0, TOKENS))
+        cuts = np.searchsorted(ends, np.arange(TOKENS_PER_BLOCK, ends[-1] if len(ends) else 0, TOKENS_PER_BLOCK))
         for some in np.split(passages, np.unique(cuts)):
             if len(some):
                 scores = sum_max_sim(vectors, self.passages.rows_of(some), tokens, self.lengths[some], self.same_token)
@@ -123,8 +131,8 @@ class TokenSearch:
                 best.add(at, pack_keys(scores / self.passages.temperature, ranks))
 
 
-def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
-    """The `count` passages, or fewer, whose MaxSim is the largest by the tokens that an index found; ascending.
+def select_promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
+    """Return the `count` passages, or fewer, whose MaxSim is the largest by the tokens that an index found; ascending.
 
     Where none of a passage's tokens was found for a token of the query, the worst score found for it stands in: no
     other can be better (as in XTR; Lee et al. 2023, arXiv:2304.01982). The sum of the worst is thus in every passage's
@@ -136,7 +144,8 @@ def promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
     """
     filled = rows >= 0
     gains = scores - np.where(filled, scores, np.inf).min(axis=1, keepdims=True)
-    texts, tokens = np.searchsorted(offsets, rows[filled], "right") - 1, np.nonzero(filled)[0]
+    texts = np.searchsorted(offsets, rows[filled], "right") - 1
+    tokens = np.nonzero(filled)[0]
     order = np.lexsort((-gains[filled], texts, tokens))  # the nearest of a passage's tokens comes first
     first = np.flatnonzero(np.diff(texts[order], prepend=-1) | np.diff(tokens[order], prepend=-1))
     passages, numbers = np.unique(texts[order][first], return_inverse=True)
@@ -158,57 +167,64 @@ class TokenSearcher:
     def __init__(
         self, search: TokenSearch, index: OpenedIndex, factor: int, decode: Callable[[Ids], FloatVectors] | None
     ) -> None:
-        self.search, self.index, self.factor, self.decode = search, index, factor, decode
+        self.token_search = search
+        self.index = index
+        self.factor = factor
+        self.decode = decode
 
-    def best(self, queries: Ids, depth: int) -> BestPassages:
-        """The best passages of queries."""
-        passages = self.search.passages
-        best, passages.decode = BestPassages(len(queries), min(depth, len(self.search.lengths))), self.decode
+    def search(self, queries: Ids, depth: int) -> BestPassages:
+        """Return the best passages of queries."""
+        passages = self.token_search.passages
+        best = BestPassages(len(queries), min(depth, len(self.token_search.lengths)))
+        passages.decode = self.decode
         near = min(
             best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST_ON_GPU
         )
         for number, query in enumerate(queries):
-            tokens = self.search.queries.rows_of(np.array([query])).astype(np.float32)
+            tokens = self.token_search.queries.rows_of(np.array([query])).astype(np.float32)
             if not len(tokens):
                 continue
             scores, rows = self.index.search(tokens, near)
-            some = promising(scores, rows, passages.offsets, best.depth * self.factor)
-            self.search.score(best, slice(number, number + 1), np.array([query]), some)
+            some = select_promising(scores, rows, passages.offsets, best.depth * self.factor)
+            self.token_search.score(best, slice(number, number + 1), np.array([query]), some)
         return best
 
 
 def open_search(job: Job[Any], same_token: bool = False) -> TokenSearch:
     """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
-    return TokenSearch(*open_embeddings(job, TextVectors), PassageOrder(job.inputs["dataset"]), same_token)
+    return TokenSearch(*open_embeddings(job, MappedTexts), PassageOrder(job.inputs["dataset"]), same_token)
 
 
 class TokenSearches:
-    """The searches by late interaction that `tradeoffs` compares, for a sample of queries, which are numbers."""
+    """Run the searches by late interaction that `tradeoffs` compares, for a sample of queries, which are numbers."""
 
     def __init__(self, job: Job[TradeoffsParams]) -> None:
-        self.search = open_search(job)
-        self.queries = space_evenly(len(self.search.counts), job.params.queries)
-        self.depth, self.factor = max(job.params.k), job.params.sweep.rescore_factor
+        self.token_search = open_search(job)
+        self.queries = space_evenly(len(self.token_search.counts), job.params.queries)
+        self.depth = max(job.params.k)
+        self.factor = job.params.sweep.rescore_factor
 
     def exact(self, _: Threads) -> list[Array]:
-        """Each query's passages by exact search, best first."""
-        return self.search.best(self.queries, self.depth).list_ranks()
+        """Return each query's passages by exact search, best first."""
+        return self.token_search.search(self.queries, self.depth).list_ranks()
 
     def through(self, index: OpenedIndex, rescore: bool) -> TokenSearcher:
-        """A search through an index; with `rescore` the stored vectors decide, else the index's codes."""
+        """Return a search through an index; with `rescore` the stored vectors decide, else the index's codes."""
         if not rescore and index.gpu != NONE:
             raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
-        return TokenSearcher(self.search, index, self.factor, None if rescore else index.decode)
+        return TokenSearcher(self.token_search, index, self.factor, None if rescore else index.decode)
 
 
 @contextmanager
-def searching(job: Job[MaxSimParams], search: TokenSearch) -> Iterator[TokenSearch | TokenSearcher]:
+def open_token_search(job: Job[MaxSimParams], search: TokenSearch) -> Iterator[TokenSearch | TokenSearcher]:
     """Search through a job's index, if it has one."""
     if "index" not in job.inputs:
         yield search
         return
-    params, artifact, gpu = job.params, job.inputs["index"], lease_gpus(job)
-    with alone(job.execution.workers) as threads:
+    params = job.params
+    artifact = job.inputs["index"]
+    gpu = lease_gpus(job)
+    with open_threads(job.execution.workers) as threads:
         index = OpenedIndex(artifact, threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         decode = None if params.rescore else (index if gpu == NONE else OpenedIndex(artifact, threads)).decode
@@ -221,18 +237,18 @@ def run(job: Job[MaxSimParams]) -> None:
     Inputs: dataset, passages and queries (`token_vectors`), and perhaps an `index` of the passages' tokens.
     """
     search = open_search(job, job.params.same_token)
-    rows = embedded_rows(job, TextVectors(job.inputs["queries"], "queries"))
+    rows = read_embedded_rows(job, MappedTexts(job.inputs["queries"], "queries"))
 
     def ranked(progress: Progress) -> Iterator[RankedRows]:
-        with searching(job, search) as searcher:
+        with open_token_search(job, search) as searcher:
             for first in range(0, len(rows), searcher.step):
                 group = np.arange(first, min(first + searcher.step, len(rows)))
-                yield from iterate_ranked(searcher.best(group, job.params.depth), rows[group], search.order)
+                yield from iterate_ranked(searcher.search(group, job.params.depth), rows[group], search.order)
                 progress.add(len(group))
 
     short = ShortLists(min(job.params.depth, len(search.everything)))
     with writing(job) as draft, Progress(f"maxsim {job.key}", len(rows), "queries") as progress:
-        lines = write_rows(job, draft, short.counted(ranked(progress)), search.order)
+        lines = write_rows(job, draft, short.count(ranked(progress)), search.order)
         draft.facts |= {"queries": len(rows), "lines": lines}
         if "index" in job.inputs:
             short.warn(job, draft, "raise rescore_factor")

@@ -17,13 +17,13 @@ from tandem.config.representations import REPRESENTATIONS
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import STEP, CrossEncoder
-from tandem.models.device import device, kernels, resolve_precision, use_workers
+from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
+from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder, load_dual
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import part_files, require_part, require_prompts, require_tokenizer
+from tandem.retrieval.inputs import list_part_files, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
 from tandem.stages.retrieval import ScoringParams
 from tandem.store.artifact import Artifact
@@ -31,13 +31,15 @@ from tandem.store.files import write_json
 from tandem.store.job import Job
 
 PAIRS_BETWEEN_CHECKS = 2048  # pairs between two looks at the clock
-SECONDS, PENDING = 30.0, 1 << 15  # pairs are stored after this time, or when there are this many
+# pairs are stored after this time, or when there are this many
+_SECONDS = 30.0
+PENDING = 1 << 15
 
-P = TypeVar("P", bound=ScoringParams)
+_Scoring = TypeVar("_Scoring", bound=ScoringParams)
 
 
 class PairScores:
-    """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once; `computed` counts them.
+    """Compute a cross-encoder's logits for pairs of a `tokens` artifact, each once; `computed` counts them.
 
     A dual encoder whose representation scores pairs takes a cross-encoder's place. Other shapes of batches, by
     `batch_tokens`, may change a score's last bits. A `UserError` where the model has no encoder that scores pairs, or
@@ -45,18 +47,21 @@ class PairScores:
     """
 
     def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
-        self.part = scoring_part(model)
-        self.folder, self.source = require_part(model, self.part), tokens
-        require_tokenizer(tokenizer_folder(self.folder), tokens)
-        self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
+        self.part = find_scoring_part(model)
+        self.folder = require_part(model, self.part)
+        self.source = tokens
+        require_tokenizer(find_tokenizer(self.folder), tokens)
+        self.tokens = Tokens.open(tokens)
+        self.mode = resolve_precision(precision)
+        self.budget = batch_tokens
         self.lengths: tuple[int, int] = (tokens.params["query_length"], tokens.params["passage_length"])
         self.computed = 0
         identity = {
-            "model": part_files(model, self.part),
+            "model": list_part_files(model, self.part),
             "tokens": tokens.manifest.checksums,
             "precision": self.mode,
             "batch_tokens": self.budget,
-            "device": kernels(self.mode),
+            "device": describe_kernels(self.mode),
         }
         folder = tokens.folder.parent.parent / "pairs" / store_name(model.key, identity)
         if not (folder / "store.json").exists():
@@ -79,12 +84,15 @@ class PairScores:
 
     def _compute(self, keys: Array, progress: Progress | None) -> Array:
         """Score pairs by the model, pairs of like length together, and store the scores as they come."""
-        model, template = self.model, self.tokens.template
-        queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        model = self.model
+        template = self.tokens.template
+        queries = (keys >> np.uint64(32)).astype(np.int64)
+        passages = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         lengths = template.pair_lengths(self.tokens.queries.lengths(queries), self.tokens.passages.lengths(passages))
-        order = np.argsort(-(-lengths // STEP), kind="stable")
+        order = np.argsort(-(-lengths // PAIR_LENGTH_STEP), kind="stable")
         scores = np.empty(len(keys), np.float32)
-        stored, since = 0, time.monotonic()
+        stored = 0
+        since = time.monotonic()
         for start in range(0, len(order), PAIRS_BETWEEN_CHECKS):
             at = order[start : start + PAIRS_BETWEEN_CHECKS]
             texts = self.tokens.queries.take(queries[at]), self.tokens.passages.take(passages[at])
@@ -92,9 +100,10 @@ class PairScores:
             if not np.isfinite(scores[at]).all():
                 raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
             end = start + len(at)
-            if end == len(order) or end - stored >= PENDING or time.monotonic() - since > SECONDS:
+            if end == len(order) or end - stored >= PENDING or time.monotonic() - since > _SECONDS:
                 self.store.append(keys[order[stored:end]], scores[order[stored:end]])
-                stored, since = end, time.monotonic()
+                stored = end
+                since = time.monotonic()
             self.computed += len(at)
             if progress:
                 progress.add(len(at), tokens=int(lengths[at].sum()))
@@ -102,7 +111,7 @@ class PairScores:
 
     @cached_property
     def model(self) -> CrossEncoder | DualEncoder:
-        """The model, loaded when the first score is missing; a `UserError` if it is not for these token ids."""
+        """Return the model, loaded when the first score is missing; a `UserError` if it is not for these token ids."""
         model = load_scorer(self.folder)
         if isinstance(model, DualEncoder):
             require_prompts(model.prompts, model.options.side_markers, self.source)
@@ -111,25 +120,31 @@ class PairScores:
         return model
 
 
-def scoring_part(model: Artifact) -> str:
-    """The part of a model that scores pairs: `cross`, or `dual` if it is only a dual encoder that scores pairs."""
+def find_scoring_part(model: Artifact) -> str:
+    """Return the part of a model that scores pairs.
+
+    `cross`, or `dual` if it is only a dual encoder that scores pairs.
+    """
     dual = model.folder / "dual"
     is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
     return "dual" if is_dual and REPRESENTATIONS[DualShape.read(dual).type].scores_pairs else "cross"
 
 
 def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
-    """Load the model in the folder of a `scoring_part` onto the device."""
+    """Load the model in the folder of a `find_scoring_part` onto the device."""
     return (CrossEncoder.load(part) if part.name == "cross" else load_dual(part)).to(device())
 
 
-def tokenizer_folder(part: Path) -> Path:
-    """The folder of the tokenizer within a model's part; both towers have the same."""
+def find_tokenizer(part: Path) -> Path:
+    """Return the folder of the tokenizer within a model's part; both towers have the same."""
     return min(path.parent for path in part.rglob("tokenizer.json"))
 
 
 def open_judges(job: Job[Any]) -> list[PairScores]:
-    """The scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, …; maybe none."""
+    """Return the scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, ….
+
+    Maybe none.
+    """
     return [
         PairScores(model, tokens, job.params.precision, job.params.batch_tokens)
         for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
@@ -141,22 +156,22 @@ def to_probability(logits: Array) -> Array:
     return np.asarray(np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64))))
 
 
-def mean_probability(
+def average_probabilities(
     judges: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
 ) -> Array:
     """Mean over the judges of σ(logit), float32, shape (pairs,); `progress` counts every pair once per judge."""
-    return _mean([to_probability(judge.score(queries, passages, progress)) for judge in judges])
+    return _average([to_probability(judge.score(queries, passages, progress)) for judge in judges])
 
 
-def mean_logit(
+def average_logits(
     teachers: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
 ) -> Array:
-    """The teachers' mean logits, float32, shape (pairs,); with one teacher exactly its own."""
-    return _mean([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
+    """Return the teachers' mean logits, float32, shape (pairs,); with one teacher exactly its own."""
+    return _average([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
 
 
-def _mean(values: Sequence[Array]) -> Array:
-    """The mean of arrays of one shape, taken in float64, as float32."""
+def _average(values: Sequence[Array]) -> Array:
+    """Return the mean of arrays of one shape, taken in float64, as float32."""
     total: Any = sum(values)
     return np.asarray((total / len(values)).astype(np.float32))
 
@@ -164,9 +179,10 @@ def _mean(values: Sequence[Array]) -> Array:
 Requests = Iterator[tuple[PairScores, Array, Array]]  # a cross-encoder, and the query and passage rows of its pairs
 
 
-def score_shard(job: Job[P], requests: Callable[[Job[P]], Requests]) -> dict[str, object]:
+def score_shard(job: Job[_Scoring], requests: Callable[[Job[_Scoring]], Requests]) -> dict[str, object]:
     """Score this shard's share of the pairs that a stage will need, into the store where the stage looks first."""
-    shard, shards = job.execution.shard or 0, job.execution.shards
+    shard = job.execution.shard or 0
+    shards = job.execution.shards
     use_workers(job.execution.workers)
     scored = 0
     with Progress(f"{job.kind} {job.key} · shard {shard} of {shards}", 0, "pairs") as progress:

@@ -24,7 +24,7 @@ PART_NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
 
 
 def store_name(model: str, identity: object) -> str:
-    """The name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
+    """Return the name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
     return f"{model}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]}"
 
 
@@ -34,7 +34,7 @@ def pair_keys(queries: Array, passages: Array) -> Array:
 
 
 class PairStore:
-    """A folder of parts, memory-mapped; a part is one array of 32-bit words: all keys, then all scores."""
+    """Keep a folder of parts, memory-mapped; a part is one array of 32-bit words: all keys, then all scores."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class PairStore:
 
     @staticmethod
     def read(path: Path) -> _StoredPairs:
-        """A part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
+        """Return a part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
         try:
             if not (match := PART_NAME.fullmatch(path.name)) or match[1] != sha256(path):
                 raise ValueError("its bytes do not give its name")

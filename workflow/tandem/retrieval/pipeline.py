@@ -16,8 +16,16 @@ from tandem.cluster.progress import Progress, say, warn
 from tandem.data.columns import Names
 from tandem.data.runs import followed, iter_ranking, iter_run, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, ScoredRanking, evaluate, most_left_out, parse_measures, undecided
-from tandem.evaluation.scores import relevance
+from tandem.evaluation.measures import (
+    CHOSEN,
+    GRID,
+    ScoredRanking,
+    count_left_out,
+    evaluate,
+    parse_measures,
+    warn_undecided,
+)
+from tandem.evaluation.scores import read_relevance
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
 from tandem.store.artifact import Artifact
@@ -25,7 +33,9 @@ from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
 
-RUN, FIRST = "run", "first"  # roles, each with a number: a system's run, and the run that it re-ranks
+# roles, each with a number: a system's run, and the run that it re-ranks
+_RUN = "run"
+_FIRST = "first"
 
 
 class Chosen(BaseModel):
@@ -38,7 +48,10 @@ class Chosen(BaseModel):
 
 
 class SearchSystem(NamedTuple):
-    """A run by its number, and where it is a re-ranked one that is cut: its first stage's run and the depths."""
+    """Describe a run by its number, and where it is a re-ranked one that is cut.
+
+    Its first stage's run and the depths.
+    """
 
     number: int
     run: Artifact
@@ -47,7 +60,7 @@ class SearchSystem(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the configuration: the key of its run without split and digest."""
+        """Return its name in the configuration: the key of its run without split and digest."""
         return stage_name(self.run.key).rpartition(".")[0]
 
 
@@ -58,21 +71,23 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     A value is the mean of the measure over the queries that the stage `score` counts. Each run is read once; memory is
     that of its lists down to the measure's cutoff, once per depth.
     """
-    params, named, names = job.params, list(systems(job)), Names(job.inputs["dataset"])
+    params = job.params
+    named = list(iterate_systems(job))
+    names = Names(job.inputs["dataset"])
     (measure,) = parse_measures([params.measure])
-    judged = relevance({"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids)
+    judged = read_relevance({"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids)
     # Below the cutoff nothing counts; as many documents more move up as are left out.
-    cutoff = measure.params.get("cutoff", params.depth) + most_left_out(judged.qrels, params.ignore_identical_ids)
+    cutoff = measure.params.get("cutoff", params.depth) + count_left_out(judged.qrels, params.ignore_identical_ids)
     tried: list[Chosen] = []
     with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress:
         for system in named:
             tops: list[list[ScoredRanking]] = [[] for _ in system.depths]
-            for lists in rankings(system, names):
+            for lists in iterate_rankings(system, names):
                 for top, (query, docs, scores) in zip(tops, lists, strict=True):
                     top.append((query, docs[:cutoff], scores[:cutoff]))
             for depth, top in zip(system.depths, tops, strict=True):
-                of_queries = evaluate([measure], judged.qrels, top, judged.queries, params.ignore_identical_ids)
-                value = fsum(of_queries.values[:, 0]) / len(judged.queries)
+                scored = evaluate([measure], judged.qrels, top, judged.queries, params.ignore_identical_ids)
+                value = fsum(scored.values[:, 0]) / len(judged.queries)
                 tried.append(Chosen(run=system.number, depth=depth, system=system.name, value=value))
             progress.add(1)
         table = ((each.system, each.depth, each.value) for each in tried)
@@ -80,7 +95,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
         chosen = max(tried, key=lambda each: each.value)  # of equals, max takes the first
         write_json(draft.path(CHOSEN), chosen.model_dump())
         draft.facts |= {"systems": len(tried), "queries": len(judged.queries), "chosen": chosen.model_dump()}
-        for line in undecided(chosen.value, "systems", params.measure, params.split):
+        for line in warn_undecided(chosen.value, "systems", params.measure, params.split):
             warn(job, draft, line)
 
 
@@ -93,54 +108,66 @@ def run(job: Job[PipelineParams]) -> None:
         problem = f"chose among {', '.join(sorted(choice.upstream))}, but these are {', '.join(sorted(roles))}"
         raise UserError(f"{choice.folder}: {problem}; choose among these systems")
     require_dataset(job, *(role for role in roles if role != "dataset"))
-    own = job.many(RUN)[chosen.run]
-    first = job.inputs.get(f"{FIRST}.{chosen.run}") if chosen.depth is not None else None
+    own = job.many(_RUN)[chosen.run]
+    first = None
+    top = ""
+    deepest = chosen.depth
+    if deepest is None:
+        deepest = scored_depth(own)
+    else:
+        first = job.inputs.get(f"{_FIRST}.{chosen.run}")
+        top = f", the first {chosen.depth} re-ranked"
     system = SearchSystem(chosen.run, own, first, (chosen.depth,))
-    on, measure = choice.params_as(ChoosePipelineParams).split, choice.params_as(ChoosePipelineParams).measure
-    top = f", the first {chosen.depth} re-ranked" if chosen.depth is not None else ""
-    note = f"{system.name}{top}: chosen of {choice.manifest.facts['systems']} by {measure} on {on} ({chosen.value:.4f})"
+
+    by = choice.params_as(ChoosePipelineParams)
+    systems = choice.manifest.facts["systems"]
+    note = f"{system.name}{top}: chosen of {systems} by {by.measure} on {by.split} ({chosen.value:.4f})"
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
-        ranked = (ranked for (ranked,) in rankings(system, Names(job.inputs["dataset"])))
+        # Of a single depth each query has one list.
+        ranked = (ranked for (ranked,) in iterate_rankings(system, Names(job.inputs["dataset"])))
         lines = write_run(job, draft, ranked, keep_absent=True)
-        if on == job.params.split:
-            warn(job, draft, f"chosen on {on}, the queries that are scored")
-        deepest = scored_depth(own) if chosen.depth is None else chosen.depth
+        if by.split == job.params.split:
+            warn(job, draft, f"chosen on {by.split}, the queries that are scored")
         draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note]}
 
 
-def systems(job: Job[ChoosePipelineParams]) -> Iterator[SearchSystem]:
-    """The systems to choose from: each run, a re-ranked one at each depth, shallow ones first."""
-    runs = job.many(RUN)
-    require_dataset(job, *(f"{RUN}.{number}" for number in range(len(runs))))
+def iterate_systems(job: Job[ChoosePipelineParams]) -> Iterator[SearchSystem]:
+    """Yield the systems to choose from: each run, a re-ranked one at each depth, shallow ones first."""
+    runs = job.many(_RUN)
+    require_dataset(job, *(f"{_RUN}.{number}" for number in range(len(runs))))
     for number, own in enumerate(runs):
-        first = job.inputs.get(f"{FIRST}.{number}")
+        first = job.inputs.get(f"{_FIRST}.{number}")
         if first is None:
             yield SearchSystem(number, own)
             continue
         if Path(own.upstream["run"]).name != first.key:
-            raise UserError(f"{own.folder}: re-ranks {own.upstream['run']}, but {FIRST}.{number} is {first.folder}")
-        if (deepest := max(job.params.depths)) > own.params["depth"]:
+            raise UserError(f"{own.folder}: re-ranks {own.upstream['run']}, but {_FIRST}.{number} is {first.folder}")
+        deepest = max(job.params.depths)
+        if deepest > own.params["depth"]:
             raise UserError(f"{own.folder}: re-ranks {own.params['depth']} passages, but depths has {deepest}")
         yield SearchSystem(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def rankings(system: SearchSystem, names: Names) -> Iterator[Sequence[ScoredRanking]]:
-    """Query by query, (query, documents, scores) at each depth of a system, as the stage `rerank` would write them."""
+def iterate_rankings(system: SearchSystem, names: Names) -> Iterator[Sequence[ScoredRanking]]:
+    """Yield each query's (query, documents, scores) at each depth of a system, as the stage `rerank` writes them."""
     dataset = names.collection.artifact
     if system.first is None:
         for query, docs, scores in iter_ranking(system.run, dataset, names):
             yield [(query, docs, scores)]
         return
-    deep = iter_run(system.run, dataset, names)
-    for (query, ranked, _), (again, reranked, values) in zip(iter_run(system.first, dataset, names), deep, strict=True):
-        if query != again:
-            raise UserError(f"{system.run.folder}: query {again} stands where its first stage has {query}")
-        own = dict(zip(reranked, values.tolist(), strict=True))
+    first_stage = iter_run(system.first, dataset, names)
+    re_ranked = iter_run(system.run, dataset, names)
+    for (query, docs, _), (other_query, scored_docs, values) in zip(first_stage, re_ranked, strict=True):
+        if query != other_query:
+            raise UserError(f"{system.run.folder}: query {other_query} stands where its first stage has {query}")
+        score_of = dict(zip(scored_docs, values.tolist(), strict=True))
         lists = []
-        for depth in system.depths:  # the first documents by their scores, the others as they stood
-            top = np.array([own[doc] for doc in ranked[:depth]], np.float32)
+        for depth in system.depths:
+            # The first documents by their scores, the others as they stood.
+            top = np.array([score_of[doc] for doc in docs[:depth]], np.float32)
             order = np.argsort(-top, kind="stable").tolist()
-            docs = [*(ranked[at] for at in order), *ranked[len(top) :]]
-            lists.append((query, docs, followed(top[order], len(ranked))))
+            in_order = [docs[index] for index in order]
+            in_order += docs[len(top) :]
+            lists.append((query, in_order, followed(top[order], len(docs))))
         yield lists

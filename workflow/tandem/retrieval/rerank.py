@@ -16,49 +16,60 @@ from tandem.data.runs import followed, iter_rows, write_rows
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset, require_numbers, require_run_depth, require_windows
-from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
+from tandem.retrieval.pair_scores import (
+    PairScores,
+    Requests,
+    average_logits,
+    average_probabilities,
+    open_judges,
+    score_shard,
+)
 from tandem.retrieval.windows import DocumentSpans, aggregate_windows
 from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scorer
 from tandem.store.job import Job, writing
 
 PAIRS_PER_LOOKUP = 1 << 20  # pairs looked up and scored together
-_WINDOW_SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a window is aggregated
+_WINDOW_SCORES = {"raw": average_logits, "probability": average_probabilities}  # what of a window is aggregated
 
 _RankedDocuments = tuple[int, Rows]  # a query's row and its documents' rows, best first
 
 
-def groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocuments], Array, Array, Array]]:
+def iterate_groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocuments], Array, Array, Array]]:
     """Lists of the input run, about `PAIRS_PER_LOOKUP` pairs at a time, and the pairs of their first `depth` documents.
 
     These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
-    depth, names = job.params.depth, Names(job.inputs["dataset"])
+    depth = job.params.depth
+    names = Names(job.inputs["dataset"])
     source = ((query, rows) for query, rows, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]))
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
-        queries, spans = query_rows(windows), DocumentSpans(windows)
+        queries = query_rows(windows)
+        spans = DocumentSpans(windows)
         most = 1 if job.params.method == "first" else None
         size = PAIRS_PER_LOOKUP * len(spans) // (depth * windows.passages)
     else:
-        queries, spans, size = None, None, PAIRS_PER_LOOKUP // depth
+        queries = None
+        spans = None
+        size = PAIRS_PER_LOOKUP // depth
     while group := list(islice(source, max(1, size))):
         tops = [ranked[:depth] for _, ranked in group]
         own = np.array([query for query, _ in group])
         if queries is not None:
             own = queries.rows([names.queries[query] for query in own.tolist()])
-        owners, passages = np.repeat(own, [len(top) for top in tops]), np.concatenate(tops)
+        owners = np.repeat(own, [len(top) for top in tops])
+        passages = np.concatenate(tops)
         if spans is None:
             yield group, owners, passages, np.ones(len(passages), np.int64)
         else:
-            rows, sizes = spans.rows(passages, most)
+            rows, sizes = spans.list_windows(passages, most)
             yield group, np.repeat(owners, sizes), rows, sizes
 
 
-def scores_of_texts(
-    job: Job[RerankParams], group: list[_RankedDocuments], names: Names, texts: dict[str, str]
-) -> Array:
+def score_texts(job: Job[RerankParams], group: list[_RankedDocuments], names: Names, texts: dict[str, str]) -> Array:
     """Scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
-    params, score = job.params, pair_scorer[job.params.scorer or ""]
+    params = job.params
+    score = pair_scorer[job.params.scorer or ""]
     tops = [(names.queries[query], names.of(ranked[: params.depth])) for query, ranked in group]
     passages = names.collection.texts({doc for _, top in tops for doc in top})
     parts = []
@@ -68,30 +79,31 @@ def scores_of_texts(
     return np.concatenate(parts).astype(np.float32)
 
 
-def rescore_pairs(job: Job[RerankParams], judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
+def rerank_pairs(job: Job[RerankParams], judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
     """(the query's row, its documents' rows, their scores), a bounded group of queries at a time.
 
     The first `depth` documents have the mean of the cross-encoders' logits, or the aggregate of their windows' scores,
     the others whole numbers falling from below the lowest. Instead of cross-encoders a plugin's scorer may decide.
     """
-    params, names = job.params, Names(job.inputs["dataset"])
+    params = job.params
+    names = Names(job.inputs["dataset"])
     texts = names.collection.query_texts() if params.scorer else {}
-    for group, queries, passages, sizes in groups(job):
+    for group, queries, passages, sizes in iterate_groups(job):
         if isinstance(params, RerankWindowsParams):
             of_windows = _WINDOW_SCORES[params.scores](judges, queries, passages, progress)
             scores = aggregate_windows(params.method, of_windows, sizes, params.k).astype(np.float32)
         elif params.scorer:
-            scores = scores_of_texts(job, group, names, texts)
+            scores = score_texts(job, group, names, texts)
             progress.add(len(scores))
         else:
-            scores = mean_logit(judges, queries, passages, progress)
+            scores = average_logits(judges, queries, passages, progress)
         ends = np.cumsum([min(params.depth, len(ranked)) for _, ranked in group])
         for (query, ranked), own in zip(group, np.split(scores, ends[:-1]), strict=True):
             yield query, ranked, followed(own, len(ranked))
 
 
 def open_pair_scores(job: Job[RerankParams]) -> list[PairScores]:
-    """The scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
+    """Return the scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
     tokens = sorted(role for role in job.inputs if "tokens" in role)
     require_dataset(job, "run")
     (require_windows if "windows" in job.inputs else require_dataset)(job, *tokens)
@@ -102,9 +114,9 @@ def open_pair_scores(job: Job[RerankParams]) -> list[PairScores]:
 
 
 def request_pairs(job: Job[RerankParams]) -> Requests:
-    """The pairs that the stage scores."""
+    """Yield the pairs that the stage scores."""
     judges = open_pair_scores(job)
-    for _, queries, passages, _ in groups(job):
+    for _, queries, passages, _ in iterate_groups(job):
         for judge in judges:
             yield judge, queries, passages
 
@@ -122,7 +134,7 @@ def run(job: Job[RerankParams]) -> None:
     """
     use_workers(job.execution.workers)
     judges = open_pair_scores(job)
-    total = max(1, len(judges)) * sum(len(queries) for _, queries, _, _ in groups(job))
+    total = max(1, len(judges)) * sum(len(queries) for _, queries, _, _ in iterate_groups(job))
     with writing(job) as draft, Progress(f"{job.kind} {job.key}", total, "pairs") as progress:
-        lines = write_rows(job, draft, rescore_pairs(job, judges, progress))
+        lines = write_rows(job, draft, rerank_pairs(job, judges, progress))
         draft.facts |= {"lines": lines, "scored": sum(judge.computed for judge in judges)}

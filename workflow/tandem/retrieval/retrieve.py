@@ -23,8 +23,8 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder, Rows, query_rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import FP32, Embeddings, FloatVectors, Stretches, block_name
-from tandem.retrieval.exact import Array, BestPassages, bound_difference, pack_keys, round_and_flag, score_pairs
+from tandem.retrieval.embeddings import FP32, Embeddings, FloatVectors, Stretches, name_block
+from tandem.retrieval.exact import Array, BestPassages, bound_difference, pack_keys, round_and_flag, score_vector_pairs
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import AverageRankParams
 from tandem.stages.retrieval import RetrieveParams
@@ -38,27 +38,38 @@ SearchEngine = Callable[[FloatVectors, Stretches, int, int, int | None], Array]
 
 
 def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Stored]:
-    """The inputs `passages` and `queries`, of a kind.
+    """Return the inputs `passages` and `queries`, of a kind.
 
     Raises:
         UserError: two models made them, the queries are of another split, or an index is of other passages.
     """
     require_dataset(job, "passages", "queries")
-    passages, queries = job.inputs["passages"], job.inputs["queries"]
+    passages = job.inputs["passages"]
+    queries = job.inputs["queries"]
     for role in ("model", "tokens"):
-        left, right = (Path(artifact.upstream[role]).name for artifact in (passages, queries))
-        if left != right:
-            raise UserError(f"retrieve: passages were embedded with the {role} {left}, queries with {right}")
-    if (split := queries.params["split"]) != job.params.split:
+        of_passages = Path(passages.upstream[role]).name
+        of_queries = Path(queries.upstream[role]).name
+        if of_passages != of_queries:
+            raise UserError(
+                f"retrieve: passages were embedded with the {role} {of_passages}, queries with {of_queries}"
+            )
+    split = queries.params["split"]
+    if split != job.params.split:
         raise UserError(f"{queries.folder}: holds queries of the split {split}; expected {job.params.split}")
-    opened = kind(passages, "passages"), kind(queries, "queries")
-    dtypes = [vectors.dtype for vectors in opened]
-    if FP32 in dtypes and len(set(dtypes)) > 1:
+
+    opened_passages = kind(passages, "passages")
+    opened_queries = kind(queries, "queries")
+    dtypes = (opened_passages.dtype, opened_queries.dtype)
+    if FP32 in dtypes and dtypes[0] != dtypes[1]:
         raise UserError(f"retrieve: passages are {dtypes[0]} and queries {dtypes[1]}; fp32 is needed of both or none")
-    for index in [artifact for role, artifact in job.inputs.items() if role.partition(".")[0] in ("index", "seismic")]:
-        if (source := Path(index.upstream["passages"]).name) != passages.key:
-            raise UserError(f"{index.folder}: was made from {source}; expected {passages.key}")
-    return opened
+
+    for role, artifact in job.inputs.items():
+        if role.partition(".")[0] not in ("index", "seismic"):
+            continue
+        source = Path(artifact.upstream["passages"]).name
+        if source != passages.key:
+            raise UserError(f"{artifact.folder}: was made from {source}; expected {passages.key}")
+    return opened_passages, opened_queries
 
 
 def open_search_engine(name: str) -> SearchEngine:
@@ -75,27 +86,30 @@ def open_search_engine(name: str) -> SearchEngine:
     return search_by_faiss
 
 
-def embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
-    """The row of each embedded query in the input `dataset`, of which the file of queries is checked first."""
+def read_embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
+    """Return the row of each embedded query in the input `dataset`, of which the file of queries is checked first."""
     check_files(job.inputs["dataset"], [QUERIES])
-    return query_rows(Collection(job.inputs["dataset"])).rows(queries.query_ids())
+    return query_rows(Collection(job.inputs["dataset"])).rows(queries.read_query_ids())
 
 
 def iterate_ranked(best: BestPassages, queries: Rows, order: PassageOrder) -> Iterator[RankedRows]:
-    """(the query's row, its passages' rows, their scores) of each row of `best`, best first."""
+    """Yield (the query's row, its passages' rows, their scores) of each row of `best`, best first."""
     for row, query in enumerate(queries.tolist()):
         ranks, scores = best.rank(row)
         yield query, order.by_rank[ranks].astype(np.int64), scores
 
 
 class ShortLists:
-    """Counts the lists of a search that are shorter than `depth`, where exact search would find as many."""
+    """Count the lists of a search that are shorter than `depth`, where exact search would find as many."""
 
     def __init__(self, depth: int) -> None:
-        self.depth, self.lists, self.short, self.fewest = depth, 0, 0, depth
+        self.depth = depth
+        self.lists = 0
+        self.short = 0
+        self.fewest = depth
 
-    def counted(self, ranked: Iterable[RankedRows]) -> Iterator[RankedRows]:
-        """The same lists; each is counted."""
+    def count(self, ranked: Iterable[RankedRows]) -> Iterator[RankedRows]:
+        """Yield the same lists and count each."""
         for query, rows, scores in ranked:
             self.lists += 1
             self.short += len(rows) < self.depth
@@ -113,7 +127,7 @@ Partial = tuple[range, Array]  # blocks, and what a shard has retrieved in them:
 
 
 class Retrieval:
-    """A search of some blocks for all queries, in memory that `execution.search_memory` bounds.
+    """Search some blocks for all queries, in memory that `execution.search_memory` bounds.
 
     A quarter of it holds running results of a group of queries, half is the engine's; merging takes a quarter again.
     A `UserError` where passages and queries do not fit together.
@@ -127,8 +141,9 @@ class Retrieval:
         self.order = PassageOrder(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
         self.memory = int((job.execution.search_memory or SEARCH_MEMORY_MIB) * (1 << 20))
-        per_query = 16 * self.depth + self.queries.row_bytes  # its best passages and a copy of them, and its vector
-        self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
+        # Of a query: its best passages and a copy of them, and its vector.
+        bytes_per_query = 16 * self.depth + self.queries.row_bytes
+        self.group = min(self.queries.rows, max(1, self.memory // 4 // bytes_per_query))
         self.groups = range(0, self.queries.rows, self.group)  # the first query of each
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")}
         self.pieces = Pieces(job.out / WORK, origin(job, files))
@@ -137,7 +152,8 @@ class Retrieval:
         """Search these blocks and write the result for the stage: `work/<first>-<stop>.npy`."""
 
         def save(path: Path) -> None:
-            merged, first = np.lib.format.open_memmap(path, "w+", np.uint64, (self.queries.rows, self.depth)), 0
+            merged = np.lib.format.open_memmap(path, "w+", np.uint64, (self.queries.rows, self.depth))
+            first = 0
             for keys in self.search(blocks):
                 merged[first : first + len(keys)] = keys
                 first += len(keys)
@@ -145,34 +161,42 @@ class Retrieval:
 
         self.pieces.write(f"{blocks.start}-{blocks.stop}.npy", save, blocks=[blocks.start, blocks.stop])
 
-    def partials(self, within: range | None = None) -> list[Partial]:
-        """The shards' results that are whole, memory-mapped, no block twice, in the order of the blocks.
+    def read_partials(self, within: range | None = None) -> list[Partial]:
+        """Return the shards' results that are whole, memory-mapped, no block twice, in the order of the blocks.
 
         `within`: only those with some of these blocks. Of the others no byte is read.
         """
+        whole: list[range] = []
+        for path in self.pieces.folder.glob("*.json"):
+            first, stop = map(int, path.stem.split("-"))
+            blocks = range(first, stop)
+            if within is not None and set(blocks).isdisjoint(within):
+                continue
+            if self.pieces.facts(f"{first}-{stop}.npy"):
+                whole.append(blocks)
+
         partials: list[Partial] = []
-        written = [range(*map(int, path.stem.split("-"))) for path in self.pieces.folder.glob("*.json")]
-        written = [blocks for blocks in written if within is None or not set(blocks).isdisjoint(within)]
-        whole = [blocks for blocks in written if self.pieces.facts(f"{blocks.start}-{blocks.stop}.npy")]
+        # Of results that begin at one block the longest comes first.
         for blocks in sorted(whole, key=lambda blocks: (blocks.start, -blocks.stop)):
-            if not partials or blocks.start >= partials[-1][0].stop:
-                path = self.pieces.folder / f"{blocks.start}-{blocks.stop}.npy"
-                partials.append((blocks, np.load(path, mmap_mode="r", allow_pickle=False)))
+            if partials and blocks.start < partials[-1][0].stop:
+                continue
+            path = self.pieces.folder / f"{blocks.start}-{blocks.stop}.npy"
+            partials.append((blocks, np.load(path, mmap_mode="r", allow_pickle=False)))
         return partials
 
-    def missing(self, partials: Sequence[Partial]) -> list[int]:
-        """The blocks that no shard has searched."""
+    def list_missing(self, partials: Sequence[Partial]) -> list[int]:
+        """Return the blocks that no shard has searched."""
         done = {number for blocks, _ in partials for number in blocks}
         return [number for number in range(len(self.passages)) if number not in done]
 
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:
-        """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""
+        """Yield the packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""
         if not numbers:
             for first in self.groups:
                 yield np.zeros((min(self.group, self.queries.rows - first), self.depth), np.uint64)
             return
         workers = self.job.execution.workers
-        names = ["meta.json", *map(block_name, numbers)]
+        names = ["meta.json", *map(name_block, numbers)]
         with ThreadPoolExecutor(workers or 1) as threads:
             list(threads.map(lambda name: check_files(self.passages.artifact, [name]), names))
         search = open_search_engine(self.job.execution.engine)
@@ -183,26 +207,31 @@ class Retrieval:
                 queries = self.queries.take(first, first + self.group)
                 yield search(queries, stretches, self.depth, self.memory // 2, workers)
 
-    def ranked(self, partials: Sequence[Partial]) -> Iterator[RankedRows]:
-        """(the query's row, its passages' rows, their scores) of each query, best first, of all blocks."""
-        rows, own = embedded_rows(self.job, self.queries), self.search(self.missing(partials))
+    def rank(self, partials: Sequence[Partial]) -> Iterator[RankedRows]:
+        """Yield (the query's row, its passages' rows, their scores) of each query, best first, of all blocks."""
+        rows = read_embedded_rows(self.job, self.queries)
+        searched = self.search(self.list_missing(partials))
         # What is merged is copied twice: together, and in parts.
         step = max(1, self.memory // 4 // (24 * self.depth * (len(partials) + 1)))
-        for first, keys in zip(self.groups, own, strict=True):
+        for first, keys in zip(self.groups, searched, strict=True):
             for start in range(0, len(keys), step):
-                best = BestPassages(len(keys[start : start + step]), self.depth)
-                best.keys[:] = keys[start : start + step]
-                for _, theirs in partials:
-                    best.add(slice(0, len(best.keys)), theirs[first + start : first + start + len(best.keys)])
-                yield from iterate_ranked(best, rows[first + start : first + start + len(best.keys)], self.order)
+                own = keys[start : start + step]
+                best = BestPassages(len(own), self.depth)
+                best.keys[:] = own
+                queries = slice(first + start, first + start + len(own))
+                for _, partial in partials:
+                    best.add(slice(0, len(own)), partial[queries])
+                yield from iterate_ranked(best, rows[queries], self.order)
 
 
 def run_shard(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> dict[str, object]:
     """Search this shard's range of blocks."""
-    retrieval, shard, shards = kind(job), job.execution.shard or 0, job.execution.shards
+    retrieval = kind(job)
+    shard = job.execution.shard or 0
+    shards = job.execution.shards
     count = len(retrieval.passages)
     blocks = range(count * shard // shards, count * (shard + 1) // shards)
-    if not set(blocks).isdisjoint(retrieval.missing(retrieval.partials(blocks))):
+    if not set(blocks).isdisjoint(retrieval.list_missing(retrieval.read_partials(blocks))):
         retrieval.write(blocks)
     return {"blocks": [blocks.start, blocks.stop]}
 
@@ -211,54 +240,61 @@ def run(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> None:
     """Search the blocks that no shard has searched, merge, and write the run."""
     retrieval = kind(job)
     with writing(job) as draft:
-        partials = retrieval.partials()
-        lines = write_rows(job, draft, retrieval.ranked(partials), retrieval.order)
+        partials = retrieval.read_partials()
+        lines = write_rows(job, draft, retrieval.rank(partials), retrieval.order)
         draft.facts |= {"queries": retrieval.queries.rows, "lines": lines, "shards": len(partials)}
     shutil.rmtree(retrieval.pieces.folder, ignore_errors=True)
 
 
-def better(queries: FloatVectors, gold: Array, vectors: FloatVectors, ranks: Array, temperature: float) -> Array:
-    """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
+def count_better(queries: FloatVectors, gold: Array, vectors: FloatVectors, ranks: Array, temperature: float) -> Array:
+    """Return how many passages of a block stand before each query's relevant one, as `retrieve` would rank them.
 
     `gold` is the relevant passage's score and rank, packed, shape (queries,).
     """
-    exact, block = queries.astype(np.float64), vectors.astype(np.float64)
+    exact = queries.astype(np.float64)
+    block = vectors.astype(np.float64)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True) * np.linalg.norm(block, axis=1).max()
-    scores, close = round_and_flag(exact @ block.T, bound_difference(exact.shape[1], lengths), temperature)
-    query, passage = np.nonzero(close)
-    scores[close] = score_pairs(queries[query], vectors[passage], temperature)
-    return np.asarray((pack_keys(scores, ranks) > gold[:, None]).sum(axis=1))
+    width = bound_difference(exact.shape[1], lengths)
+    scores, is_close = round_and_flag(exact @ block.T, width, temperature)
+    query, passage = np.nonzero(is_close)
+    scores[is_close] = score_vector_pairs(queries[query], vectors[passage], temperature)
+    is_better = pack_keys(scores, ranks) > gold[:, None]
+    return np.asarray(is_better.sum(axis=1))
 
 
-def relevant_ranks(
+def find_relevant_ranks(
     queries: Embeddings, passages: Embeddings, docs: PassageOrder, relevant: list[list[str]], left_out: list[list[str]]
 ) -> Iterator[Array]:
-    """Ranks from 1 of each query's first relevant passage among those that are not left out, a batch at a time.
+    """Yield ranks from 1 of each query's first relevant passage among those that are not left out, a batch at a time.
 
     0 where the corpus has none of the relevant ones.
     """
-    ranks, temperature = docs.ranks, passages.temperature
+    ranks = docs.ranks
+    temperature = passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, _QUERIES_PER_PRODUCT):
             batch = queries.take(first, first + _QUERIES_PER_PRODUCT)
-            gold, positions = np.zeros(len(batch), np.uint64), np.zeros(len(batch), np.int64)
+            gold = np.zeros(len(batch), np.uint64)
+            positions = np.zeros(len(batch), np.int64)
 
-            def packed(at: int, ids: list[str], batch: FloatVectors = batch) -> Array:
-                """Scores and ranks of a query's passages, of those that the corpus has."""
+            def pack(query: int, ids: list[str], batch: FloatVectors = batch) -> Array:
+                """Pack scores and ranks of a query's passages, of those that the corpus has."""
                 rows = docs.rows(ids, missing_ok=True)
                 rows = rows[rows >= 0]
-                scores = score_pairs(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
+                repeated = np.repeat(batch[query : query + 1], len(rows), 0)
+                scores = score_vector_pairs(repeated, passages.pick(rows), temperature)
                 return pack_keys(scores, ranks[rows])
 
-            for at, ids in enumerate(relevant[first : first + _QUERIES_PER_PRODUCT]):
-                gold[at] = packed(at, ids).max(initial=0)
+            for query, ids in enumerate(relevant[first : first + _QUERIES_PER_PRODUCT]):
+                gold[query] = pack(query, ids).max(initial=0)
             known = np.flatnonzero(gold)
             positions[known] = 1
-            for start, vectors in passages.blocks():
+            for start, vectors in passages.iterate_blocks():
                 part = ranks[start : start + len(vectors)]
-                positions[known] += better(batch[known], gold[known], vectors, part, temperature)
-            for at in known.tolist():
-                positions[at] -= (packed(at, left_out[first + at]) > gold[at]).sum()
+                positions[known] += count_better(batch[known], gold[known], vectors, part, temperature)
+            for query in known.tolist():
+                is_better = pack(query, left_out[first + query]) > gold[query]
+                positions[query] -= is_better.sum()
             progress.add(len(batch))
             yield positions
 
@@ -266,7 +302,7 @@ def relevant_ranks(
 def run_average_rank(job: Job[AverageRankParams]) -> None:
     """Write scores.parquet (query_id, measure, value) and statistics.json as the stage `score` does.
 
-    Inputs: dataset, passages, queries (embeddings), as of `retrieve`. What `without_excluded` leaves out of a run has
+    Inputs: dataset, passages, queries (embeddings), as of `retrieve`. What `skip_excluded` leaves out of a run has
     no rank. Queries whose relevant passages the corpus lacks do not count; they are `missing` in statistics.json.
     """
     from tandem.evaluation.measures import Evaluation  # no search needs ir_measures
@@ -275,14 +311,17 @@ def run_average_rank(job: Job[AverageRankParams]) -> None:
     passages, queries = open_embeddings(job, Embeddings)
     collection = Collection(job.inputs["dataset"])
     judged = collection.qrels(job.params.split)
-    ids = queries.query_ids()
-    relevant, left_out = list[list[str]](), list[list[str]]()
+    ids = queries.read_query_ids()
+    relevant = list[list[str]]()
+    left_out = list[list[str]]()
     for query in ids:
-        grades = judged.get(query, {}) | ({query: EXCLUDED} if job.params.ignore_identical_ids else {})
+        grades = dict(judged.get(query, {}))
+        if job.params.ignore_identical_ids:
+            grades[query] = EXCLUDED
         relevant.append([doc for doc, grade in grades.items() if grade > 0])
         left_out.append([doc for doc, grade in grades.items() if grade == EXCLUDED])
     order = PassageOrder(job.inputs["dataset"])
-    ranks = np.concatenate(list(relevant_ranks(queries, passages, order, relevant, left_out)))
+    ranks = np.concatenate(list(find_relevant_ranks(queries, passages, order, relevant, left_out)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
         raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")

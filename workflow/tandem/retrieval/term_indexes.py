@@ -32,9 +32,9 @@ from tandem.data.runs import write_rows, write_run
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array, BestPassages, measure_search, space_evenly, unpack_keys
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX_FOLDER, OpenIndex, start_java, versions
+from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX_FOLDER, OpenIndex, list_versions, start_java
 from tandem.retrieval.lexical.lucene_index import TEXTS_FOLDER, index_files
-from tandem.retrieval.retrieve import embedded_rows, iterate_ranked, open_embeddings
+from tandem.retrieval.retrieve import iterate_ranked, open_embeddings, read_embedded_rows
 from tandem.retrieval.term_weights import QUERIES_PER_PRODUCT, TermWeights, select_best
 from tandem.stages import KINDS
 from tandem.stages import retrieval as stages
@@ -83,11 +83,11 @@ def run_impacts(job: Job[stages.ImpactsParams]) -> None:
     passages = TermWeights(job.inputs["passages"], "passages")
     threads = job.execution.workers or usable_cores()
     ids = Collection(job.inputs["dataset"]).doc_ids()
-    largest = max(float(passages.stored(number).max()) for number in range(len(passages)))
+    largest = max(float(passages.read_stored(number).max()) for number in range(len(passages)))
     machine = start_java(threads, job.execution.heap)
     with writing(job) as draft:
         for number in range(len(passages)):
-            rounded = round_weights(passages.stored(number), largest or 1.0)
+            rounded = round_weights(passages.read_stored(number), largest or 1.0)
             names = ids.slice(number * passages.size, passages.size).to_pylist()
             path = draft.path(f"{TEXTS_FOLDER}/{number:05}.jsonl")
             with open(path, "w", encoding="utf-8", newline="\n") as file:
@@ -101,7 +101,7 @@ def run_impacts(job: Job[stages.ImpactsParams]) -> None:
         draft.facts["passages"] = passages.rows
         draft.facts["bytes_per_passage"] = round(size / passages.rows, 1)
         draft.facts["active_terms"] = passages.artifact.manifest.facts["active_terms"]
-        draft.facts["lucene"] = versions(machine)
+        draft.facts["lucene"] = list_versions(machine)
 
 
 def _name_terms(weights: Any, row: int) -> dict[str, int]:
@@ -145,12 +145,12 @@ def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
     """Search the input `index` with the input `queries` and write a run. A query without a match has no line."""
     _, queries = open_embeddings(job, TermWeights)
     rounded = round_query_weights(queries.take(0, queries.rows))
-    ids = queries.query_ids()
+    ids = queries.read_query_ids()
     with closing(Impacts(job.inputs["index"], job.execution)) as index, writing(job) as draft:
         with Progress(f"search_impacts {job.key}", queries.rows, "queries") as progress:
             ranked = index.search(ids, rounded, job.params.depth, index.threads)
             lines = write_run(job, draft, count_queries(ranked, progress))
-        draft.facts |= {"queries": queries.rows, "lines": lines, "lucene": versions(index.java)}
+        draft.facts |= {"queries": queries.rows, "lines": lines, "lucene": list_versions(index.java)}
 
 
 def count_queries(ranked: Iterator[_ImpactRanking], progress: Progress) -> Iterator[_ImpactRanking]:
@@ -179,7 +179,7 @@ def run_seismic(job: Job[stages.SeismicParams]) -> None:
     vectors = load_seismic("SeismicDataset", passages)(dim=passages.dimension)
     with Progress(f"seismic {job.key}", passages.rows, "passages") as progress:
         for number in range(len(passages)):
-            block = passages.stored(number)
+            block = passages.read_stored(number)
             first = number * passages.size
             names = [str(row) for row in range(first, first + block.shape[0])]
             vectors.add_documents_by_id(
@@ -257,7 +257,7 @@ def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
             keys = select_best(weights, inverted, order.ranks[rows], best.depth, passages.temperature)
             best.keys[query] = keys[0]
             progress.add(1)
-        lines = write_rows(job, draft, iterate_ranked(best, embedded_rows(job, queries), order), order)
+        lines = write_rows(job, draft, iterate_ranked(best, read_embedded_rows(job, queries), order), order)
         draft.facts |= {"queries": queries.rows, "lines": lines}
 
 

@@ -18,7 +18,7 @@ from tandem.cluster.progress import Progress
 from tandem.config.indexes import ExactTermIndex, FrequencyIndex, PrunedIndex
 from tandem.models.ragged import Ids
 from tandem.retrieval import retrieve
-from tandem.retrieval.embeddings import FP16, Blocks, Embeddings, block_name
+from tandem.retrieval.embeddings import FP16, Blocks, Embeddings, name_block
 from tandem.retrieval.exact import Array, BestPassages, pack_keys
 from tandem.stages.base import Json
 from tandem.stages.retrieval import RetrieveParams, RetrieveTermsParams
@@ -36,7 +36,8 @@ class SparseBlocks(Blocks):
     def write(self, number: int, vectors: Any, computed: dict[str, str]) -> Json:
         """Write a block of weights, a `csr_array` of shape (rows, vocabulary), with facts."""
         weights = vectors.data.astype(np.float16 if self.dtype == FP16 else np.float32)
-        starts, terms = vectors.indptr.astype(np.int64), vectors.indices.astype(np.int32)
+        starts = vectors.indptr.astype(np.int64)
+        terms = vectors.indices.astype(np.int32)
         facts: Mapping[str, object] = {"rows": vectors.shape[0], "weights": len(weights), "dtype": self.dtype}
 
         def save(path: Path) -> None:
@@ -47,7 +48,10 @@ class SparseBlocks(Blocks):
 
 
 class TermWeights(Embeddings):
-    """A finished `term_weights` artifact; blocks and parts of them are `csr_array`s of shape (rows, vocabulary)."""
+    """Open a finished `term_weights` artifact.
+
+    Blocks and parts of them are `csr_array`s of shape (rows, vocabulary).
+    """
 
     @property
     def active(self) -> float:
@@ -56,21 +60,21 @@ class TermWeights(Embeddings):
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of the mean row: the number and float64 weight of each of its terms."""
+        """Return the bytes of the mean row: the number and float64 weight of each of its terms."""
         return int(12 * self.active) + 8
 
-    def stored(self, number: int) -> Any:
+    def read_stored(self, number: int) -> Any:
         """Read a block's weights, float32."""
-        path = self.artifact.path(block_name(number, SparseBlocks.suffix))
+        path = self.artifact.path(name_block(number, SparseBlocks.suffix))
         with np.load(path, allow_pickle=False) as arrays:
             weights = arrays["weights"]
             terms = arrays["terms"]
             starts = arrays["starts"]
         return csr_array((weights.astype(np.float32), terms, starts), shape=(len(starts) - 1, self.dimension))
 
-    def block(self, number: int, rows: slice | Ids = slice(None)) -> Any:
+    def read_block(self, number: int, rows: slice | Ids = slice(None)) -> Any:
         """Read the weights of a block, or of some of its rows, in float64, which holds every product of two exactly."""
-        return self.stored(number)[rows].astype(np.float64)
+        return self.read_stored(number)[rows].astype(np.float64)
 
     def _join(self, parts: list[Any]) -> Any:
         return vstack([csr_array((0, self.dimension)), *parts], format="csr")
@@ -87,12 +91,12 @@ class Pruned(TermWeights):
         super().__init__(artifact, "passages")
         df = np.zeros(self.dimension, np.int64)
         for number in range(len(self)):
-            df += np.bincount(super().stored(number).indices, minlength=self.dimension)
+            df += np.bincount(super().read_stored(number).indices, minlength=self.dimension)
         self.common = df > params.above * self.rows
 
-    def stored(self, number: int) -> Any:
+    def read_stored(self, number: int) -> Any:
         """Read a block's weights that are left, float32."""
-        weights = super().stored(number)
+        weights = super().read_stored(number)
         weights.data[self.common[weights.indices]] = 0
         weights.eliminate_zeros()
         return weights
@@ -120,12 +124,12 @@ class Frequencies(TermWeights):
 
     def read_frequencies(self, number: int) -> Any:
         """Read a block's frequencies: whole numbers above 0, in float64."""
-        tf = super().stored(number).astype(np.float64)
+        tf = super().read_stored(number).astype(np.float64)
         tf.data = np.rint(tf.data * self.params.scale)
         tf.eliminate_zeros()
         return tf
 
-    def stored(self, number: int) -> Any:
+    def read_stored(self, number: int) -> Any:
         """Compute a block's weights by BM25, float64."""
         k1 = self.params.k1
         b = self.params.b
@@ -203,7 +207,7 @@ class SparseRetrieval(retrieve.Retrieval):
 
     def _invert(self, number: int, step: int) -> Iterator[tuple[csr_array, Array]]:
         """Yield a block's weights by term, `step` passages at a time, with the passages' ranks."""
-        rows = self.passages.stored(number)
+        rows = self.passages.read_stored(number)
         first = number * self.passages.size
         for start in range(0, rows.shape[0], step):
             inverted = rows[start : start + step].astype(np.float64).T.tocsr()

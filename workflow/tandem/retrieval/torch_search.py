@@ -17,12 +17,12 @@ from tandem.models.device import device, use_workers
 from tandem.retrieval.embeddings import FP16, FP32, INT8, FloatVectors, StoredRows, Stretches
 from tandem.retrieval.exact import (
     EXTRA_PROPOSALS,
-    ROUNDING,
+    FLOAT32_ROUNDING,
     SLACK_TERMS,
     Array,
     bound_difference,
-    score_pairs,
     score_rows,
+    score_vector_pairs,
 )
 
 NO_PASSAGE = -(1 << 63)  # the least int64: the signed key of an empty place
@@ -32,7 +32,7 @@ _LOW_HALF = 0xFFFFFFFF
 _ALL_BUT_SIGN = 0x7FFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
 # half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
-_CUT_OFF = 4 * ROUNDING
+_CUT_OFF = 4 * FLOAT32_ROUNDING
 
 _StretchTensors = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale`
 
@@ -166,7 +166,7 @@ class StretchSearch:
         self.queries = torch.from_numpy(np.ascontiguousarray(queries)).to(target)
         self.lengths = torch.linalg.vector_norm(self.queries.double(), dim=1)
         self.factor = self.queries if is_cuda else self.queries.float()
-        self.unit = _CUT_OFF if is_cuda else ROUNDING
+        self.unit = _CUT_OFF if is_cuda else FLOAT32_ROUNDING
         self.keys = torch.full((len(queries), depth), NO_PASSAGE, dtype=torch.int64, device=target)
 
     def add(self, stretch: Stretch) -> None:
@@ -226,7 +226,7 @@ class StretchSearch:
         self.keys[queries] = merged.topk(self.depth, dim=1).values
 
     def _score(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
-        """Return the scores of pairs, those of a query together, float32, equal to those of `score_pairs`."""
+        """Return the scores of pairs, those of a query together, float32, equal to those of `score_vector_pairs`."""
         if not query.is_cuda:
             return self._score_by_threads(query.numpy(), row.numpy(), stretch)
         chunk = max(1, self.tile // 8 // self.queries.shape[1])
@@ -246,7 +246,7 @@ class StretchSearch:
         if len(close):
             queries = self.stored[query[close].cpu().numpy()]
             passages = stretch.widen(row[close]).cpu().numpy()
-            scores = score_pairs(queries, passages, self.temperature)
+            scores = score_vector_pairs(queries, passages, self.temperature)
             low[close] = torch.from_numpy(scores).to(low.device)
         return low
 

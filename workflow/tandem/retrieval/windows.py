@@ -1,4 +1,4 @@
-"""Long documents: scores of windows become scores of documents. Stage `aggregate`: a run over windows, aggregated.
+"""Make scores of windows scores of long documents. Stage `aggregate`: a run over windows, aggregated.
 
 FirstP, MaxP, SumP: Dai & Callan (2019). K-MaxP-Avg: Chen et al. (ICIP at TREC 2020). Each takes the windows' scores of
 many documents, one document after the other and each document's windows in order, and where each document begins.
@@ -16,7 +16,7 @@ from tandem.data.rows import IdRows, Rows, doc_rows
 from tandem.data.runs import iter_run, ranked_order, scored_depth, write_run
 from tandem.data.text import document_of, window_id
 from tandem.errors import UserError
-from tandem.models.ragged import ranges
+from tandem.models.ragged import join_ranges
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_windows
 from tandem.stages.retrieval import AggregateParams, aggregation
@@ -24,7 +24,7 @@ from tandem.store.job import Job, writing
 
 
 @aggregation("first")
-def first(scores: Array, starts: Array, k: int) -> Array:
+def take_first(scores: Array, starts: Array, k: int) -> Array:
     """FirstP: s(q, d) = s(q, w_0). Scores are of windows, starts of documents, float64 and int64; `k` is of K-MaxP."""
     return np.asarray(scores[starts])
 
@@ -42,33 +42,37 @@ def add_windows(scores: Array, starts: Array, k: int) -> Array:
 
 
 @aggregation("kmax")
-def best_k(scores: Array, starts: Array, k: int) -> Array:
+def average_best(scores: Array, starts: Array, k: int) -> Array:
     """K-MaxP: the mean of a document's `k` best windows, of all it has if they are fewer. With k = 1 it is MaxP."""
     sizes = np.diff(starts, append=len(scores))
-    order = np.lexsort((-scores, np.repeat(np.arange(len(starts)), sizes)))
+    documents = np.repeat(np.arange(len(starts)), sizes)
+    order = np.lexsort((-scores, documents))  # by document, then by falling score
     ranks = np.arange(len(scores)) - np.repeat(starts, sizes)
-    sums = np.add.reduceat(np.where(ranks < k, scores[order], 0.0), starts)
+    best_scores = np.where(ranks < k, scores[order], 0.0)
+    sums = np.add.reduceat(best_scores, starts)
     return np.asarray(sums / np.minimum(sizes, k))
 
 
 def aggregate_windows(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
-    """Documents' scores by a method of the registry, float64, shape (documents,).
+    """Return documents' scores by a method of the registry, float64, shape (documents,).
 
     `scores` are of windows, document after document; `sizes`, of each document, are at least 1.
     """
     if not len(sizes):
         return np.empty(0)
-    values = np.asarray(aggregation[name](np.asarray(scores, np.float64), np.cumsum(sizes) - sizes, k))
+    starts = np.cumsum(sizes) - sizes
+    values = np.asarray(aggregation[name](np.asarray(scores, np.float64), starts, k))
     if values.shape != (len(sizes),):
         raise UserError(f"aggregation {name}: must give a number for each of {len(sizes):,} documents")
     return values
 
 
 class DocumentSpans:
-    """The windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document."""
+    """Hold the windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document."""
 
     def __init__(self, windows: Collection) -> None:
-        begins, before = [], 0
+        begins = []
+        before = 0
         for batch in windows.batches(columns=["doc_id"]):
             zeroth = pc.ends_with(batch["doc_id"], window_id("", 0))
             begins.append(np.flatnonzero(np.asarray(zeroth)) + before)
@@ -78,51 +82,62 @@ class DocumentSpans:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def sizes(self, documents: Rows) -> Rows:
-        """The number of windows of each document, by the documents' rows."""
+    def count_windows(self, documents: Rows) -> Rows:
+        """Return the number of windows of each document, by the documents' rows."""
         return np.asarray(self.bounds[documents + 1] - self.bounds[documents])
 
-    def rows(self, documents: Rows, most: int | None = None) -> tuple[Rows, Rows]:
-        """Rows of the documents' windows (of each its first `most`), and the number of each document's among them."""
-        sizes = self.sizes(documents)
+    def list_windows(self, documents: Rows, most: int | None = None) -> tuple[Rows, Rows]:
+        """Return rows of the documents' windows (of each its first `most`), and the number of each document's."""
+        sizes = self.count_windows(documents)
         sizes = sizes if most is None else np.minimum(sizes, most)
-        return ranges(self.bounds[documents], sizes), sizes
+        return join_ranges(self.bounds[documents], sizes), sizes
 
 
-def documents(
+def score_documents(
     params: AggregateParams, windows: list[str], scores: Array, docs: IdRows, spans: DocumentSpans
 ) -> tuple[list[str], Floats]:
-    """The documents of a query's windows and their scores, best first and at most `depth`."""
+    """Return the documents of a query's windows and their scores, best first and at most `depth`."""
     parts = [document_of(window) for window in windows]
     names = list(dict.fromkeys(name for name, _ in parts))
-    sizes = spans.sizes(docs.rows(names))
-    begins = dict(zip(names, (np.cumsum(sizes) - sizes).tolist(), strict=True))
-    # The score of a window that was not retrieved, from those of the others.
-    missing = {"first": np.nan, "max": -np.inf}.get(params.method, scores.min() if params.missing == "lowest" else 0.0)
-    laid = np.full(sizes.sum(), missing)
-    laid[[begins[name] + number for name, number in parts]] = scores
-    values = aggregate_windows(params.method, laid, sizes, params.k)
+    sizes = spans.count_windows(docs.rows(names))
+    starts = np.cumsum(sizes) - sizes
+    start_of = dict(zip(names, starts.tolist(), strict=True))
+
+    # A window that was not retrieved has this score.
+    if params.method == "first":
+        missing = np.nan
+    elif params.method == "max":
+        missing = -np.inf
+    else:
+        missing = scores.min() if params.missing == "lowest" else 0.0
+    all_scores = np.full(sizes.sum(), missing)
+    all_scores[[start_of[name] + number for name, number in parts]] = scores
+
+    values = aggregate_windows(params.method, all_scores, sizes, params.k)
     known = np.flatnonzero(~np.isnan(values))
-    ranked = ranked_order([names[i] for i in known], values[known])[: params.depth]
-    return [name for name, _ in ranked], np.array([score for _, score in ranked], np.float32)
+    ranked = ranked_order([names[row] for row in known], values[known])[: params.depth]
+    docs_of_query = [name for name, _ in ranked]
+    return docs_of_query, np.array([score for _, score in ranked], np.float32)
 
 
 def run(job: Job[AggregateParams]) -> None:
     """Write a run over the documents of `dataset` from `run`, which is over `windows`."""
     require_windows(job, "run")
-    source, docs = job.inputs["run"], doc_rows(Collection(job.inputs["dataset"]))
-    spans, scored = DocumentSpans(Collection(job.inputs["windows"])), scored_depth(source)
+    source = job.inputs["run"]
+    docs = doc_rows(Collection(job.inputs["dataset"]))
+    spans = DocumentSpans(Collection(job.inputs["windows"]))
+    scored = scored_depth(source)
     facts = {"queries": 0, "shorter": 0}  # lists that are shorter than `depth`
 
-    def aggregated(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
-        """(query, documents, scores) of each query, counted in `facts`."""
+    def aggregate(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
+        """Yield (query, documents, scores) of each query, counted in `facts`."""
         for query, windows, scores in iter_run(source, job.inputs["windows"]):
-            names, values = documents(job.params, windows[:scored], scores[:scored], docs, spans)
+            names, values = score_documents(job.params, windows[:scored], scores[:scored], docs, spans)
             facts["queries"] += 1
             facts["shorter"] += len(names) < min(job.params.depth, len(docs))
             progress.add(1)
             yield query, names, values
 
     with writing(job) as draft, Progress(f"aggregate {job.key}", 0, "queries") as progress:
-        lines = write_run(job, draft, aggregated(progress), docs)
+        lines = write_run(job, draft, aggregate(progress), docs)
         draft.facts |= {"lines": lines, **facts}

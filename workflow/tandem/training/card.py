@@ -13,10 +13,10 @@ from tandem.config.losses import TERM_RECALL, distillation, supervision
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_pooling
-from tandem.models.heads import saved_score
+from tandem.models.heads import read_saved_score
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
-from tandem.models.usage import InputLengths, cross_usage, folders, front_matter
+from tandem.models.usage import InputLengths, describe_cross_usage, list_saved_folders, write_front_matter
 from tandem.stages.base import Json, flatten
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
@@ -35,7 +35,8 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     part = folder.name
     encoder = find_origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
-    params, template = tokens.params_as(TokensParams), Tokens.open(tokens).template
+    params = tokens.params_as(TokensParams)
+    template = Tokens.open(tokens).template
     lengths = InputLengths(
         params.query_length, params.passage_length, *template.extra, template.longest_pair, template.titled
     )
@@ -43,25 +44,25 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
         shape = DualShape.read(folder)
         usage = representation[shape.type].usage(shape, lengths)
     else:
-        usage = cross_usage(read_pooling(folder), lengths, saved_score(folder))
+        usage = describe_cross_usage(read_pooling(folder), lengths, read_saved_score(folder))
     licence = encoder.manifest.execution.get("licence")
     recipe = plain(job.params)
     recipe["train"] |= sizes
     sections = [
-        f"{front_matter(part, base, licence)}\n# {job.key}: {_PART_NAMES[part]}\n\nTrained by Tandem from "
+        f"{write_front_matter(part, base, licence)}\n# {job.key}: {_PART_NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
         f"## How to load\n\n{usage}",
-        f"## Recipe\n\n{_losses(job)}\n\n{_table('parameter', 'value', _sorted(recipe))}",
-        f"## Data\n\n{_data(job, tokens, lists)}",
-        f"## Numbers\n\n{_numbers(job, state)}",
-        f"## Lineage\n\n{_lineage(job, encoder)}",
+        f"## Recipe\n\n{_describe_losses(job)}\n\n{_write_table('parameter', 'value', _sort_params(recipe))}",
+        f"## Data\n\n{_describe_data(job, tokens, lists)}",
+        f"## Numbers\n\n{_describe_numbers(job, state)}",
+        f"## Lineage\n\n{_describe_lineage(job, encoder)}",
     ]
-    for place in folders(folder):
+    for place in list_saved_folders(folder):
         write_text(place / "README.md", "\n\n".join(sections) + "\n")
 
 
 def find_origin(job: Job[ModelParams], part: str) -> Artifact:
-    """The artifact that a part's weights come from originally, however many trainings started from one another."""
+    """Return the artifact that a part's weights come from originally, however many trainings are between."""
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}
     artifact = None
@@ -73,9 +74,10 @@ def find_origin(job: Job[ModelParams], part: str) -> Artifact:
     return artifact
 
 
-def _losses(job: Job[ModelParams]) -> str:
-    """The losses by name, each with the head of its function's docstring: equation and source."""
-    params, train = job.params, job.params.train
+def _describe_losses(job: Job[ModelParams]) -> str:
+    """Return the losses by name, each with the head of its function's docstring: equation and source."""
+    params = job.params
+    train = job.params.train
     losses: list[tuple[str, Callable[..., Any]]] = []
     if isinstance(train, JointTrain):
         losses.append((train.semantics, distillation[train.semantics]))
@@ -94,9 +96,10 @@ def _losses(job: Job[ModelParams]) -> str:
     return "\n".join([f"Objective `{params.objective}`. Losses:", "", *lines])
 
 
-def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
-    """The card's table of data: collection, licence, number of lists, and where their negatives come from."""
-    dataset, candidates = job.inputs["dataset"], job.inputs["candidates"]
+def _describe_data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
+    """Return the card's table of data: collection, licence, number of lists, and where their negatives come from."""
+    dataset = job.inputs["dataset"]
+    candidates = job.inputs["candidates"]
     sources = [Path(each.upstream.get("run", each.folder)).name for each in (candidates, *job.many("candidates"))]
     rows: list[tuple[str, Any]] = [
         ("dataset", dataset.key),
@@ -104,18 +107,18 @@ def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
         ("passages", tokens.manifest.facts["passages"]),
         ("training lists", lists),
         ("negatives from", sources[0]),
-        *((f"negatives: {name}", value) for name, value in _sorted(candidates.params)),
+        *((f"negatives: {name}", value) for name, value in _sort_params(candidates.params)),
         *(("negatives also from", source) for source in sources[1:]),
     ]
     rows += [(role, Path(at).name) for role, at in sorted(candidates.upstream.items()) if role.startswith("judge.")]
     for role, what in (("teacher", "scores to learn from"), ("in_batch_teacher", "teacher in batch")):
         if teacher := job.inputs.get(role):
             rows.append((what, teacher.key))
-    return _table("what", "value", rows)
+    return _write_table("what", "value", rows)
 
 
-def _numbers(job: Job[ModelParams], state: State) -> str:
-    """The card's table of numbers that the training measured."""
+def _describe_numbers(job: Job[ModelParams], state: State) -> str:
+    """Return the card's table of numbers that the training measured."""
     last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
     rows: list[tuple[str, Any]] = [("steps", state.step), *((f"last {name}", f"{v:.6g}") for name, v in last.items())]
     if chosen := find_chosen(job.params.train, read_points(state.log)):
@@ -123,11 +126,11 @@ def _numbers(job: Job[ModelParams], state: State) -> str:
     validation = job.inputs.get("validation")
     rows += [("validation lists from", validation.key)] if validation else []
     where = "Scores on test queries are computed after this card: see the tables of the report, by the model's name."
-    return f"{_table('measured', 'value', rows)}\n\n{where}"
+    return f"{_write_table('measured', 'value', rows)}\n\n{where}"
 
 
-def _lineage(job: Job[ModelParams], encoder: Artifact) -> str:
-    """The stage's inputs, the commit, and the libraries."""
+def _describe_lineage(job: Job[ModelParams], encoder: Artifact) -> str:
+    """Return the stage's inputs, the commit, and the libraries."""
     libraries, commit, dirty = provenance()
     rows: list[tuple[str, Any]] = [(role, artifact.key) for role, artifact in sorted(job.inputs.items())]
     rows.append(("encoder", encoder.key))
@@ -135,19 +138,19 @@ def _lineage(job: Job[ModelParams], encoder: Artifact) -> str:
         rows.append(("its weights' sha256", weights))
     rows.append(("commit", f"{commit}{' with changes' if dirty else ''}"))
     rows += [(f"library {name}", version) for name, version in libraries.items()]
-    return _table("from", "key", rows)
+    return _write_table("from", "key", rows)
 
 
-def _by_parts(item: tuple[str, object]) -> list[str]:
-    """The parts of a dotted path, by which parameters are sorted section by section."""
+def _split_path(item: tuple[str, object]) -> list[str]:
+    """Return the parts of a dotted path, by which parameters are sorted section by section."""
     return item[0].split(".")
 
 
-def _sorted(params: Json) -> list[tuple[str, str]]:
+def _sort_params(params: Json) -> list[tuple[str, str]]:
     """Dotted path and value of every parameter."""
-    return [(path, json.dumps(value)) for path, value in sorted(flatten(params).items(), key=_by_parts)]
+    return [(path, json.dumps(value)) for path, value in sorted(flatten(params).items(), key=_split_path)]
 
 
-def _table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:
-    """A Markdown table of two columns."""
+def _write_table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:
+    """Return a Markdown table of two columns."""
     return "\n".join([f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])

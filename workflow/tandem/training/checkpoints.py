@@ -29,21 +29,25 @@ from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
 STATE = "state"  # beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
-WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
+_WEIGHTS = "weights.safetensors"
+OPTIMIZER = "optimizer.safetensors"
 _CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # scancel, preemption, shutdown; Ctrl-C; a closed terminal
 SIGNALS = (*_CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
 
 
 @dataclass
 class State:
-    """How far the training is: its step and its log, which has validations as rows `dev <measure> (<part>)`."""
+    """Describe how far the training is.
+
+    Its step and its log, which has validations as rows `dev <measure> (<part>)`.
+    """
 
     step: int = 0
     log: list[LogRow] = field(default_factory=list)
 
 
-def learning(models: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained, by name, shared ones once; the frozen ones are those of the start."""
+def list_learning(models: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name, shared ones once; the frozen ones are those of the start."""
     return {name: parameter for name, parameter in models.named_parameters() if parameter.requires_grad}
 
 
@@ -56,7 +60,7 @@ def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def load_weights(models: nn.Module, path: Path) -> None:
     """Put the saved parameters that learn back."""
     tensors = load_file(path)
-    for name, parameter in learning(models).items():
+    for name, parameter in list_learning(models).items():
         parameter.copy_(tensors[name])
 
 
@@ -68,11 +72,12 @@ class Checkpoints:
 
     def save(self, state: State, models: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Write the state, the optimizer's as `<parameter>|<what>`, under a temporary name, then rename it."""
-        parameters, final = learning(models), self.folder / f"step-{state.step:08d}"
+        parameters = list_learning(models)
+        final = self.folder / f"step-{state.step:08d}"
         moments = {f"{name}|{what}": t for name, p in parameters.items() for what, t in optimizer.state[p].items()}
         with replacing(final) as partial:
             partial.mkdir(parents=True, exist_ok=True)
-            save_file(on_cpu(parameters), partial / WEIGHTS)
+            save_file(on_cpu(parameters), partial / _WEIGHTS)
             save_file(on_cpu(moments), partial / OPTIMIZER)
             write_json(partial / "state.json", {"step": state.step, "log": state.log})
             shutil.rmtree(final, ignore_errors=True)
@@ -83,23 +88,24 @@ class Checkpoints:
         """Write the weights of the best validation so far, under their step; remove those that no resumption needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.best(step)) as partial:
-            save_file(on_cpu(learning(models)), partial)
+            save_file(on_cpu(list_learning(models)), partial)
         complete = self.complete()
         newest = self.best(int(complete[-1].name[5:])).name if complete else ""
         for old in sorted(path for path in self.folder.glob("best-*") if path.name <= newest)[:-1]:
             old.unlink()
 
     def best(self, step: int) -> Path:
-        """The file of the weights that are the best so far after a step."""
+        """Return the file of the weights that are the best so far after a step."""
         return self.folder / f"best-{step:08d}.safetensors"
 
     def load(self, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
         """Continue from the newest checkpoint; without one, a fresh state."""
-        complete, parameters = self.complete(), learning(models)
+        complete = self.complete()
+        parameters = list_learning(models)
         if not complete:
             return State()
         values = json.loads((complete[-1] / "state.json").read_text())
-        load_weights(models, complete[-1] / WEIGHTS)
+        load_weights(models, complete[-1] / _WEIGHTS)
         for path, tensor in load_file(complete[-1] / OPTIMIZER).items():
             name, what = path.split("|")
             optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)
@@ -110,26 +116,26 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def complete(self) -> list[Path]:
-        """The checkpoints to continue from, the newest last."""
+        """Return the checkpoints to continue from, the newest last."""
         return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").is_file())
 
 
-def state_files(folder: Path) -> dict[str, str]:
+def list_state_files(folder: Path) -> dict[str, str]:
     """sha256 of every file of a state by its place in the folder; Snakemake adds one of its own, which is left out."""
     return {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.glob("step-*/*"))}
 
 
-def state_folder(checkpoint: Artifact) -> Path:
-    """The folder of a finished checkpoint's state; a `UserError` unless it is what the manifest says."""
+def find_state(checkpoint: Artifact) -> Path:
+    """Return the folder of a finished checkpoint's state; a `UserError` unless it is what the manifest says."""
     folder = checkpoint.folder / STATE
-    if state_files(folder) != checkpoint.manifest.facts[STATE]:
+    if list_state_files(folder) != checkpoint.manifest.facts[STATE]:
         problem = "is not what the manifest says" if folder.is_dir() else "is gone"
         raise UserError(f"{folder}: {problem}; delete {checkpoint.folder / MANIFEST} and let Snakemake make it again")
     return folder
 
 
 class Stopped(UserError):
-    """The training has saved its state and ended early: the next try continues from there.
+    """Say that the training has saved its state and ended early: the next try continues from there.
 
     After one of `_CANCELS` the status is that of a process which this signal has ended.
     """
@@ -141,7 +147,7 @@ class Stopped(UserError):
 
 
 class Stop:
-    """Whether a training is to end between two steps: on a signal, or before its slurm job ends.
+    """Decide whether a training is to end between two steps: on a signal, or before its slurm job ends.
 
     It handles signals while it is entered; in a thread other than the main one it handles none. SIGHUP stays ignored
     where it is, as `nohup` has it.
@@ -152,7 +158,8 @@ class Stop:
     """
 
     def __init__(self, seconds: float, world: World) -> None:
-        self.world, self.signal = world, 0
+        self.world = world
+        self.signal = 0
         self.end = scheduler.end_of_job(os.environ) if world.first else None
         self.last = self.end - seconds if self.end is not None else None
 
@@ -169,12 +176,12 @@ class Stop:
             signal.signal(number, handler)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """A signal's handler; a second one of the same kind ends the process at once."""
+        """Ask for the end; a second signal of the same kind ends the process at once."""
         self.signal = number
         signal.signal(number, signal.SIG_DFL)
 
     def requested(self) -> bool:
-        """Whether any of the processes is to end; all of them call this after each step."""
+        """Return whether any of the processes is to end; all of them call this after each step."""
         own = self.signal or (self.last is not None and time.time() >= self.last)
         return self.world.total({"stop": float(bool(own))})["stop"] > 0
 

@@ -28,7 +28,8 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, counts: list[int], rank: int) -> Tensor:
         """Shape (sum of counts, …) from this process' (counts[rank], …)."""
-        ctx.start, ctx.rows = sum(counts[:rank]), counts[rank]
+        ctx.start = sum(counts[:rank])
+        ctx.rows = counts[rank]
         padded = own.new_zeros((max(counts), *own.shape[1:]))
         padded[: counts[rank]] = own
         gathered = [torch.empty_like(padded) for _ in counts]
@@ -45,21 +46,21 @@ class _Gather(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train together."""
+    """Connect the processes that train together."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def current(cls) -> Self:
-        """The processes that torchrun started; without torchrun this one alone."""
+        """Return the processes that torchrun started; without torchrun this one alone."""
         if not os.environ.keys() >= _LAUNCHED:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and reports."""
+        """Return whether this process writes and reports."""
         return self.rank == 0
 
     @contextmanager

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import move_to_device
 from tandem.models.dual import DualEncoder
-from tandem.models.ragged import Ids, micro_batches
+from tandem.models.ragged import Ids, make_micro_batches
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import World
 from tandem.training.lists import Batch
@@ -39,7 +39,7 @@ class Seeds:
         return self.entropy[1]
 
     def child(self, number: int) -> "Seeds":
-        """The seeds of a part."""
+        """Return the seeds of a part."""
         return Seeds((*self.entropy, number), self.process)
 
     def set(self) -> None:
@@ -50,7 +50,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is computed at once: never changes the mathematics."""
+    """Say how much is computed at once: never changes the mathematics."""
 
     micro_tokens: int = 4096  # padded tokens of one forward pass
     graph_tokens: int = 65536  # tokens whose graph is kept at most for one backward pass
@@ -58,7 +58,7 @@ class Budget:
 
 @dataclass(eq=False)
 class Replayed:
-    """Values of rows (vectors of texts, scores of pairs) computed in micro-batches, with gradient, in bounded memory.
+    """Compute values of rows (vectors of texts, scores of pairs) in micro-batches, with gradient, in bounded memory.
 
     Up to `graph_tokens` tokens one backward pass goes through everything. Above, gradients are cached (GradCache, Gao
     et al. 2021): values are computed without a graph, the loss gives their gradient, and `backward` computes each
@@ -78,12 +78,12 @@ class Replayed:
     packed: int | None = None
 
     def __post_init__(self) -> None:
-        self.parts = micro_batches(self.lengths, self.budget.micro_tokens, MULTIPLE, self.packed)
+        self.parts = make_micro_batches(self.lengths, self.budget.micro_tokens, MULTIPLE, self.packed)
         self.fits = int(self.lengths.sum()) <= self.budget.graph_tokens
         self.cached: Tensor | None = None
 
     def values(self) -> Tensor:
-        """Values in the order of the rows, shape (rows, …)."""
+        """Return values in the order of the rows, shape (rows, …)."""
         learning = torch.is_grad_enabled()
         if not len(self.lengths):
             return self.empty.requires_grad_(learning)
@@ -103,7 +103,7 @@ class Replayed:
             self._part(number).backward(self.cached.grad[move_to_device(torch.from_numpy(rows))])
 
     def _part(self, number: int) -> Tensor:
-        """Values of one micro-batch, with its own dropout."""
+        """Return values of one micro-batch, with its own dropout."""
         self.seeds.child(number).set()
         return self.compute(self.parts[number])
 
@@ -145,11 +145,13 @@ class CrossScores:
         passages = self.tokens.passages.lengths(np.maximum(batch.passages, 0))
         pairs = self.tokens.template.pair_lengths(self.tokens.queries.lengths(batch.queries)[:, None], passages)
         sizes = np.where(batch.mask, pairs, 0).sum(1)
-        start, used = 0, 0
+        start = 0
+        used = 0
         for i, size in enumerate(sizes):
             if i > start and used + size > self.budget.graph_tokens:
                 yield batch.select(slice(start, i))
-                start, used = i, 0
+                start = i
+                used = 0
             used += int(size)
         yield batch.select(slice(start, None))
 
@@ -166,8 +168,10 @@ class TextVectors:
     def of_side(self, side: str, rows: Ids, seeds: Seeds) -> Replayed:
         """Vectors of rows of a side, `query` or `passage`, by that side's tower, all of the shape `model.shape`."""
         stored = self.tokens.queries if side == "query" else self.tokens.passages
-        template, special = self.tokens.template, self.tokens.template.extra[0]
-        texts, shape = stored.take(rows), self.model.shape(side, stored.longest + special)
+        template = self.tokens.template
+        special = self.tokens.template.extra[0]
+        texts = stored.take(rows)
+        shape = self.model.shape(side, stored.longest + special)
 
         def compute(part: Ids) -> Tensor:
             vectors = self.model.encode(side, texts.take(part), template, self.precision, MULTIPLE)

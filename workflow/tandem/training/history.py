@@ -47,7 +47,7 @@ class ValidationPoint:
 
     @property
     def mean(self) -> float:
-        """The mean over the parts."""
+        """Return the mean over the parts."""
         return fmean(self.values.values())
 
 
@@ -217,7 +217,8 @@ def take_over(job: Job[ModelParams]) -> None:
 
     Its files are hard links to the checkpoint's where the file system has them; the log is that of the whole training.
     """
-    checkpoints, validations = job.many("checkpoint"), job.many("validation")
+    checkpoints = job.many("checkpoint")
+    validations = job.many("validation")
     if validations and len(validations) != len(checkpoints):
         counts = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
         raise UserError(f"model: {counts}; one each is needed")

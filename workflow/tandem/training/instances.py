@@ -14,7 +14,7 @@ import numpy as np
 
 from tandem.config.training import CrossTrain, RankGroup, SingleTrain, Train
 from tandem.data.columns import Floats
-from tandem.models.ragged import Ids, ends
+from tandem.models.ragged import Ids, sum_lengths
 from tandem.training.lists import Batch, Lists
 
 _InstanceKind = Literal["query", "positive", "row"]
@@ -61,7 +61,7 @@ class Instances:
         if self.kind == "query":
             self.bounds = np.arange(len(lists) + 1)
         else:
-            self.bounds = ends(lists.positives * self.rows_per_positive)
+            self.bounds = sum_lengths(lists.positives * self.rows_per_positive)
 
     @classmethod
     def of(cls, lists: Lists, train: Train, topics: Ids | None = None) -> Self:

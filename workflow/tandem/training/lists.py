@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tandem.data.columns import Names
 from tandem.data.tables import streaming
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, Ragged, ends, ranges
+from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 
 OPERATIONS_PER_SECOND = 0.18e12  # of training on two cores with AVX-512 and bf16 (config/hardware/cpu.yaml)
 _MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
@@ -45,15 +45,15 @@ class Lists:
 
     def list_positives(self) -> tuple[Ids, Ids]:
         """Return query row and passage row of every positive."""
-        places = ranges(self.offsets[:-1], self.positives)
+        places = join_ranges(self.offsets[:-1], self.positives)
         return np.repeat(self.queries, self.positives), self.passages[places]
 
     def select(self, indices: Ids) -> "Lists":
         """Return some of the lists, in this order."""
         sizes = np.diff(self.offsets)[indices]
-        rows = ranges(self.offsets[indices], sizes)
+        rows = join_ranges(self.offsets[indices], sizes)
         scores = None if self.scores is None else self.scores[rows]
-        return Lists(self.queries[indices], ends(sizes), self.positives[indices], self.passages[rows], scores)
+        return Lists(self.queries[indices], sum_lengths(sizes), self.positives[indices], self.passages[rows], scores)
 
     def pair_rows(self, start: int, stop: int) -> tuple[Ids, Ids]:
         """Return query row and passage row of the rows from start to stop, whatever lists they belong to."""
@@ -69,7 +69,9 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
     Raises:
         UserError: there is no list, or another number of scores than of rows.
     """
-    starts, queries, positive_rows = [], [], []
+    starts = []
+    queries = []
+    positive_rows = []
     last_key = -1
     row = 0
     with streaming(path) as file:
@@ -110,7 +112,7 @@ def join_lists(parts: Sequence[Lists]) -> Lists:
         return parts[0]
     return Lists(
         queries=np.concatenate([part.queries for part in parts]),
-        offsets=ends(np.concatenate([np.diff(part.offsets) for part in parts])),
+        offsets=sum_lengths(np.concatenate([np.diff(part.offsets) for part in parts])),
         positives=np.concatenate([part.positives for part in parts]),
         passages=np.concatenate([part.passages for part in parts]),
     )
@@ -202,7 +204,7 @@ class Positives:
         first = np.searchsorted(self.keys, rows << _PASSAGE_BITS)
         stop = np.searchsorted(self.keys, (rows + 1) << _PASSAGE_BITS)
         owners = np.repeat(np.arange(len(rows)), stop - first)
-        return owners, self.keys[ranges(first, stop - first)] & _PASSAGE_MASK
+        return owners, self.keys[join_ranges(first, stop - first)] & _PASSAGE_MASK
 
     def without(self, queries: Ids) -> "Positives":
         """Return the positives of all other queries."""
@@ -226,7 +228,7 @@ class Positives:
         left = np.searchsorted(among[order], relevant, "left")
         right = np.searchsorted(among[order], relevant, "right")
         known = np.zeros((len(queries), len(passages)), bool)
-        known[np.repeat(owners, right - left), order[ranges(left, right - left)]] = True
+        known[np.repeat(owners, right - left), order[join_ranges(left, right - left)]] = True
         return known
 
     def lengthen(self, batch: Batch) -> Batch:

@@ -14,10 +14,10 @@ from tandem.cluster.progress import Progress, say
 from tandem.cluster.work import ahead
 from tandem.config.training import Train
 from tandem.errors import UserError
-from tandem.models.device import be_deterministic, keep_memory
+from tandem.models.device import keep_memory, make_deterministic
 from tandem.models.ragged import Ids
 from tandem.store.job import Job
-from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, load_weights, state_folder
+from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, find_state, load_weights
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Seeds
 from tandem.training.history import ValidationPoint, find_chosen, is_exhausted, log_point, read_points
@@ -30,7 +30,7 @@ from tandem.training.validation import MEASURE
 
 @dataclass
 class TrainingLoop:
-    """One training.
+    """Run one training.
 
     Attributes:
         validate: measures the models on dev, by part; None: nothing to validate on.
@@ -56,8 +56,10 @@ class TrainingLoop:
         if train.seed is None:
             raise ValueError("train.seed is None: planning resolves it")
         self.seed = train.seed
-        steps, self.instances = train.steps, Instances.of(self.lists, train, self.topics)
-        count, per_batch = len(self.instances), train.queries_per_batch
+        steps = train.steps
+        self.instances = Instances.of(self.lists, train, self.topics)
+        count = len(self.instances)
+        per_batch = train.queries_per_batch
         if train.budget_minutes is not None:
             operations = count_step_operations(self.objective.models, self.objective.tokens, self.lists, train)
             steps = fit_steps(train.budget_minutes, operations, count, per_batch)
@@ -79,14 +81,16 @@ class TrainingLoop:
 
         The first process' models hold the selected weights afterwards; a segment leaves its state for the next one.
         """
-        be_deterministic()
+        make_deterministic()
         keep_memory()
         state = self.resumed()
         self.history = read_points(state.log)
         if not self.history:
             self.maybe_validate(state)
-        seconds, saved = self.job.execution.checkpoint_seconds, time.monotonic()
-        label, quiet = f"train {self.job.key}", not self.world.first
+        seconds = self.job.execution.checkpoint_seconds
+        saved = time.monotonic()
+        label = f"train {self.job.key}"
+        quiet = not self.world.first
         with (
             Progress(label, self.last, "steps", done=state.step, quiet=quiet) as progress,
             ahead(self.drawn(state.step)) as drawn,
@@ -127,26 +131,27 @@ class TrainingLoop:
             raise UserError(f"train {self.job.key}: {problem}")
 
     def overflowed(self) -> str:
-        """The name of the first parameter that holds inf or nan, else ""."""
+        """Return the name of the first parameter that holds inf or nan, else ""."""
         named = self.objective.models.named_parameters()
         return next((name for name, weight in named if not torch.isfinite(weight).all()), "")
 
     def resumed(self) -> State:
         """This job's newest checkpoint, else the state of the job before, else the start; the same in all processes."""
-        state, before = self.checkpoints.load(self.objective.models, self.optimizer), self.job.inputs.get("after")
+        state = self.checkpoints.load(self.objective.models, self.optimizer)
+        before = self.job.inputs.get("after")
         if not state.step and before is not None:
-            state = Checkpoints(state_folder(before)).load(self.objective.models, self.optimizer)
+            state = Checkpoints(find_state(before)).load(self.objective.models, self.optimizer)
         if state.step and self.world.first:
             say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
         return state
 
     def drawn(self, first: int) -> Iterator[tuple[Batch, int]]:
-        """The batches from step `first` on, with their tokens."""
+        """Return the batches from step `first` on, with their tokens."""
         every = iter_batches(self.instances, self.train.queries_per_batch, self.seed, self.visits, first)
         return ((batch, self.tokens_in(batch)) for batch in itertools.islice(every, self.last - first))
 
     def step(self, state: State, batch: Batch) -> dict[str, float]:
-        """One optimizer step; returns the loss and its parts, the gradient's norm and the learning rate.
+        """Take one optimizer step and return the loss and its parts, the gradient's norm and the learning rate.
 
         Raises:
             UserError: loss or gradient is no number; the state before the step is saved as a checkpoint, unless its

@@ -144,7 +144,7 @@ def schedule_lr(step: int, steps: int, train: Optimisation) -> float:
     return float(train.lr * share)
 
 
-def derive_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: _Train) -> _Train:
+def fit_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: _Train) -> _Train:
     """Return the training with `list_size`, `queries_per_batch` and `lr` from data, encoder and `budget_minutes`.
 
     Lists are as long as the budget allows with two visits of every positive, and no longer than they were drawn;
@@ -178,7 +178,7 @@ def count_step_operations(models: nn.ModuleDict, tokens: Tokens, lists: Lists, t
     size = float((positives + negatives).mean())
     tokens_of_list = {
         "dual": size * (passage + single) + query + single,
-        "cross": size * (passage + query + pair - _mean_cut(tokens, lists)),
+        "cross": size * (passage + query + pair - _average_cut(tokens, lists)),
     }
     operations = 0.0
     for part, model in models.items():
@@ -205,7 +205,7 @@ def count_validation_operations(models: nn.ModuleDict, tokens: Tokens, validatio
     return _FORWARD_OPERATIONS * operations
 
 
-def _mean_cut(tokens: Tokens, lists: Lists) -> float:
+def _average_cut(tokens: Tokens, lists: Lists) -> float:
     """Return the tokens that a pair loses to the template's `longest_pair`, on average."""
     if tokens.template.longest_pair is None:
         return 0.0

@@ -8,14 +8,14 @@ from tandem.store.artifact import Artifact
 
 
 def read_validation_value(validation: Artifact) -> tuple[str, float]:
-    """The measure of a validation and its mean over queries."""
+    """Return the measure of a validation and its mean over queries."""
     means = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
     ((measure, value),) = means.items()
     return str(measure), float(value)
 
 
 def read_worth(validation: Artifact) -> float:
-    """A validation's value, turned so that higher is better."""
+    """Return a validation's value, turned so that higher is better."""
     value = read_validation_value(validation)[1]
     return -value if declaration(validation.kind).lower_is_better else value
 

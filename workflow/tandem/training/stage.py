@@ -32,7 +32,7 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.training.card import write_card
-from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
+from tandem.training.checkpoints import STATE, Checkpoints, State, list_state_files
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
 from tandem.training.history import describe_outcome, find_chosen, read_points, take_over
@@ -42,7 +42,7 @@ from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import BatchDualObjective, Teacher
 from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.objectives.terms import CoTraining, TermRecall
-from tandem.training.optimizer import count_validation_operations, derive_sizes
+from tandem.training.optimizer import count_validation_operations, fit_sizes
 from tandem.training.validation import NumberedCollection, ValidationSet, read_validation, set_apart, validate
 
 ModelJob = Job[ModelParams]
@@ -71,13 +71,14 @@ def run_untrained(job: Job[UntrainedParams]) -> None:
 
 
 def train_in(job: ModelJob, world: World) -> None:
-    """One process' part of `run`."""
+    """Do one process' part of `run`."""
     train = job.params.train
     use_workers(job.execution.workers)
     ignored = bool(job.inputs["candidates"].params.get("ignore_identical_ids"))
-    data, drawn = NumberedCollection.of(job.inputs["dataset"], ignored), read_training_lists(job)
+    data = NumberedCollection.of(job.inputs["dataset"], ignored)
+    drawn = read_training_lists(job)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
-    positives = data.positives(drawn, Tokens.open(job.inputs["tokens"]).passages)
+    positives = data.list_positives(drawn, Tokens.open(job.inputs["tokens"]).passages)
     lists, learned, validation = split_lists(job, drawn, positives, data)
     objective = build_ranker(job, learned, budget, world)
     if world.first:
@@ -89,11 +90,15 @@ def train_in(job: ModelJob, world: World) -> None:
         validations, minutes = fit_validations(train.budget_minutes, cost)
         train = train.model_copy(update={"budget_minutes": minutes})
     if train.sizes == "data":
-        train = derive_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
-    topics, part = topics_of(job, data.queries), job.params.until
+        train = fit_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
+    topics = read_query_topics(job, data.queries)
+    part = job.params.until
     training = TrainingLoop(job, train, objective, lists, measure, world, part, data.queries.ids, topics, validations)
     if world.first and train.sizes == "data":
-        say(f"train {job.key} · sizes from the data: " + ", ".join(f"{k} {v:g}" for k, v in sizes(training).items()))
+        say(
+            f"train {job.key} · sizes from the data: "
+            + ", ".join(f"{k} {v:g}" for k, v in list_fitted_sizes(training).items())
+        )
     state = training.run()
     if world.first:
         whole = training.until is None or training.until[0] == training.until[1]
@@ -113,7 +118,8 @@ def split_lists(
     Raises:
         UserError: `train.choose` is dev, and there are neither.
     """
-    train, validation = job.params.train, None
+    train = job.params.train
+    validation = None
     if "validation" in job.inputs:
         run = job.inputs["validation"]
         validation = read_validation(data, run, train.validation_queries, train.validation_depth)
@@ -126,8 +132,10 @@ def split_lists(
 
 
 def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: World = SINGLE_PROCESS) -> Ranker:
-    """The objective with its models on the device, before any step."""
-    params, train, inputs = job.params, job.params.train, job.inputs
+    """Return the objective with its models on the device, before any step."""
+    params = job.params
+    train = job.params.train
+    inputs = job.inputs
     tokens = Tokens.open(inputs["tokens"])
     torch.manual_seed(train.seed)  # a cross-encoder's new head
     objective: Ranker
@@ -179,19 +187,22 @@ def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -
 
 
 def find_tokens(inputs: Mapping[str, Artifact], part: str) -> Artifact:
-    """The token ids that a part reads."""
+    """Return the token ids that a part reads."""
     return inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
 
 
 def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
-    """A dual encoder from an encoder or from a trained model."""
+    """Return a dual encoder from an encoder or from a trained model."""
     if (artifact.folder / "hf").is_dir():
         return start_towers(artifact.folder / "hf", params.shared, params, f"start {artifact.key}")
     return load_dual(artifact.folder / "dual")
 
 
 def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> DualEncoder:
-    """A dual encoder from an encoder's folder, with vectors as the parameters say; a line tells what they are."""
+    """Return a dual encoder from an encoder's folder, with vectors as the parameters say.
+
+    A line tells what they are.
+    """
     options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
     chosen = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
     say(f"{label} · vectors by {chosen}")
@@ -203,7 +214,8 @@ def start_teacher(job: ModelJob, train: DualTrain) -> Teacher | None:
     """The frozen dual encoder that teaches in batch, on the device; None without one."""
     if train.distil is None or train.distil.in_batch is None:
         return None
-    tokens, tokens_per_batch = job.inputs["in_batch_tokens"], job.execution.micro_tokens
+    tokens = job.inputs["in_batch_tokens"]
+    tokens_per_batch = job.execution.micro_tokens
     model = load_dual(job.inputs["in_batch_teacher"].folder / "dual").to(device())
     check_input_lengths(nn.ModuleDict({"dual": model}), {"tokens": tokens})
     accelerate(model, job.execution, tokens_per_batch, train.precision, training=False)
@@ -212,7 +224,7 @@ def start_teacher(job: ModelJob, train: DualTrain) -> Teacher | None:
 
 
 def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:
-    """A cross-encoder from a trained one, or with a new head from an encoder or a dual encoder's passage tower."""
+    """Return a trained cross-encoder, or one with a new head on an encoder or a dual encoder's passage tower."""
     if (artifact.folder / "hf").is_dir():
         return CrossEncoder.start(artifact.folder / "hf", pooling)
     if (artifact.folder / "cross").is_dir():
@@ -222,8 +234,12 @@ def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:
 
 
 def read_training_lists(job: ModelJob) -> Lists:
-    """The training lists, joined, with a teacher's scores if there is one; a `UserError` if it has scored others."""
-    candidates, teacher = job.inputs["candidates"], job.inputs.get("teacher")
+    """Return the training lists, joined, with a teacher's scores if there is one.
+
+    A `UserError` if it has scored others.
+    """
+    candidates = job.inputs["candidates"]
+    teacher = job.inputs.get("teacher")
     if teacher is not None and Path(teacher.upstream["candidates"]).name != candidates.key:
         problem = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
         raise UserError(f"model: teacher {problem}; expected {candidates.folder}")
@@ -231,8 +247,8 @@ def read_training_lists(job: ModelJob) -> Lists:
     return join_lists([first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))])
 
 
-def topics_of(job: ModelJob, queries: IdRows) -> Ids | None:
-    """The topic of each query row, -1 of other splits' queries; None without the input `topics`."""
+def read_query_topics(job: ModelJob, queries: IdRows) -> Ids | None:
+    """Return the topic of each query row, -1 of other splits' queries; None without the input `topics`."""
     if "topics" not in job.inputs:
         return None
     table = pq.read_table(job.inputs["topics"].path("topics.parquet"))
@@ -241,17 +257,22 @@ def topics_of(job: ModelJob, queries: IdRows) -> Ids | None:
     return topics
 
 
-def sizes(training: TrainingLoop) -> dict[str, float]:
-    """The sizes of a training that follow from the data."""
+def list_fitted_sizes(training: TrainingLoop) -> dict[str, float]:
+    """Return the sizes of a training that follow from the data."""
     train = training.train
     own = {"list_size": train.list_size, "queries_per_batch": train.queries_per_batch, "lr": train.lr}
     return own | {"positives": train.positives, "steps": training.steps}
 
 
 def write_model(job: ModelJob, training: TrainingLoop, state: State, effect: Json, warnings: Sequence[str]) -> None:
-    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; `effect`, `warnings`: `outcome`'s."""
-    params, objective, lists = job.params, training.objective, training.lists
-    from_data = sizes(training) if params.train.sizes == "data" else {}
+    """Write the finished model: `dual/` and `cross/`, `model.json`, `log.parquet`.
+
+    `effect`, `warnings`: `outcome`'s.
+    """
+    params = job.params
+    objective = training.objective
+    lists = training.lists
+    from_data = list_fitted_sizes(training) if params.train.sizes == "data" else {}
     with writing(job) as draft:
         for part, model in objective.models.items():
             tokens = find_tokens(job.inputs, part)
@@ -268,13 +289,13 @@ def write_model(job: ModelJob, training: TrainingLoop, state: State, effect: Jso
         draft.facts |= {"planned_steps": training.steps} | effect
         draft.facts |= {"sizes": from_data} if from_data else {}
         if params.until is not None:
-            draft.facts[STATE] = state_files(job.out / STATE)
+            draft.facts[STATE] = list_state_files(job.out / STATE)
         for line in warnings:
             warn(job, draft, line)
 
 
 def write_log(state: State, path: Path) -> None:
-    """The log as rows of step, name and value."""
+    """Write the log as rows of step, name and value."""
     steps, names, values = zip(*state.log, strict=True) if state.log else ((), (), ())
     columns = {"step": pa.array(steps, pa.int64()), "name": pa.array(names, pa.string())}
     pq.write_table(pa.table({**columns, "value": pa.array(values, pa.float64())}), path)

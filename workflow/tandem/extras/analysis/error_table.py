@@ -17,9 +17,9 @@ from tandem.data.tables import stream
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SCHEMA, SUMMARY, TYPES, Summary, read_types
-from tandem.report.charts import bars
+from tandem.report.charts import draw_bars
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import FOLDERS, PageTable, clipped, fragment, latex, markdown, render_template
+from tandem.report.page import FOLDERS, PageTable, cut_text, render_macro, render_template, write_latex, write_markdown
 from tandem.report.sections import Addition, PageSection
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
@@ -80,7 +80,7 @@ def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None 
     grid = PageTable(TITLE, HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
     html = render_template("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
     text = csv_text(Line._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
-    write_views(out, {".csv": text, ".md": markdown(grid), ".tex": latex(grid), ".html": html})
+    write_views(out, {".csv": text, ".md": write_markdown(grid), ".tex": write_latex(grid), ".html": html})
 
 
 def read_summary(errors: Artifact) -> Summary:
@@ -140,9 +140,9 @@ def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
     """The error analysis as the page shows it."""
     summary = read_summary(stage.artifact)
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
-    chart = bars("Guessed types of wrong results", counts, "pairs", ".0f")
+    chart = draw_bars("Guessed types of wrong results", counts, "pairs", ".0f")
     first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream(stage.artifact.path(PAIRS)), MOST))
-    rows = [{k: clipped(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
+    rows = [{k: cut_text(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
     return ErrorAnalysis(stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
@@ -152,7 +152,7 @@ def add_analyses(manifests: Sequence[Path]) -> Addition:
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
         analyses = [error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
-        body = fragment("_analyses.html", "analysed", analyses)
+        body = render_macro("_analyses.html", "analysed", analyses)
         return PageSection("analyses", "Errors", body, "checks") if analyses else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)

@@ -20,11 +20,11 @@ from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_ranking
 from tandem.data.splits import subset
 from tandem.errors import UserError
-from tandem.evaluation.measures import Qrels, ScoredRanking, without_excluded
-from tandem.evaluation.scores import relevance
+from tandem.evaluation.measures import Qrels, ScoredRanking, skip_excluded
+from tandem.evaluation.scores import read_relevance
 from tandem.extras.audits.sheets import CHARACTERS, filled_rows, one_line, safe, write_sheet
 from tandem.extras.words import Rarity, terms
-from tandem.report.page import clipped
+from tandem.report.page import cut_text
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
@@ -100,8 +100,8 @@ def run(job: Job[ErrorsParams]) -> None:
     """
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
-    judged = relevance(job.inputs, params.split, [], params.ignore_identical_ids)
-    ranked = without_excluded(iter_ranking(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
+    judged = read_relevance(job.inputs, params.split, [], params.ignore_identical_ids)
+    ranked = skip_excluded(iter_ranking(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
     wrong = {row.query: row for row in wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))}
     shown = {query: params.split for query, row in wrong.items() if row.top}
     if not shown:
@@ -171,7 +171,7 @@ def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, 
 def sheet_cells(row: Row) -> list[object]:
     """A row as the sheet has it, the annotator's columns empty."""
     cells = asdict(row) | {"score": f"{row.score:.6g}"} | dict.fromkeys(OWN, "")
-    cells |= {name: safe(clipped(one_line(cells[name]), CHARACTERS)) for name in TEXTS}
+    cells |= {name: safe(cut_text(one_line(cells[name]), CHARACTERS)) for name in TEXTS}
     return ["" if cell is None else cell for cell in cells.values()]
 
 

@@ -23,14 +23,14 @@ from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
 from tandem.retrieval.encode import SideEncoder
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.pair_scores import PairScores, mean_probability, open_judges
+from tandem.retrieval.pair_scores import PairScores, average_probabilities, open_judges
 from tandem.stages.evaluation import DynamicsParams, HardnessParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.training.instances import draw_list
 from tandem.training.lists import add_ids, read_lists
-from tandem.training.validation import queries_apart
+from tandem.training.validation import draw_apart
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 DYNAMICS = "dynamics.parquet"
@@ -114,7 +114,7 @@ def sample(job: Job[DynamicsParams]) -> Sample:
     """The first list of each sampled query, as the training draws it when it visits it first."""
     params, lists = job.params, read_lists(job.inputs["candidates"].path("candidates.parquet"))
     if params.set_apart:
-        apart = queries_apart(lists, params.set_apart, params.seed)
+        apart = draw_apart(lists, params.set_apart, params.seed)
         lists = lists.select(np.flatnonzero(~np.isin(lists.queries, apart)))
     size, positives = params.list_size, params.positives
     if size is None:
@@ -190,7 +190,7 @@ def negatives(
     judge = pa.nulls(len(rows), pa.float32())
     if judges:
         pairs = rows["query_row"].to_numpy(), rows["passage_row"].to_numpy()
-        judge = pa.array(mean_probability(judges, *pairs, progress), pa.float32())
+        judge = pa.array(average_probabilities(judges, *pairs, progress), pa.float32())
     columns = {column: rows[column] for column in ("query_id", "doc_id", "label", "rank", "score")}
     return pa.table({"source": pa.array(source, pa.string()), **columns, "judge": judge})
 

@@ -174,7 +174,7 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     """
     # The judges bring torch, which takes seconds to import.
     from tandem.models.device import use_workers
-    from tandem.retrieval.pair_scores import mean_probability, open_judges
+    from tandem.retrieval.pair_scores import average_probabilities, open_judges
 
     use_workers(job.execution.workers)
     judges = open_judges(job)
@@ -184,7 +184,7 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
         passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
         sizes = [len(rows) for rows in passages]
         repeated = np.repeat(queries.rows([pool.query for pool in group]), sizes)
-        scores = mean_probability(judges, repeated, np.concatenate(passages))
+        scores = average_probabilities(judges, repeated, np.concatenate(passages))
         for pool, own in zip(group, np.split(scores, np.cumsum(sizes)[:-1]), strict=True):
             positives = own[len(pool.rows) :]
             yield own[: len(pool.rows)], float(positives.max()) if len(positives) else float("nan")

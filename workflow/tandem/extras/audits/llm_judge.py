@@ -23,8 +23,8 @@ from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import read_run
 from tandem.extras.audits.sheets import COLUMNS, FILLED_BY, Answers, describe, filled_rows, judgements, write_sheet
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.llm import at_once, open_answers
-from tandem.retrieval.llm.prompts import CHAT, GRADE, GRADES, grade_of, grade_prompt
+from tandem.retrieval.llm import count_at_once, open_answers
+from tandem.retrieval.llm.prompts import CHAT, GRADE, RELEVANCE_GRADES, read_grade, write_grade_prompt
 from tandem.stages.evaluation import JudgeLlmParams
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
@@ -58,9 +58,9 @@ def run(job: Job[JudgeLlmParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     judged, docs = judgements(collection, split), doc_rows(collection)
     highest = max((relevance for own in judged.values() for relevance in own.values()), default=0)
-    if params.scale == "graded" and highest > len(GRADES) - 1:
+    if params.scale == "graded" and highest > len(RELEVANCE_GRADES) - 1:
         problem = f"audits.llm_judge.scale is graded, but the highest label of split {split} is {highest}"
-        raise UserError(f"{problem}; grades go from 0 to {len(GRADES) - 1}, choose binary")
+        raise UserError(f"{problem}; grades go from 0 to {len(RELEVANCE_GRADES) - 1}, choose binary")
     looked_at = pq.read_table(job.inputs["pool"].path("queries.parquet"))["query_id"].to_pylist()
     texts = collection.queries(split)
     queries = {query: texts[query] for query in looked_at}
@@ -120,16 +120,16 @@ def ask(
     counts: Counter[str] = Counter(repaired=0, without_grade=0)
 
     def answer(pair: Pair) -> str:
-        prompt = grade_prompt(texts[pair.query], contents(*passages[pair.doc])[: params.characters])
+        prompt = write_grade_prompt(texts[pair.query], contents(*passages[pair.doc])[: params.characters])
         return answers.complete(prompt, params.tokens).text
 
     try:
         with (
             Progress(f"{job.kind} {job.key}", len(pairs), "pairs") as progress,
-            ThreadPoolExecutor(at_once(job)) as threads,
+            ThreadPoolExecutor(count_at_once(job)) as threads,
         ):
             for text in threads.map(answer, pairs):
-                grade, mended = grade_of(text)
+                grade, mended = read_grade(text)
                 grades.append(grade)
                 counts.update(repaired=mended and grade is not None, without_grade=grade is None)
                 progress.add(1)
@@ -199,13 +199,13 @@ def summary(params: JudgeLlmParams, pairs: Sequence[Pair], grades: Sequence[int 
     relevant = agreement(((people >= least, grade >= params.relevant_from) for people, grade in both), 2)
     agreements = {"relevant": relevant}
     if params.scale == "graded":
-        agreements["grades"] = agreement(((max(people, 0), grade) for people, grade in both), len(GRADES))
+        agreements["grades"] = agreement(((max(people, 0), grade) for people, grade in both), len(RELEVANCE_GRADES))
     return {
         "split": params.split,
         "model": params.model,
         "prompt": GRADE,
         "relevant_from": params.relevant_from,
-        "unjudged": {"pairs": sum(counts.values()), "grades": {grade: counts[grade] for grade in GRADES}},
+        "unjudged": {"pairs": sum(counts.values()), "grades": {grade: counts[grade] for grade in RELEVANCE_GRADES}},
         "without_grade": {"unjudged": counts["None"], "judged": sum(p.people is not None for p in pairs) - len(both)},
         "agreement": {name: own.model_dump() for name, own in agreements.items()},
     }

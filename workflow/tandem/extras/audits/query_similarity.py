@@ -153,7 +153,7 @@ class VectorCosine:
         """Similarities of pairs, shape (pairs,), float32, functions of the pair alone."""
         rows, at = np.unique(train, return_inverse=True)
         vectors = np.empty((len(rows), self.train.dimension), np.float32)
-        for first, block in self.train.blocks():
+        for first, block in self.train.iterate_blocks():
             here = np.flatnonzero((rows >= first) & (rows < first + len(block)))
             vectors[here] = unit(np.asarray(block[rows[here] - first]))
         return cosines(self.others, vectors, others, at)

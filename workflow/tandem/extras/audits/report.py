@@ -13,11 +13,11 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
 from tandem.data.columns import Floats64
-from tandem.evaluation.scores import measures_of, read_score_summary, read_scores
+from tandem.evaluation.scores import list_measures, read_score_summary, read_scores
 from tandem.extras.audits.llm_judge import Agreement
-from tandem.report.charts import bars, histogram
+from tandem.report.charts import draw_bars, draw_histogram
 from tandem.report.commands import CsvFiles
-from tandem.report.page import FOLDERS, PageTable, fragment, number, render_template
+from tandem.report.page import FOLDERS, PageTable, format_number, render_macro, render_template
 from tandem.report.sections import Addition, PageSection, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
@@ -106,7 +106,7 @@ def add_audits(manifests: Sequence[Path]) -> Addition:
     """The report's section of audits."""
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
-        body = fragment("_audits.html", "findings", audits_among(stages))
+        body = render_macro("_audits.html", "findings", audits_among(stages))
         return PageSection("audits", "Audits", body, "checks") if manifests else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)
@@ -117,7 +117,7 @@ def similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     summary = read_audit(audit.artifact)
     head = ["Split", "queries", "with a similar one", "%", "training queries"]
     splits = [
-        [split, f"{n['queries']:,}", f"{n['similar']:,}", number(n["percent"]), f"{n['train_similar']:,}"]
+        [split, f"{n['queries']:,}", f"{n['similar']:,}", format_number(n["percent"]), f"{n['train_similar']:,}"]
         for split, n in summary.splits.items()
     ]
     counts = {"pairs": list(map(int, summary.histogram["pairs"]))}
@@ -125,10 +125,10 @@ def similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     scores = [
         stage for stage in stages.values() if stage.declared.holds == "scores" and _concerns(stage, audit, stages)
     ]
-    measures = measures_of(scores[0].artifact) if scores else []
+    measures = list_measures(scores[0].artifact) if scores else []
     rows = []
     for score in scores:
-        shared = [name for name in measures if name in measures_of(score.artifact)]
+        shared = [name for name in measures if name in list_measures(score.artifact)]
         queries, values = read_scores(score.artifact, shared)
         similar = np.array([query in known for query in queries], bool)
         means = {name: [_mean(v[similar]), _mean(v[~similar])] for name, v in zip(shared, values.T, strict=True)}
@@ -140,7 +140,7 @@ def similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
         audit,
         summary,
         [PageTable("Queries with a similar training query", head, splits)],
-        [histogram("Scores of the proposed pairs", summary.histogram["edges"], counts, summary.decided_by)],
+        [draw_histogram("Scores of the proposed pairs", summary.histogram["edges"], counts, summary.decided_by)],
         _effects(title, sides, ["similar queries"], measures, rows),
         json.loads(audit.artifact.path("examples.json").read_bytes()),
     )
@@ -166,7 +166,7 @@ def _effects(
 ) -> PageTable | None:
     """A row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
     head = ["Run", *more, *(f"{measure}, {side}" for measure in measures for side in sides)]
-    cells = [[run.key, *own, *(number(mean) for pair in means for mean in pair)] for run, own, means in rows]
+    cells = [[run.key, *own, *(format_number(mean) for pair in means for mean in pair)] for run, own, means in rows]
     links = {(at, 0): f"#stage-{run.key}" for at, (run, _, _) in enumerate(rows)}
     return PageTable(title, head, cells, links=links) if rows else None
 
@@ -180,13 +180,13 @@ def false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     if summary.above_threshold:
         verdicts.insert(0, (f"that scores above {summary.threshold:g}", summary.above_threshold))
     head = ["Queries with an unlabelled passage", "queries", "of", "%"]
-    likely = [[name, f"{n['queries']:,}", f"{n['of']:,}", number(n["percent"])] for name, n in verdicts]
+    likely = [[name, f"{n['queries']:,}", f"{n['of']:,}", format_number(n["percent"])] for name, n in verdicts]
     systems = [[name, f"{n['found']:,}", f"{n['alone']:,}"] for name, n in summary.systems.items()]
     grids = [
         PageTable("Queries with an unlabelled passage that is likely relevant", head, likely),
         PageTable("What each system found", ["System", "passages found", "by it alone"], systems),
     ]
-    charts = [histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else []
+    charts = [draw_histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else []
     of_pool = [relabelling(stage, stages) for stage in stages.values() if stage.upstream.get("pool") == audit.key]
     return Audit(audit, summary, grids, charts, relabelled=of_pool)
 
@@ -197,7 +197,7 @@ def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
     before = {_target(score): score for score in scores if "labels" not in score.upstream}
     after = [score for score in scores if score.upstream.get("labels") == relabelled.key]
     pairs = [(before[_target(score)], score) for score in after if _target(score) in before]
-    measures = measures_of(pairs[0][1].artifact) if pairs else []
+    measures = list_measures(pairs[0][1].artifact) if pairs else []
     changes = read_audit(relabelled.artifact, "changes.json")
     by = "" if changes.verdict == "annotators" else ", machine-made"
     rows: list[tuple[BuiltStage, list[str], list[Means]]] = []
@@ -217,7 +217,7 @@ def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
             for old, new in [percents[at]]
             if old is not None and new is not None
         }
-        charts += [bars(f"{measure} {what}", known, f"{measure}, %")] if known else []
+        charts += [draw_bars(f"{measure} {what}", known, f"{measure}, %")] if known else []
     agreements = read_audit(relabelled.artifact).agreement if _has_summary(relabelled) else {}
     grids = [_agreement_grid(SCALES[name], own) for name, own in agreements.items() if own.pairs]
     return Audit(relabelled, changes, grids, charts, effects)
@@ -226,7 +226,7 @@ def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
 def _agreement_grid(title: str, agreement: Agreement) -> PageTable:
     undefined = "κ is not defined, people gave one label alone"
     kappa = undefined if agreement.kappa is None else f"Cohen's κ {agreement.kappa:.2f}"
-    same = f"the same label for {number(agreement.percent)} % of {agreement.pairs:,} pairs"
+    same = f"the same label for {format_number(agreement.percent)} % of {agreement.pairs:,} pairs"
     rows = [[f"people: {at}", *(f"{count:,}" for count in row)] for at, row in enumerate(agreement.table)]
     return PageTable(f"{title}: {same}; {kappa}", ["", *(f"model: {at}" for at in range(len(rows)))], rows)
 

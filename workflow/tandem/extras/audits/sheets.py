@@ -17,7 +17,7 @@ from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.data.reading import lines
 from tandem.errors import UserError
-from tandem.report.page import FOLDERS, clipped, render_template
+from tandem.report.page import FOLDERS, cut_text, render_template
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
@@ -119,7 +119,7 @@ def write_pool_sheets(
     rows = []
     for query, doc, score, rank in tables.rows(pairs):
         title, passage = map(one_line, texts[doc])
-        cells = one_line(queries[query]), title, clipped(passage, CHARACTERS), f"{score:.6g}"
+        cells = one_line(queries[query]), title, cut_text(passage, CHARACTERS), f"{score:.6g}"
         rows.append(SheetRow(query, doc, *cells, rank))
     write_sheet(draft.path("sheet.csv"), COLUMNS, ([*row[:2], *map(safe, row[2:5]), *row[5:], ""] for row in rows))
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]

@@ -134,14 +134,14 @@ def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array
     """
     # The judges bring torch, which takes seconds to import.
     from tandem.models.device import use_workers
-    from tandem.retrieval.pair_scores import mean_probability
+    from tandem.retrieval.pair_scores import average_probabilities
 
     models, tokens = job.many("judge"), job.many("judge_tokens")
     require_dataset(job, *(f"judge_tokens.{i}" for i in range(len(models))))
     use_workers(job.execution.workers)
     judges = [query_pairs(*pair, job.params) for pair in zip(models, tokens, strict=True)]
     with Progress(f"similar_queries {job.key}", len(others) * len(judges), "pairs") as progress:
-        return mean_probability(judges, others, train, progress)
+        return average_probabilities(judges, others, train, progress)
 
 
 def query_pairs(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairScores":

@@ -208,7 +208,7 @@ def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
     rows, dimension = passages.rows, passages.dimension
     with open(path, "wb") as file:
         file.write(HEADER.pack(MARK, dimension, rows, UNUSED, UNUSED, True, INNER_PRODUCT, rows * dimension))
-        for _, vectors in passages.blocks():
+        for _, vectors in passages.iterate_blocks():
             file.write(np.ascontiguousarray(vectors, "<f4").data)
             progress.add(len(vectors))
 

@@ -18,7 +18,7 @@ from tandem.models.tokenisation import Side
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import ENCODERS, TokenEncoder
 from tandem.retrieval.inputs import require_part, require_tokenizer
-from tandem.retrieval.pair_scores import load_scorer, scoring_part, tokenizer_folder
+from tandem.retrieval.pair_scores import find_scoring_part, find_tokenizer, load_scorer
 from tandem.stages import declaration
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.stages.training import TokensParams
@@ -80,10 +80,10 @@ class Crosses:
         judges = list(zip(job.many("judge"), job.many("judge_tokens"), strict=True))
         self.mode, self.members = resolve_precision(part.params["precision"]), []
         for model, tokens in judges or [(part.inputs["model"], part.inputs["tokens"])]:
-            folder = require_part(model, scoring_part(model))
+            folder = require_part(model, find_scoring_part(model))
             scorer, budget = load_scorer(folder), part.params["batch_tokens"]
             accelerate(scorer, Execution(attention="padded"), budget, self.mode, training=False)
-            self.members.append((scorer, QueryTokenizer(tokenizer_folder(folder), tokens), Tokens.open(tokens)))
+            self.members.append((scorer, QueryTokenizer(find_tokenizer(folder), tokens), Tokens.open(tokens)))
 
     def answer(self, question: Question) -> list[float]:
         """The mean of the logits of the query with each of the passages at `rows`."""

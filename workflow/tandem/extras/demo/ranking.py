@@ -23,7 +23,7 @@ from tandem.evaluation.measures import CHOSEN
 from tandem.extras.demo.systems import BM25, CROSS, DUAL, Scorer, part, source_runs
 from tandem.extras.demo.workers import Question, Worker
 from tandem.plan.graph import Stage
-from tandem.retrieval.fusion import pool_lists, select_best
+from tandem.retrieval.fusion import pool_lists, select_top
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.stages.retrieval import FuseParams, fusion
@@ -219,7 +219,7 @@ class Ranking:
         columns = [([doc for doc, _ in hits], np.array([score for _, score in hits], np.float32)) for hits in lists]
         scored = [member.values["depth"] if member.declared.scoring.of == "top" else None for member in members]
         pooled = pool_lists(columns, scored)
-        docs, scores = select_best(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
+        docs, scores = select_top(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
 
     def _vector(self, scorer: Scorer) -> list[float] | list[list[float]]:

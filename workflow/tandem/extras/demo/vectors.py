@@ -14,8 +14,8 @@ from tandem.data.rows import PassageOrder
 from tandem.extras.demo.workers import THREADS, Question, Served
 from tandem.retrieval import ann, maxsim
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import Array, BestPassages, score_pairs
-from tandem.retrieval.faiss_search import BlockSearch, alone
+from tandem.retrieval.exact import Array, BestPassages, score_vector_pairs
+from tandem.retrieval.faiss_search import BlockSearch, open_threads
 from tandem.retrieval.term_weights import open_passages, select_best
 from tandem.stages import declaration
 from tandem.stages.retrieval import AnnParams, MaxSimParams, RetrieveTermsParams
@@ -86,7 +86,7 @@ class Vectors(Searched):
         self.index: ann.VectorSearcher | None = None
         self.ready: list[BlockSearch] = []
         if "index" in part.inputs:
-            index = ann.OpenedIndex(part.inputs["index"], self._open.enter_context(alone(THREADS)))
+            index = ann.OpenedIndex(part.inputs["index"], self._open.enter_context(open_threads(THREADS)))
             how = part.params_as(AnnParams)
             index.tune(how.nprobe, how.ef_search)
             self.index = ann.VectorSearcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
@@ -96,18 +96,18 @@ class Vectors(Searched):
             self.ready = [self._block(number) for number in range(min(fitting, len(self.passages)))]
 
     def _block(self, number: int) -> BlockSearch:
-        first, vectors = number * self.passages.size, self.passages.block(number)
+        first, vectors = number * self.passages.size, self.passages.read_block(number)
         return BlockSearch(vectors, self.order.ranks[first : first + len(vectors)], self.passages.temperature)
 
     def _scores(self, vector: list[float], rows: list[int]) -> Array:
-        passages = self.passages.at(rows)
+        passages = self.passages.pick(rows)
         queries = np.repeat(np.array([vector], np.float32), len(passages), axis=0)
-        return score_pairs(queries, passages, self.passages.temperature)
+        return score_vector_pairs(queries, passages, self.passages.temperature)
 
     def _best(self, vector: list[float], depth: int) -> BestPassages:
         query = np.array([vector], np.float32)
         if self.index:
-            return self.index.best(query, depth)
+            return self.index.search(query, depth)
         best, at = BestPassages(1, depth), slice(0, 1)
         for number in range(len(self.passages)):
             block = self.ready[number] if number < len(self.ready) else self._block(number)
@@ -120,11 +120,11 @@ class Tokens(Searched):
 
     def __init__(self, part: Served) -> None:
         super().__init__(part)
-        self.passages, params = maxsim.TextVectors(part.inputs["passages"], "passages"), part.params_as(MaxSimParams)
+        self.passages, params = maxsim.MappedTexts(part.inputs["passages"], "passages"), part.params_as(MaxSimParams)
         none = maxsim.OneQuery(np.empty((0, self.passages.dimension)))
         self.search = maxsim.TokenSearch(self.passages, none, self.order, params.same_token)
         job = Job("maxsim", Path(), params, part.inputs, Execution(workers=THREADS))
-        self.searcher = self._open.enter_context(maxsim.searching(job, self.search))
+        self.searcher = self._open.enter_context(maxsim.open_token_search(job, self.search))
         if isinstance(self.searcher, maxsim.TokenSearcher):
             self.passages.decode = self.searcher.decode
 
@@ -138,4 +138,4 @@ class Tokens(Searched):
 
     def _best(self, vector: list[list[float]], depth: int) -> BestPassages:
         self.search.set_queries(maxsim.OneQuery(np.array(vector, np.float64)))
-        return self.searcher.best(np.array([0]), depth)
+        return self.searcher.search(np.array([0]), depth)

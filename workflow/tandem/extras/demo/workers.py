@@ -19,7 +19,7 @@ from tandem.cluster.progress import Progress
 from tandem.cluster.threads import usable_cores
 from tandem.config.settings import Execution
 from tandem.errors import UserError
-from tandem.retrieval.lexical.bm25 import k1_and_b, open_lexical_engine, require_index
+from tandem.retrieval.lexical.bm25 import find_k1_and_b, open_lexical_engine, require_index
 from tandem.stages.base import Json, Params
 from tandem.stages.data import Bm25Params
 from tandem.store.artifact import Artifact, open_artifact
@@ -152,7 +152,7 @@ class Bm25:
         self._open = ExitStack()
         self.engine, (self.k1, self.b) = (
             self._open.enter_context(open_lexical_engine(job)),
-            k1_and_b(job, require_index(job)),
+            find_k1_and_b(job, require_index(job)),
         )
         self.answer({"query": "warm up", "depth": 1})  # Java loads classes when they are first used
 

@@ -14,7 +14,7 @@ from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LIGHT, bm25_memory, bm25_rows
 from tandem.plan.graph import Stage
 from tandem.retrieval.exact import STRETCH_BYTES
-from tandem.retrieval.index_types import count_lists, sample_size, sized
+from tandem.retrieval.index_types import count_lists, fill_sizes, sample_size
 
 ROUNDS = 10  # of k-means for inverted lists (retrieval/faiss_search.py)
 CODE_ROUNDS, CODE_SAMPLE = 25, 256  # of k-means for a part of a code, and vectors a centroid at most (FAISS's)
@@ -35,7 +35,7 @@ class IndexSize:
         is_late = passages.declared.vectors == "token"
         self.rows = round(token_rows(passages, setting)) if is_late else setting.passages(passages)
         self.dimension = setting.dimension(passages)
-        params = sized(stage.params, self.rows, self.dimension)
+        params = fill_sizes(stage.params, self.rows, self.dimension)
         keys = INDEXES[params.type].model_fields
         values = {key: value if key in keys else None for key, value in params.model_dump().items()}
         self.params = SimpleNamespace(**values)  # sized for the corpus; None what the type lacks

@@ -16,7 +16,7 @@ from tandem.config.generation import Decoding
 from tandem.extras.generation.generators import end_tokens
 from tandem.extras.generation.objective import log_likelihoods, padded
 from tandem.models.device import device, move_to_device, place_all, resolve_precision
-from tandem.models.ragged import Ids, Ragged, ends, token_batches
+from tandem.models.ragged import Ids, Ragged, split_by_tokens, sum_lengths
 
 BEGINNINGS = ("decoder_start_token_id", "bos_token_id", "forced_bos_token_id")
 OnBatch = Callable[[int, int], None]  # is told how many sources are done, and how many tokens were written
@@ -133,7 +133,7 @@ class Writer:
         """
         lengths = np.diff(sources.offsets)
         written: list[Written] = [Written([], [], [])] * len(names)
-        for rows in token_batches(lengths, max(1, self.options.batch_tokens // self.copies)):
+        for rows in split_by_tokens(lengths, max(1, self.options.batch_tokens // self.copies)):
             results = self._write_batch(sources.take(rows), [names[row] for row in rows])
             for row, result in zip(rows.tolist(), results, strict=True):
                 written[row] = result
@@ -189,7 +189,7 @@ class Writer:
         is_end = np.isin(ids, self.ends)
         lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, ids.shape[1])
         stands = np.arange(ids.shape[1]) < lengths[:, None]
-        return Ragged(ids[stands], ends(lengths))
+        return Ragged(ids[stands], sum_lengths(lengths))
 
     def _texts(self, targets: Ragged) -> list[str]:
         rows = [targets[row].tolist() for row in range(len(targets))]

@@ -8,9 +8,9 @@ import torch
 
 from tandem.cluster.progress import warn
 from tandem.errors import UserError
-from tandem.models.folders import ENCODER_FILES, check_folder, files_digest, weights_digest
+from tandem.models.folders import ENCODER_FILES, check_folder, hash_files, hash_weights
 from tandem.models.heads import check_generator
-from tandem.models.hub import check_weights, download, from_folder, load_encoder, load_tokenizer, package_folder
+from tandem.models.hub import check_weights, fetch_model, find_package, from_folder, load_encoder, load_tokenizer
 from tandem.models.tokens import Template
 from tandem.stages.generation import GeneratorParams, NewGeneratorParams
 from tandem.store.job import Job, writing
@@ -21,17 +21,17 @@ def run(job: Job[GeneratorParams]) -> None:
     params, commit = job.params, None
     match params.source:
         case "hub":
-            source, commit = download(str(params.name), str(params.revision))
+            source, commit = fetch_model(str(params.name), str(params.revision))
         case "package":
-            source = package_folder(str(params.package), str(params.folder))
+            source = find_package(str(params.package), str(params.folder))
         case _:
             source = Path(str(job.execution.path))
     check_folder(source)
     check_generator(source)
-    weights = weights_digest(source)
+    weights = hash_weights(source)
     if params.sha256 and weights != params.sha256:
         raise UserError(f"{source}: the sha256 of its weights is {weights}, expected {params.sha256}")
-    if params.files_sha256 and (digest := files_digest(source)) != params.files_sha256:
+    if params.files_sha256 and (digest := hash_files(source)) != params.files_sha256:
         raise UserError(f"{source}: sha256 of its other files is {digest}, expected {params.files_sha256}; start again")
     load_generator(source)
     with writing(job) as draft:

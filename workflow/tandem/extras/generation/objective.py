@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tandem.config.generation import Seq2SeqTrain
 from tandem.extras.generation.generators import start_token
 from tandem.models.device import move_to_device, place_all, precision
-from tandem.models.ragged import Ids, Ragged, micro_batches
+from tandem.models.ragged import Ids, Ragged, make_micro_batches
 from tandem.models.tokens import Inputs, Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import MULTIPLE, Budget, Seeds
@@ -49,7 +49,7 @@ class Seq2Seq:
         lengths = np.diff(sources.offsets) + np.diff(targets.offsets)
         smoothed = self.train.label_smoothing > 0
         sums = torch.zeros(2, dtype=torch.float64)
-        parts = micro_batches(lengths, self.budget.micro_tokens, MULTIPLE, None) if len(lengths) else []
+        parts = make_micro_batches(lengths, self.budget.micro_tokens, MULTIPLE, None) if len(lengths) else []
         for number, rows in enumerate(parts):
             seeds.child(number).set()
             loss, likelihood = self.losses(sources.take(rows), targets.take(rows))

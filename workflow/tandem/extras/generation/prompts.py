@@ -7,7 +7,7 @@ import numpy as np
 
 from tandem.config.generation import PASSAGE, QUERY
 from tandem.errors import UserError
-from tandem.models.folders import positions_in
+from tandem.models.folders import read_positions
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Template
@@ -78,7 +78,7 @@ def check_positions(model: Any, length: int, tokens: int, where: str) -> None:
         tokens: tokens that it writes, which a decoder alone writes behind them.
     """
     config = model.config.to_dict()
-    limit = positions_in(config)
+    limit = read_positions(config)
     needed = max(length, tokens) if model.config.is_encoder_decoder else length + tokens
     if limit is not None and needed > limit:
         what = "length" if model.config.is_encoder_decoder else "length with the tokens of a text"

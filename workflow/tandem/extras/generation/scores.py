@@ -25,7 +25,7 @@ from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokenisation import Side
 from tandem.models.tokens import Tokens
 from tandem.retrieval.inputs import require_dataset, require_part, require_prompts, require_tokenizer
-from tandem.retrieval.pair_scores import load_scorer, tokenizer_folder
+from tandem.retrieval.pair_scores import find_tokenizer, load_scorer
 from tandem.stages.base import Json
 from tandem.stages.generation import ScoreGeneratedParams
 from tandem.stages.training import TokensParams
@@ -80,11 +80,11 @@ class Scoring:
         use_workers(job.execution.workers)
         artifact = job.inputs["model"]
         folder = require_part(artifact, "cross" if (artifact.folder / "cross").is_dir() else "dual")
-        require_tokenizer(tokenizer_folder(folder), self.source)
+        require_tokenizer(find_tokenizer(folder), self.source)
         self.model, self.mode = load_scorer(folder).eval(), resolve_precision(params.precision)
         self.tokens = Tokens.open(self.source)
         options = self.source.params_as(TokensParams).model_copy(update={"query_length": params.query_length})
-        tokenizer = load_tokenizer(tokenizer_folder(folder))
+        tokenizer = load_tokenizer(find_tokenizer(folder))
         add_markers(tokenizer, options.markers)
         self.queries = Side("query", options, PlainTextTokenizer(tokenizer))
         if isinstance(self.model, DualEncoder):

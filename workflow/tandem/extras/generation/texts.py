@@ -23,7 +23,7 @@ from tandem.data.collection import Collection, contents
 from tandem.data.splits import position
 from tandem.errors import UserError, printable
 from tandem.extras.generation.prompts import Reader, check_positions, split_prompt
-from tandem.retrieval.llm import AnswerStore, at_once, open_answers
+from tandem.retrieval.llm import AnswerStore, count_at_once, open_answers
 from tandem.stages.base import Json
 from tandem.stages.generation import GeneratedParams
 from tandem.store.job import Job, writing
@@ -106,7 +106,7 @@ class ByServer:
 
         self.cut += sum(len(text) > most for text in texts)
         written = list[list[Text]]()
-        with ThreadPoolExecutor(at_once(self.job)) as threads:
+        with ThreadPoolExecutor(count_at_once(self.job)) as threads:
             for result in threads.map(ask, texts):
                 written.append(result)
                 progress.add(1)

@@ -32,8 +32,8 @@ from tandem.extras.init.limits import choose_limits, costs_of_table
 from tandem.extras.init.look import Look, Machine, look
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
-from tandem.models.described import PASSAGE, passage_prompt
-from tandem.models.folders import LIBRARY, longest_input, read_optional
+from tandem.models.described import PASSAGE, find_passage_prompt
+from tandem.models.folders import LIBRARY, find_longest_input, read_optional
 from tandem.plan.context import json_of
 from tandem.plan.towers import (
     TOWERS,
@@ -192,13 +192,13 @@ def encoder(name: str, *, configurations: Configurations = ()) -> None:
     own = entry_of_hub(known, name) if entry.source == "hub" else None
     lines = [("source", entry.source, place), *choices(entry, described, f"encoders.{own or name}")]
     prompts = read_optional(folder / LIBRARY).get("prompts") or {} if folder else {}
-    prompt, others = passage_prompt(prompts), [name for name in prompts if name not in ("query", *PASSAGE)]
+    prompt, others = find_passage_prompt(prompts), [name for name in prompts if name not in ("query", *PASSAGE)]
     if entry.prompts.passage is None and "passage" in described.get("prompts", {}) and prompt in PASSAGE[1:]:
         differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
         lines.append(("", FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
     if others and not chosen_by(entry, described).get("prompts"):
         lines.append(("", FILES, f"prompts {', '.join(others)} are of no side; say prompts: {{query: …}} in an entry"))
-    if folder and (limit := longest_input(folder)):
+    if folder and (limit := find_longest_input(folder)):
         lines.append(("longest input", FILES, f"{limit} tokens"))
     print(columns(lines))
 

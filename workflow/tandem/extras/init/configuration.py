@@ -16,8 +16,8 @@ from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import tokens_of
 from tandem.extras.init.look import SHARES, Look, Machine
-from tandem.models.described import described_towers
-from tandem.models.folders import METADATA, encoder_files, positions_in
+from tandem.models.described import describe_towers
+from tandem.models.folders import METADATA, find_encoder_files, read_positions
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
 from tandem.plan.sizes import EncoderShape, shape_of
@@ -86,11 +86,11 @@ def hub_entry(name: str) -> Raw:
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(DESCRIBING), etag_timeout=10))
-        config = json.loads((encoder_files(folder) / "config.json").read_text(encoding="utf-8"))
-        shape = asdict(EncoderShape.of(config)) | {"positions": positions_in(config)}
+        config = json.loads((find_encoder_files(folder) / "config.json").read_text(encoding="utf-8"))
+        shape = asdict(EncoderShape.of(config)) | {"positions": read_positions(config)}
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError, KeyError):
         return {}
-    return {"source": "hub", "name": name, "revision": folder.name, **described_towers(folder), "shape": shape}
+    return {"source": "hub", "name": name, "revision": folder.name, **describe_towers(folder), "shape": shape}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
-from tandem.evaluation.layouts import system_name
+from tandem.evaluation.layouts import name_system
 from tandem.extras.operations.targets import RESULTS, artifact_folders, find, kind_of, read_manifest
 from tandem.extras.sweeps import label_point, read_result
 from tandem.report.results import SWEEPS, read_table
@@ -78,7 +78,7 @@ def mixed_generations(root: Path) -> Iterator[str]:
             if place.parts[0] == "tables":
                 for row in read_table(path).rows:
                     scores = [(project / run.folder).parents[1] / "score" / run.scores for run in row.lineage]
-                    folders |= {system_name(row.id): scores} if scores else {}
+                    folders |= {name_system(row.id): scores} if scores else {}
             else:
                 for line in read_result(path).lines:
                     folders[f"{line.system} at {label_point(line.point)}"] = list(map(Path, line.stages))

@@ -11,10 +11,10 @@ from cyclopts import Parameter
 from tandem.cluster.progress import duration
 from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
-from tandem.evaluation.layouts import system_name
+from tandem.evaluation.layouts import name_system
 from tandem.extras.operations.targets import find
 from tandem.extras.sweeps import Line, Result, label_point, read_result
-from tandem.report.results import Lineage, Table, is_sweep, read_table, table_names, view_path
+from tandem.report.results import Lineage, Table, find_view, is_sweep, list_table_names, read_table
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, Node, causes, differences_beside_keys, explain, stage_name, tree, walk
 
@@ -84,8 +84,8 @@ def resolve(word: str) -> Target:
     """The artifact of a folder or key, or those behind `TABLE:ROW[:COLUMN]` or `sweeps/SWEEP:ROW[:MEASURE]`."""
     name, colon, _ = word.partition(":")
     if not Path(word).is_dir():
-        path = view_path(name)
-        if colon and not path.is_file() and not is_sweep(path) and (finished := table_names()):
+        path = find_view(name)
+        if colon and not path.is_file() and not is_sweep(path) and (finished := list_table_names()):
             raise UserError(f"{name}: is not a table{nearest(name, finished)}")
         if colon or path.is_file():
             return _of_sweep(read_result(path), word) if is_sweep(path) else _of_table(read_table(path), word)
@@ -96,7 +96,7 @@ def resolve(word: str) -> Target:
 def _of_table(table: Table, word: str) -> Target:
     """The scores behind a row of a table, `SYSTEM [on FIRST STAGE]`, or those that one of its columns shows."""
     name = word.split(":")[0]
-    rows = {system_name((row.system, row.first_stage)): row for row in table.rows}
+    rows = {name_system((row.system, row.first_stage)): row for row in table.rows}
     traceable = [name for name, row in rows.items() if row.lineage]
     full, column = _parts(word, rows, lambda name, text: text in (name, rows[name].system), traceable)
     row = rows[full]

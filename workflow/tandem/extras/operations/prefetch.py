@@ -17,8 +17,8 @@ from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
-from tandem.models.folders import ENCODER_FILES, weight_files
-from tandem.models.hub import COMMIT, download
+from tandem.models.folders import ENCODER_FILES, list_weight_files
+from tandem.models.hub import COMMIT_PATTERN, fetch_model
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, write_lock
 from tandem.redaction import redacted
@@ -40,7 +40,7 @@ class Item:
     @property
     def note(self) -> str:
         """The warning about a model whose revision may mean another commit tomorrow."""
-        if self.hub is None or COMMIT.fullmatch(self.hub[1]):
+        if self.hub is None or COMMIT_PATTERN.fullmatch(self.hub[1]):
             return ""
         return f"{self.hub[1]} may move; prefetch pins it in {LOCK}"
 
@@ -82,7 +82,7 @@ def prefetch(
                 failed = 1
                 say(f"tandem prefetch: {item.kind} {item.name}: {error}")
     for name, revision in dict.fromkeys(item.hub for item in items.values() if item.hub):
-        commit = None if COMMIT.fullmatch(revision) else in_cache(name, revision)
+        commit = None if COMMIT_PATTERN.fullmatch(revision) else in_cache(name, revision)
         if commit is not None:
             write_lock({name: {revision: commit}})
             say(f"{LOCK}: {name} at {revision} is {commit}")
@@ -168,7 +168,7 @@ def of_hub(kind: str, label: str, name: str, revision: str) -> Item:
     """A model of the hub at its revision."""
     here = in_cache(name, revision) is not None
     size = None if here else query_size(name, revision)
-    return Item(kind, label, f"{name}@{revision}", size, here, partial(download, name, revision), (name, revision))
+    return Item(kind, label, f"{name}@{revision}", size, here, partial(fetch_model, name, revision), (name, revision))
 
 
 def in_cache(name: str, revision: str) -> str | None:
@@ -180,7 +180,7 @@ def in_cache(name: str, revision: str) -> str | None:
         return None
     folder = Path(config).parent
     try:
-        weight_files(folder)
+        list_weight_files(folder)
     except UserError:
         return None
     return folder.name

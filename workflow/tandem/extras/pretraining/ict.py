@@ -5,7 +5,7 @@ import numpy as np
 from tandem.config.encoders import IctTrain
 from tandem.extras.pretraining.masking import draw_spans, generator, select_tokens
 from tandem.extras.pretraining.objectives import Contrast
-from tandem.models.ragged import Ragged, ends, ranges
+from tandem.models.ragged import Ragged, join_ranges, sum_lengths
 from tandem.training.forward import Seeds
 
 
@@ -26,5 +26,5 @@ class Ict(Contrast):
         starts, sizes = draw_spans(texts, self.train, draw)
         whole = (draw.random(len(texts)) < self.train.keep_probability) | (sizes == np.diff(texts.offsets))
         left = np.ones(len(texts.ids), bool)
-        left[ranges(starts[~whole], sizes[~whole])] = False
-        return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes)), select_tokens(texts, left)
+        left[join_ranges(starts[~whole], sizes[~whole])] = False
+        return Ragged(texts.ids[join_ranges(starts, sizes)], sum_lengths(sizes)), select_tokens(texts, left)

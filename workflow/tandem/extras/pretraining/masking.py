@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tandem.config.encoders import Spans
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, Ragged, ends, ranges
+from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 from tandem.training.forward import Seeds
 
 IGNORED = -100  # the label of a token that is not to be predicted
@@ -54,7 +54,7 @@ class Vocabulary:
         lengths, ids = np.diff(texts.offsets), texts.ids.astype(np.int64)
         row, special = np.repeat(np.arange(len(texts)), lengths), np.isin(ids, self.special)
         rank = np.empty(len(ids), np.int64)  # among the ordinary tokens of its text, in random order
-        rank[np.lexsort((draw.random(len(ids)), special, row))] = ranges(np.zeros_like(lengths), lengths)
+        rank[np.lexsort((draw.random(len(ids)), special, row))] = join_ranges(np.zeros_like(lengths), lengths)
         ordinary = np.bincount(row[~special], minlength=len(texts))
         chosen = ~special & (rank < np.maximum(1, np.rint(share * ordinary))[row])
         how, other = draw.random(len(ids)), draw.choice(self.ordinary, len(ids))
@@ -69,7 +69,7 @@ def crop(texts: Ragged, spans: Spans, draw: np.random.Generator) -> Ragged:
     The independent cropping of Contriever (Izacard et al. 2022). A span has at least one token where its text has any.
     """
     starts, sizes = draw_spans(texts, spans, draw)
-    return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes))
+    return Ragged(texts.ids[join_ranges(starts, sizes)], sum_lengths(sizes))
 
 
 def draw_spans(texts: Ragged, spans: Spans, draw: np.random.Generator) -> tuple[Ids, Ids]:
@@ -85,7 +85,7 @@ def draw_spans(texts: Ragged, spans: Spans, draw: np.random.Generator) -> tuple[
 def select_tokens(texts: Ragged, kept: NDArray[np.bool_]) -> Ragged:
     """Return texts with some of their tokens; `kept` has a value for each token of all texts."""
     rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
-    return Ragged(texts.ids[kept], ends(np.bincount(rows[kept], minlength=len(texts))))
+    return Ragged(texts.ids[kept], sum_lengths(np.bincount(rows[kept], minlength=len(texts))))
 
 
 def aligned(labels: Ragged, before: int, width: int) -> Ids:

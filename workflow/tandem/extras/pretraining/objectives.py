@@ -17,12 +17,12 @@ from tandem.extras.pretraining.masking import Block, LanguageHead, Vocabulary, a
 from tandem.models.device import place_all, precision
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.encoding import pool_states
-from tandem.models.ragged import Ids, Ragged, token_batches
+from tandem.models.ragged import Ids, Ragged, split_by_tokens
 from tandem.models.tokens import Template, Tokens
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget, Replayed, Seeds
 from tandem.training.lists import Batch, Positives
-from tandem.training.objectives import add, backward
+from tandem.training.objectives import add, apply_gradient
 from tandem.training.objectives.dual import BatchDualObjective
 
 T = TypeVar("T", bound=Pretrain)
@@ -136,12 +136,12 @@ class Separable(Pretraining[T]):
         own = np.arange(count)[self.world.slice(count)]
         totals = dict.fromkeys(self.names, 0.0)
         lengths = texts.lengths(own) + self.tokens.template.extra[0]
-        for number, rows in enumerate(token_batches(lengths, self.budget.micro_tokens)):
+        for number, rows in enumerate(split_by_tokens(lengths, self.budget.micro_tokens)):
             seeds.child(number).set()
             places = own[rows]
             with precision(self.train.precision):
                 terms = self.terms(texts.take(places), [part.take(places) for part in drawn], places, seeds)
-            add(totals, backward(terms, count))
+            add(totals, apply_gradient(terms, count))
         return totals
 
     @abstractmethod
@@ -331,7 +331,7 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
         places, cut = (torch.from_numpy(array).to(scores.device) for array in (own, passages))
         contrast = span_contrast(scores, places, cut)
         terms = {"mlm": mlm.sum(), "head": head.sum(), "contrast": contrast.sum()}
-        values = backward(terms, len(passages))
+        values = apply_gradient(terms, len(passages))
         computed.backward()
         return values
 

@@ -28,8 +28,8 @@ from tandem.extras.running import progress
 from tandem.extras.running.failures import failure_lines
 from tandem.plan.views import check_owner
 from tandem.redaction import set_aside
-from tandem.report.formats import hurt, losses, table_grid
-from tandem.report.page import LEVEL, align_text, format_p, number, signed
+from tandem.report.formats import list_hurt, make_table_grid, name_losses
+from tandem.report.page import LEVEL, align_text, format_difference, format_number, format_p
 from tandem.report.results import Table, read_table
 
 LOGS = Path("logs")
@@ -297,7 +297,7 @@ def print_answer(plan: FullPlan, targets: Sequence[str]) -> None:
         return
     tables = [(read_table(file.with_suffix(".json")), file) for file in map(Path, plan.tables.files(*names))]
     table, file = max(tables, key=lambda pair: sum(row.cells[0].value is not None for row in pair[0].rows))
-    print(align_text(table_grid(table, terminal=True)), end="\n\n")
+    print(align_text(make_table_grid(table, terminal=True)), end="\n\n")
     print("\n".join(answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
 
 
@@ -307,13 +307,13 @@ def answer_lines(table: Table, page: Path) -> list[str]:
         return [f"report  {page}"]
     gain = p = "–"
     if best.gain is not None:
-        gain, p = f"{signed(best.gain, 1)} over {best.over}", format_p(best.p)
+        gain, p = f"{format_difference(best.gain, 1)} over {best.over}", format_p(best.p)
         p += "" if best.p is not None and best.p < LEVEL else ": not significant"
-    worse = hurt(table)
+    worse = list_hurt(table)
     return [
-        f"best    {best.system}: {best.measure} {number(best.value, 1)}",
+        f"best    {best.system}: {best.measure} {format_number(best.value, 1)}",
         f"gain    {gain}",
         f"p       {p}",
-        f"hurt    {losses(worse) if worse else 'nothing, significantly'}",
+        f"hurt    {name_losses(worse) if worse else 'nothing, significantly'}",
         f"report  {page}",
     ]

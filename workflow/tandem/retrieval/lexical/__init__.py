@@ -10,12 +10,12 @@ LexicalRanking = tuple[str, list[str], list[float]]  # query id, document ids an
 
 
 class LexicalEngine(Protocol):
-    """An opened index, to be searched with any k1 and b."""
+    """Describe an opened index, to be searched with any k1 and b."""
 
     facts: dict[str, object]  # versions of what decides a result, for the manifest
 
     def search(
         self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
     ) -> Iterator[LexicalRanking]:
-        """The best `depth` passages of each query that matches any, in the queries' order, ties by document id."""
+        """Yield the best `depth` passages of each query that matches any, in order, ties by document id."""
         ...

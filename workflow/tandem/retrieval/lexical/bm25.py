@@ -21,7 +21,15 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, answerable, evaluate, most_left_out, parse_measures, undecided
+from tandem.evaluation.measures import (
+    CHOSEN,
+    GRID,
+    count_left_out,
+    evaluate,
+    list_answerable,
+    parse_measures,
+    warn_undecided,
+)
 from tandem.retrieval.lexical import LexicalEngine
 from tandem.stages.base import Json
 from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
@@ -32,7 +40,7 @@ from tandem.store.job import Job, writing
 
 @contextmanager
 def open_lexical_engine(job: Job[Any]) -> Iterator[LexicalEngine]:
-    """The engine of a job's index, closed at the end; imported now, as only Lucene needs Java."""
+    """Open the engine of a job's index, closed at the end; imported now, as only Lucene needs Java."""
     if "bm25s" in job.inputs:
         if job.params.similarity:
             from tandem.retrieval.lexical.vector_space import VectorSpace
@@ -50,9 +58,10 @@ def open_lexical_engine(job: Job[Any]) -> Iterator[LexicalEngine]:
 
 
 def require_index(job: Job[Any]) -> Artifact:
-    """The job's index; a `UserError` if it is of another dataset, or lacks what the search needs."""
+    """Return the job's index; a `UserError` if it is of another dataset, or lacks what the search needs."""
     params: Bm25Variant = job.params
-    dataset, index = job.inputs["dataset"], next(job.inputs[role] for role in ENGINES if role in job.inputs)
+    dataset = job.inputs["dataset"]
+    index = next(job.inputs[role] for role in ENGINES if role in job.inputs)
     if os.path.basename(index.upstream["dataset"]) != dataset.key:
         raise UserError(f"{index.folder}: indexes {index.upstream['dataset']}, not {dataset.folder}; name its index")
     has = index.params_as(LuceneParams if "lucene" in job.inputs else Bm25sParams)
@@ -65,8 +74,11 @@ def require_index(job: Job[Any]) -> Artifact:
     return index
 
 
-def k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
-    """k1 and b: parameters, or as the input `tuned` has chosen them on the same index; of other scores than BM25, 0."""
+def find_k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
+    """Return k1 and b: parameters, or as the input `tuned` has chosen them on the same index.
+
+    Of other scores than BM25 both are 0.
+    """
     if job.params.similarity:
         return 0.0, 0.0  # nothing reads them
     if "tuned" not in job.inputs:
@@ -82,8 +94,9 @@ def k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
 
 def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
     """Search for the queries of this job's parts that are missing; the engine's facts, by the number of the part."""
-    params, collection = job.params, Collection(job.inputs["dataset"])
-    k1, b = k1_and_b(job, require_index(job))
+    params = job.params
+    collection = Collection(job.inputs["dataset"])
+    k1, b = find_k1_and_b(job, require_index(job))
     queries = list(collection.queries(params.split).items())[: params.queries]
     with ExitStack() as stack:
 
@@ -130,12 +143,13 @@ def run_bm25_tuning(job: Job[TuneBm25Params]) -> None:
     [measure] = parse_measures([params.measure])
     collection = Collection(job.inputs["dataset"])
     qrels = collection.qrels(params.split)
-    judged = set(answerable(qrels))
+    judged = set(list_answerable(qrels))
     queries = [entry for entry in collection.queries(params.split).items() if entry[0] in judged][: params.queries]
     if not queries:
         raise UserError(f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on")
-    names, points = [query for query, _ in queries], list(product(params.k1, params.b))
-    depth = params.depth + most_left_out({query: qrels[query] for query in names}, params.ignore_identical_ids)
+    names = [query for query, _ in queries]
+    points = list(product(params.k1, params.b))
+    depth = params.depth + count_left_out({query: qrels[query] for query in names}, params.ignore_identical_ids)
     grid: list[tuple[float, float, float]] = []
     with open_lexical_engine(job) as engine, writing(job) as draft:
         with Progress(f"tune_bm25 {job.key}", len(points) * len(queries), "queries") as progress:
@@ -150,5 +164,5 @@ def run_bm25_tuning(job: Job[TuneBm25Params]) -> None:
         write_json(draft.path(CHOSEN), chosen)
         say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
         draft.facts.update(queries=len(queries), chosen=chosen, **engine.facts)
-        for line in undecided(value, "values of k1 and b", params.measure, params.split):
+        for line in warn_undecided(value, "values of k1 and b", params.measure, params.split):
             warn(job, draft, line)

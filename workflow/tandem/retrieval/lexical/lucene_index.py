@@ -25,10 +25,10 @@ from tandem.retrieval.lexical.lucene import (
     INDEX_FOLDER,
     LUCENE_PACKAGE,
     JavaClass,
-    splitter,
+    list_versions,
+    make_splitter,
+    name_stemmer,
     start_java,
-    stemmer,
-    versions,
 )
 from tandem.stages.base import Json
 from tandem.stages.data import SPLIT_BEFORE, STEMMERS, LuceneParams
@@ -41,14 +41,19 @@ _POLL_SECONDS = 0.1
 
 
 class Indexing:
-    """The parts of a job's index, each an index of some passages; a `UserError` where analyzer and language differ."""
+    """Build the parts of a job's index, each an index of some passages.
+
+    A `UserError` where analyzer and language differ.
+    """
 
     def __init__(self, job: Job[LuceneParams]) -> None:
         params = job.params
         if params.analyzer in STEMMERS and params.language != "en":
             allowed = "default, whitespace or jieba is allowed"
             raise UserError(f"analyzer: {params.analyzer} is English and language is {params.language}; {allowed}")
-        self.job, self.parts, self.collection = job, Parts(job), Collection(job.inputs["dataset"])
+        self.job = job
+        self.parts = Parts(job)
+        self.collection = Collection(job.inputs["dataset"])
         self.threads = job.execution.workers or usable_cores()
         self.machine = start_java(self.threads, job.execution.heap)
         known = sorted({"en", *self.machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
@@ -68,11 +73,12 @@ class Indexing:
     def write_part(self, span: range, label: str, folder: Path) -> Json:
         """Index some passages into `index/` of a folder."""
         # Anserini looks at the language first: only with English does it obey `pretokenized`.
-        params, pretokenized = self.job.params, self.job.params.analyzer in SPLIT_BEFORE
+        params = self.job.params
+        pretokenized = self.job.params.analyzer in SPLIT_BEFORE
         options = {
             "fields": ("title", "text") if params.fields else (),
             "storeDocvectors": params.vectors,
-            "stemmer": stemmer(params),
+            "stemmer": name_stemmer(params),
             "pretokenized": pretokenized,
             "language": "en" if pretokenized else params.language,
         }
@@ -82,7 +88,8 @@ class Indexing:
 
     def write_texts(self, span: range, label: str, folder: Path) -> None:
         """Write some passages as JSON lines to several files: a thread of Anserini reads one file at a time."""
-        params, split = self.job.params, splitter(self.job.params)
+        params = self.job.params
+        split = make_splitter(self.job.params)
         rows = min(_PASSAGES_PER_FILE, -(-len(span) // self.threads))
         folder.mkdir(parents=True)
         with Progress(f"lucene {label} · texts", len(span), "passages") as progress:
@@ -103,7 +110,8 @@ class Indexing:
             os.replace(first, index)
             return
         open_index = self.machine(f"{LUCENE_PACKAGE}store.FSDirectory").open
-        file, config = self.machine("java.io.File"), self.machine(f"{LUCENE_PACKAGE}index.IndexWriterConfig")()
+        file = self.machine("java.io.File")
+        config = self.machine(f"{LUCENE_PACKAGE}index.IndexWriterConfig")()
         writer = self.machine(f"{LUCENE_PACKAGE}index.IndexWriter")(open_index(file(str(index)).toPath()), config)
         with closing(writer):
             writer.addIndexes(*(open_index(file(str(path)).toPath()) for path in (first, *more)))
@@ -120,15 +128,18 @@ def run(job: Job[LuceneParams]) -> None:
 
     Execution: `workers` threads, `heap` of Java.
     """
-    params, indexing = job.params, Indexing(job)
-    machine, passages, numbers = indexing.machine, indexing.collection.passages, indexing.write_parts()
+    params = job.params
+    indexing = Indexing(job)
+    machine = indexing.machine
+    passages = indexing.collection.passages
+    numbers = indexing.write_parts()
     with writing(job) as draft:
         indexing.join_parts(numbers, draft.folder / INDEX_FOLDER)
         with closing(machine(ANSERINI_SEARCHER)(str(draft.folder / INDEX_FOLDER))) as searcher:
             indexed = int(searcher.reader.getDocCount("contents"))
         if indexed < passages:
             warn(job, draft, f"{passages - indexed:,} passages have no term to index")
-        draft.facts.update(passages=passages, indexed=indexed, lucene=versions(machine))
+        draft.facts.update(passages=passages, indexed=indexed, lucene=list_versions(machine))
         for line in language_warnings(job.inputs["dataset"], params.analyzer, params.language):
             warn(job, draft, line)
     indexing.parts.remove()
@@ -145,7 +156,8 @@ def index_files(
         folder: has the files in `texts/`, which is removed; gets the index in `index/`.
         options: Anserini's own, by name; `fields` beside the usual one.
     """
-    args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
+    args = machine("io.anserini.index.IndexCollection$Args")()
+    words = machine("java.util.ArrayList")()
     fields = options.get("fields", ())
     # As on a command line: an array cannot be assigned to a field through pyjnius.
     places = "-input", str(folder / TEXTS_FOLDER), "-index", str(folder / INDEX_FOLDER)
@@ -153,7 +165,8 @@ def index_files(
         words.add(word)
     machine("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(words)
     args.generatorClass = "DefaultLuceneDocumentGenerator"
-    args.threads, args.quiet = threads, True
+    args.threads = threads
+    args.quiet = True
     # Anserini would buffer 4 GiB, whatever the heap.
     args.memoryBuffer = machine("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
     for name, value in options.items():
@@ -166,7 +179,7 @@ def index_files(
         """Passages indexed so far, those without any text included."""
         return int(counters.indexed.get() + counters.empty.get())
 
-    errors = logged_errors(machine)
+    errors = log_errors(machine)
     running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
     with Progress(f"lucene {key}", passages, "passages") as progress:
         while not running.isDone():
@@ -183,9 +196,10 @@ def index_files(
 
 
 @cache
-def logged_errors(machine: JavaClass) -> Any:
-    """A Java `StringWriter` that gets a line for each error that Anserini logs (and then ignores)."""
-    lines, log4j = machine("java.io.StringWriter")(), "org.apache.logging.log4j"
+def log_errors(machine: JavaClass) -> Any:
+    """Return a Java `StringWriter` that gets a line for each error that Anserini logs (and then ignores)."""
+    lines = machine("java.io.StringWriter")()
+    log4j = "org.apache.logging.log4j"
     core = f"{log4j}.core"
     layout = machine(f"{core}.layout.PatternLayout").createDefaultLayout()
     writer = machine(f"{core}.appender.WriterAppender").createAppender(layout, None, lines, "errors", False, True)

@@ -22,7 +22,7 @@ from tandem.config.similarities import TfIdf
 from tandem.data.columns import Floats, Floats64
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.retrieval.lexical.bm25s import DTYPE, NAME, NUMBERS_PER_BLOCK, VOCABULARY, Bm25s, Field
+from tandem.retrieval.lexical.bm25s import DTYPE, NUMBERS_PER_BLOCK, TERMS_NAME, VOCABULARY, Bm25s, Field
 from tandem.stages.data import Bm25Variant, LsiParams
 from tandem.store.job import Job, writing
 
@@ -92,7 +92,7 @@ def run(job: Job[LsiParams]) -> None:
     from scipy.sparse.linalg import svds
 
     index, dimensions = job.inputs["bm25s"], job.params.dimensions
-    terms = Ragged.open(index.folder, NAME, DTYPE)
+    terms = Ragged.open(index.folder, TERMS_NAME, DTYPE)
     vocabulary = len(json.loads(index.path(VOCABULARY).read_text(encoding="utf-8")))
     if dimensions >= min(len(terms), vocabulary):
         has = f"{index.folder} has {len(terms):,} passages and {vocabulary:,} terms"
@@ -143,7 +143,7 @@ class VectorSpace(Bm25s):
             return LatentScores(
                 Weighting(np.load(self.lsi.path(IDF), allow_pickle=False), self.sublinear), self.lsi.folder
             )
-        terms = Ragged.open(self.folder, NAME, DTYPE)
+        terms = Ragged.open(self.folder, TERMS_NAME, DTYPE)
         return CosineScores(terms, Weighting(inverse_frequencies(terms, len(self.vocab)), self.sublinear))
 
 

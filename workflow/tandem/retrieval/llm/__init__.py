@@ -38,7 +38,7 @@ _BEARER_KEY = re.compile(r"[\x21-\x7e]+")  # what may stand behind `Bearer ` in 
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """What a model said.
+    """Describe what a model said.
 
     Attributes:
         text: the words; where two words were compared, the likeliest first one of all.
@@ -56,17 +56,17 @@ class ModelAnswer:
 
 
 class AnsweringModel(Protocol):
-    """A language model, in this process or behind a server."""
+    """Describe a language model, in this process or behind a server."""
 
     def complete(self, prompt: str, tokens: int) -> ModelAnswer:
-        """An answer of at most so many tokens, the likeliest word after word."""
+        """Return an answer of at most so many tokens, the likeliest word after word."""
 
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """Log-odds of the first word against the second as the answer's beginning."""
 
 
 class AnswerStore:
-    """A file of answers (SQLite), shared by all stages that ask the same model; several threads may ask.
+    """Keep a file of answers (SQLite), shared by all stages that ask the same model; several threads may ask.
 
     The model is opened when it is first needed. `counts` are of answers that were asked for and that were there, and of
     the tokens of all of them.
@@ -74,10 +74,12 @@ class AnswerStore:
 
     def __init__(self, path: Path, open_model: Callable[[], AnsweringModel]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self._open, self._lock = path, open_model, Lock()
+        self.path = path
+        self._open = open_model
+        self._lock = Lock()
         self._model: AnsweringModel | None = None
         self.counts: Counter[str] = Counter(asked=0, known=0)
-        with _named(path):
+        with _name_file(path):
             self._file = sqlite3.connect(path, timeout=60, check_same_thread=False)
             self._file.execute("CREATE TABLE IF NOT EXISTS answers (question TEXT PRIMARY KEY, answer TEXT)")
 
@@ -108,11 +110,11 @@ class AnswerStore:
 
     def _ask(self, question: str, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
         key = hashlib.sha256(question.encode()).hexdigest()
-        with self._lock, _named(self.path):
+        with self._lock, _name_file(self.path):
             row = self._file.execute("SELECT answer FROM answers WHERE question = ?", (key,)).fetchone()
             answer = ModelAnswer(**json.loads(row[0])) if row else None
         answer = answer or ask()
-        with self._lock, _named(self.path):
+        with self._lock, _name_file(self.path):
             if row is None:
                 self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, json.dumps(asdict(answer))))
                 self._file.commit()
@@ -126,7 +128,7 @@ class AnswerStore:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_file(path: Path) -> Iterator[None]:
     """Turn sqlite's errors about a damaged, locked, read-only or full file of answers into a `UserError`."""
     try:
         yield
@@ -137,7 +139,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 class Server:
-    """One model of a server.
+    """Ask one model of a server.
 
     A `UserError` where the key's environment variable is not set or cannot be a key, and of a request that fails after
     its repetitions.
@@ -146,7 +148,8 @@ class Server:
     def __init__(self, endpoint: Endpoint, params: LanguageModel) -> None:
         from openai import OpenAI
 
-        self.endpoint, self.params = endpoint, params
+        self.endpoint = endpoint
+        self.params = params
         url = urlsplit(endpoint.url)
         self.client = OpenAI(
             base_url=url._replace(query="", fragment="").geturl(),
@@ -157,7 +160,7 @@ class Server:
         )
 
     def complete(self, prompt: str, tokens: int) -> ModelAnswer:
-        """The answer as text."""
+        """Return the answer as text."""
         return self._ask(prompt, self._text, tokens)
 
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
@@ -174,7 +177,9 @@ class Server:
     def _ask(self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any) -> ModelAnswer:
         import openai
 
-        at, tries, params = self.endpoint.url, self.endpoint.retries + 1, self.params
+        at = self.endpoint.url
+        tries = self.endpoint.retries + 1
+        params = self.params
         if params.max_completion_tokens is None:
             options["max_tokens"] = tokens
         else:
@@ -209,7 +214,7 @@ class Server:
 
     def _text(self, response: Any) -> ModelAnswer:
         text = response.choices[0].message.content
-        return ModelAnswer(str(text or ""), None, *_usage(response))
+        return ModelAnswer(str(text or ""), None, *_read_usage(response))
 
     def _likely_text(self, response: Any) -> ModelAnswer:
         answer, logprobs = self._text(response), response.choices[0].logprobs
@@ -232,11 +237,11 @@ class Server:
         either = [word for word in likeliest if word.token.strip().lower() in (first, second)]
         share = sum(math.exp(word.logprob) for word in either)
         top = max(likeliest, key=lambda word: float(word.logprob)).token
-        return ModelAnswer(str(top), score, *_usage(response), share)
+        return ModelAnswer(str(top), score, *_read_usage(response), share)
 
 
 def read_key(variable: str) -> str:
-    """The key that an environment variable holds, without blanks and line ends around it.
+    """Return the key that an environment variable holds, without blanks and line ends around it.
 
     Raises:
         UserError: the variable is not set, or its value cannot stand in the header of a request.
@@ -252,7 +257,7 @@ def read_key(variable: str) -> str:
     return key
 
 
-def _usage(response: Any) -> tuple[int, int]:
+def _read_usage(response: Any) -> tuple[int, int]:
     """Tokens read and written, as the server counts them; 0 where it does not."""
     usage = getattr(response, "usage", None)
     return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
@@ -287,6 +292,6 @@ def open_answers(job: Job[Any], template: str | None, model: LanguageModel | Non
     return AnswerStore(job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model)
 
 
-def at_once(job: Job[Any]) -> int:
-    """How many questions are asked at a time; a model in this process answers one after the other."""
+def count_at_once(job: Job[Any]) -> int:
+    """Return how many questions are asked at a time; a model in this process answers one after the other."""
     return job.execution.endpoint.at_once if job.execution.endpoint else 1

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.models.device import device, move_to_device, resolve_precision
-from tandem.models.hub import COMMIT, check_weights, loading
+from tandem.models.hub import COMMIT_PATTERN, check_weights, report_loading
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Template
 from tandem.retrieval.llm import ModelAnswer
@@ -21,7 +21,7 @@ from tandem.stages.retrieval import LlmParams
 
 
 class LocalModel:
-    """A model of a folder or of the hub, which computes one prompt at a time.
+    """Open a model of a folder or of the hub, which computes one prompt at a time.
 
     A token that a template or a tokenizer puts into a prompt stands only where these put it: a special token that is
     written in a prompt is read as the characters it is written with.
@@ -40,15 +40,17 @@ class LocalModel:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
         from transformers.generation import GenerationConfig
 
-        self.params, self.name = params, params.model
-        folder, revision = Path(self.name), params.revision
-        if not folder.is_dir() and not COMMIT.fullmatch(revision or ""):
+        self.params = params
+        self.name = params.model
+        folder = Path(self.name)
+        revision = params.revision
+        if not folder.is_dir() and not COMMIT_PATTERN.fullmatch(revision or ""):
             say(
                 f"warning: {self.name} is what {revision or 'main'} is today; pin it by tandem prefetch, or by revision"
             )
         pinned: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
         dtype = torch.bfloat16 if resolve_precision(params.precision) == "bf16" else torch.float32
-        with loading(folder):
+        with report_loading(folder):
             config = AutoConfig.from_pretrained(self.name, **pinned)
             kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
             self.tokenizer = AutoTokenizer.from_pretrained(self.name, **pinned)
@@ -76,7 +78,8 @@ class LocalModel:
         Of a chat model's words the likeliest form counts, with a capital or without, behind a blank or not.
         """
         first, second = (self._forms(word) for word in words)
-        inputs, options = self._inputs(prompt, 1), dict[str, Any](logits_to_keep=1)
+        inputs = self._inputs(prompt, 1)
+        options = dict[str, Any](logits_to_keep=1)
         if self.seq2seq:
             start = self.model.config.decoder_start_token_id
             options = {"decoder_input_ids": torch.tensor([[start]], device=device())}
@@ -89,7 +92,7 @@ class LocalModel:
 
     @torch.inference_mode()
     def complete(self, prompt: str, tokens: int) -> ModelAnswer:
-        """The likeliest word after word; thoughts that the chat template begins begin with `<think>`."""
+        """Return the likeliest word after word; thoughts that the chat template begins begin with `<think>`."""
         tokens = self.params.max_completion_tokens or tokens
         inputs = self._inputs(prompt, tokens)
         read = inputs["input_ids"].shape[1]
@@ -124,7 +127,7 @@ class LocalModel:
             handle.remove()
 
     def _inputs(self, prompt: str, tokens: int) -> dict[str, Tensor]:
-        """A prompt's token ids; a `UserError` if it leaves no room for an answer of so many tokens."""
+        """Return a prompt's token ids; a `UserError` if it leaves no room for an answer of so many tokens."""
         if self.plain is not None:
             before, after = Template.of(self.tokenizer).single
             ids = torch.tensor([[*before, *self.plain.tokenise([prompt])[0][0], *after]])
@@ -161,7 +164,7 @@ class LocalModel:
                 say(f"warning: {self.name}: chat_template_kwargs.{name} changes nothing in its chat template")
 
     def _forms(self, word: str) -> list[int]:
-        """The tokens that a word is, in any of its forms if the model answers in a chat."""
+        """Return the tokens that a word is, in any of its forms if the model answers in a chat."""
         plain = self._token(word)
         if plain is None:
             raise UserError(f"{self.name}: its tokenizer has no single token for {word!r}; choose another form")
@@ -172,6 +175,6 @@ class LocalModel:
         return sorted({token for token in tokens if token is not None})
 
     def _token(self, word: str) -> int | None:
-        """The only token of a word; None where it has several, or none that is known."""
+        """Return the only token of a word; None where it has several, or none that is known."""
         ids: list[int] = self.tokenizer(word, add_special_tokens=False)["input_ids"]
         return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None

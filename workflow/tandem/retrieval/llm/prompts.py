@@ -48,65 +48,65 @@ Query: {query}
 Passage: {passage}
 
 Write only the grade, in the form `Grade: n`."""  # the scale is UMBRELA's (Upadhyay et al. 2024)
-GRADES = ("0", "1", "2", "3")
+RELEVANCE_GRADES = ("0", "1", "2", "3")
 TOKENS_PER_NUMBER = 6  # of an answer: brackets, digits, sign and spaces
 BRACKETED = re.compile(r"\[(\d+)\]")
-NUMBER = r"(?<![\w.,-])\d+(?![\w]|[.,]\d)"  # a whole one
-CHAIN = re.compile(rf"(?:\[\d+\]|{NUMBER})(?:\s*>\s*(?:\[\d+\]|{NUMBER}))+")
+_NUMBER = r"(?<![\w.,-])\d+(?![\w]|[.,]\d)"  # a whole one
+CHAIN = re.compile(rf"(?:\[\d+\]|{_NUMBER})(?:\s*>\s*(?:\[\d+\]|{_NUMBER}))+")
 VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are no grades
 AT_THE_END = re.compile(rf"{VALUE}\W*$")
 NAMED = re.compile(rf"grade(?:\s+is)?[^\w-]*({VALUE})", re.IGNORECASE)
 
 
-def yes_no_prompt(form: str, instruction: str, query: str, passage: str) -> str:
-    """The prompt about one passage."""
+def write_yes_no_prompt(form: str, instruction: str, query: str, passage: str) -> str:
+    """Return the prompt about one passage."""
     return YES_NO[form].format(instruction=instruction, query=query, passage=passage)
 
 
-def listwise_prompt(query: str, passages: Sequence[str]) -> str:
-    """The prompt about a window of passages, numbered from 1."""
+def write_listwise_prompt(query: str, passages: Sequence[str]) -> str:
+    """Return the prompt about a window of passages, numbered from 1."""
     numbered = "\n\n".join(f"[{number}] {passage}" for number, passage in enumerate(passages, start=1))
     return LISTWISE.format(count=len(passages), query=query, passages=numbered)
 
 
-def pair_prompt(form: str, query: str, first: str, second: str) -> str:
-    """The prompt about two passages."""
+def write_pair_prompt(form: str, query: str, first: str, second: str) -> str:
+    """Return the prompt about two passages."""
     return PAIR[form].format(query=query, first=first, second=second)
 
 
-def grade_prompt(query: str, passage: str) -> str:
-    """The prompt that asks for a grade."""
+def write_grade_prompt(query: str, passage: str) -> str:
+    """Return the prompt that asks for a grade."""
     return GRADE.format(query=query, passage=passage)
 
 
-def verdict_text(answer: str) -> str:
-    """A model's answer without its thoughts, which end at `</think>`; empty if the thoughts were cut off."""
+def strip_thoughts(answer: str) -> str:
+    """Return a model's answer without its thoughts, which end at `</think>`; empty if the thoughts were cut off."""
     return answer.rpartition("</think>")[2].partition("<think>")[0]
 
 
-def grade_of(answer: str) -> tuple[int | None, bool]:
-    """The grade that an answer names, and whether it had to be repaired; None where it names none or several.
+def read_grade(answer: str) -> tuple[int | None, bool]:
+    """Return the grade that an answer names, and whether it had to be repaired; None where it names none or several.
 
     A grade stands behind the word, else it is the only number, at the answer's end: another one is prose. See
-    `verdict_text`.
+    `strip_thoughts`.
     """
-    text = verdict_text(answer).strip()
+    text = strip_thoughts(answer).strip()
     values = set(NAMED.findall(text))
     if not values and AT_THE_END.search(text):
         values = set(re.findall(VALUE, text))
     value = values.pop() if len(values) == 1 else ""
-    grade = int(value) if value in GRADES else None
+    grade = int(value) if value in RELEVANCE_GRADES else None
     return grade, text != f"Grade: {grade}"
 
 
-def permutation(answer: str, count: int) -> tuple[list[int], bool]:
-    """The order, counted from 0, that an answer such as `[2] > [1]` names, and whether it had to be repaired.
+def read_permutation(answer: str, count: int) -> tuple[list[int], bool]:
+    """Return the order, counted from 0, that an answer such as `[2] > [1]` names, and whether it had to be repaired.
 
     The longest chain of `>` counts, of equal ones the last, and where there is none the numbers in brackets: other
     numbers are prose. A number that is repeated or out of range is passed over, and passages that are not named follow
-    in their order. See `verdict_text`.
+    in their order. See `strip_thoughts`.
     """
-    text = verdict_text(answer)
+    text = strip_thoughts(answer)
     chains = [re.findall(r"\d+", chain) for chain in CHAIN.findall(text)]
     numbers = max(reversed(chains), key=len, default=BRACKETED.findall(text))
     named = [int(number) - 1 for number in numbers]
@@ -115,8 +115,8 @@ def permutation(answer: str, count: int) -> tuple[list[int], bool]:
     return order, order != named
 
 
-def windows(count: int, size: int, step: int) -> Iterator[slice]:
-    """The windows over a list, from its end to its top; the last one begins at the top."""
+def iterate_windows(count: int, size: int, step: int) -> Iterator[slice]:
+    """Yield the windows over a list, from its end to its top; the last one begins at the top."""
     start = max(0, count - size)
     while True:
         yield slice(start, min(start + size, count))
@@ -125,13 +125,13 @@ def windows(count: int, size: int, step: int) -> Iterator[slice]:
         start = max(0, start - step)
 
 
-def slide(count: int, size: int, step: int, order_of: Callable[[list[int]], list[int]]) -> list[int]:
-    """The order of a list after each of its windows has been ordered (RankGPT, Sun et al. 2023, §3.2).
+def order_by_windows(count: int, size: int, step: int, order_of: Callable[[list[int]], list[int]]) -> list[int]:
+    """Return the order of a list after each of its windows has been ordered (RankGPT, Sun et al. 2023, §3.2).
 
     `order_of` gives the order of a window, as positions in it, of the passages that stand there.
     """
     ranked = list(range(count))
-    for window in windows(count, size, step):
+    for window in iterate_windows(count, size, step):
         inside = ranked[window]
         ranked[window] = [inside[at] for at in order_of(inside)]
     return ranked

@@ -20,7 +20,7 @@ from tandem.data.columns import Floats
 from tandem.data.runs import falling, followed, iter_run, write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset, require_run_depth
-from tandem.retrieval.llm import AnswerStore, ModelAnswer, at_once, open_answers, prompts
+from tandem.retrieval.llm import AnswerStore, ModelAnswer, count_at_once, open_answers, prompts
 from tandem.stages.retrieval import RerankLlmParams
 from tandem.store.job import Job, writing
 
@@ -44,7 +44,7 @@ class ScoredQuery(NamedTuple):
     beginnings: Counter[str]
 
 
-def wins(first: float | None, second: float | None) -> float:
+def compare_orders(first: float | None, second: float | None) -> float:
     """1 or 0 if both orders name the same passage, else a tie (PRP, Qin et al. 2023).
 
     Args:
@@ -59,14 +59,20 @@ def wins(first: float | None, second: float | None) -> float:
 
 
 def average_orders(first: float | None, second: float | None) -> float:
-    """(p_ij + 1 - p_ji) / 2: half of a term of SYM-SUM (duoT5, Pradeep et al. 2021). Arguments as of `wins`."""
+    """Return (p_ij + 1 - p_ji) / 2: half of a term of SYM-SUM (duoT5, Pradeep et al. 2021).
+
+    Arguments as of `compare_orders`.
+    """
     if first is None or second is None:
         return _TIE
     return float((expit(first) + 1 - expit(second)) / 2)
 
 
-def all_pairs(count: int, prefer: _Prefer) -> Floats:
-    """Each passage's sum of preferences over all others; of equal sums the earlier is higher by the least bit."""
+def sum_all_pairs(count: int, prefer: _Prefer) -> Floats:
+    """Return each passage's sum of preferences over all others.
+
+    Of equal sums the earlier is higher by the least bit.
+    """
     sums = np.zeros(count)
     for i, j in combinations(range(count), 2):
         share = prefer(i, j)
@@ -78,8 +84,8 @@ def all_pairs(count: int, prefer: _Prefer) -> Floats:
     return scores
 
 
-def bubble(count: int, passes: int, prefer: _Prefer) -> list[int]:
-    """The order after some passes from the end to the top, in which neighbours change places (PRP-Sliding-K).
+def order_by_bubbles(count: int, passes: int, prefer: _Prefer) -> list[int]:
+    """Return the order after some passes from the end to the top, in which neighbours change places (PRP-Sliding-K).
 
     Σ_p (count - p) comparisons, p from 1 to `passes`; the first `passes` places are then settled. Ties change nothing.
     """
@@ -91,22 +97,23 @@ def bubble(count: int, passes: int, prefer: _Prefer) -> list[int]:
     return ranked
 
 
-def by_places(ranked: list[int]) -> Floats:
+def score_places(ranked: list[int]) -> Floats:
     """Scores that fall by one from place to place, shape (passages,)."""
     scores = np.empty(len(ranked), np.float32)
     scores[ranked] = np.arange(len(ranked), 0, -1)
     return scores
 
 
-def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
-    """Score by all pairs, or by `passes` of `bubble`; counts `ties`, and answers as `count_words` does."""
-    ties, compared = 0, list[ModelAnswer]()
-    decide = average_orders if params.form == "duot5" else wins
+def score_pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
+    """Score by all pairs, or by `passes` of `order_by_bubbles`; counts `ties`, and answers as `count_words` does."""
+    ties = 0
+    compared = list[ModelAnswer]()
+    decide = average_orders if params.form == "duot5" else compare_orders
 
     @cache
     def prefer(i: int, j: int) -> float:
         """Return how far passage i is preferred to j, asked in both orders; count ties."""
-        pairs = (prompts.pair_prompt(params.form, query, passages[a], passages[b]) for a, b in ((i, j), (j, i)))
+        pairs = (prompts.write_pair_prompt(params.form, query, passages[a], passages[b]) for a, b in ((i, j), (j, i)))
         first, second = (answers.compare(prompt, prompts.PAIR_WORDS[params.form]) for prompt in pairs)
         nonlocal ties
         share = decide(first.score, second.score)
@@ -115,17 +122,17 @@ def pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: 
         return share
 
     if params.passes is None:
-        scores = all_pairs(len(passages), prefer)
+        scores = sum_all_pairs(len(passages), prefer)
     else:
-        scores = by_places(bubble(len(passages), params.passes, prefer))
+        scores = score_places(order_by_bubbles(len(passages), params.passes, prefer))
     counts, beginnings = count_words(compared, params.unlikely_below)
     counts.update(ties=ties)
     return ScoredQuery(scores, counts, beginnings)
 
 
-def yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
+def score_yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
     """Score by the log-odds that a passage is relevant; passages without an answer come last, in the run's order."""
-    questions = (prompts.yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
+    questions = (prompts.write_yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
     compared = [answers.compare(prompt, prompts.ANSWER_WORDS[params.form]) for prompt in questions]
     odds = [answer.score for answer in compared]
     lowest = min((score for score in odds if score is not None), default=0.0)
@@ -163,19 +170,21 @@ def rank_listwise(params: RerankLlmParams, query: str, passages: list[str], answ
     counts: Counter[str] = Counter(repaired=0)
 
     def order_of(inside: list[int]) -> list[int]:
-        prompt = prompts.listwise_prompt(query, [passages[at] for at in inside])
+        prompt = prompts.write_listwise_prompt(query, [passages[at] for at in inside])
         answer = answers.complete(prompt, prompts.TOKENS_PER_NUMBER * len(inside))
-        order, mended = prompts.permutation(answer.text, len(inside))
+        order, mended = prompts.read_permutation(answer.text, len(inside))
         counts.update(repaired=mended)
         return order
 
-    return ScoredQuery(by_places(prompts.slide(len(passages), params.window, params.step, order_of)), counts, Counter())
+    return ScoredQuery(
+        score_places(prompts.order_by_windows(len(passages), params.window, params.step, order_of)), counts, Counter()
+    )
 
 
-_METHODS = {"pairwise": pairwise, "yes_no": yes_no, "listwise": rank_listwise}
+_METHODS = {"pairwise": score_pairwise, "yes_no": score_yes_no, "listwise": rank_listwise}
 
 
-def rescore_run(
+def rerank_run(
     job: Job[RerankLlmParams], answers: AnswerStore, counts: Counter[str], progress: Progress
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores), some queries at a time; the first `depth` documents have the model's scores.
@@ -183,10 +192,12 @@ def rescore_run(
     Answers are counted in `counts`; see `refuse_unlikely`.
     """
     beginnings = Counter[str]()
-    params, dataset = job.params, Collection(job.inputs["dataset"])
-    texts, run = dataset.query_texts(), iter_run(job.inputs["run"], job.inputs["dataset"])
+    params = job.params
+    dataset = Collection(job.inputs["dataset"])
+    texts = dataset.query_texts()
+    run = iter_run(job.inputs["run"], job.inputs["dataset"])
     source = ((query, docs) for query, docs, _ in run)
-    with ThreadPoolExecutor(at_once(job)) as threads:
+    with ThreadPoolExecutor(count_at_once(job)) as threads:
         while group := list(islice(source, _QUERIES_PER_GROUP)):
             stored = dataset.texts({doc for _, docs in group for doc in docs[: params.depth]})
 
@@ -212,10 +223,11 @@ def run(job: Job[RerankLlmParams]) -> None:
     """
     require_dataset(job, "run")
     require_run_depth(job, job.params.depth)
-    answers, counts = open_answers(job, prompts.TEMPLATES[job.params.form]), Counter(repaired=0)
+    answers = open_answers(job, prompts.TEMPLATES[job.params.form])
+    counts = Counter(repaired=0)
     try:
         with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "passages") as progress:
-            lines = write_run(job, draft, rescore_run(job, answers, counts, progress))
+            lines = write_run(job, draft, rerank_run(job, answers, counts, progress))
             total = answers.counts["asked"] + answers.counts["known"]
             del counts["compared"]  # which is `asked` and `known`
             draft.facts |= {"lines": lines, **answers.counts, **counts}

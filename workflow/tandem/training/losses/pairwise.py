@@ -177,7 +177,7 @@ def lambda_mrr_of_first(scores: Tensor, mask: Tensor) -> Tensor:
     0.2777
     """
     pairs = RankedPairs.of_first(scores, mask)
-    reciprocal = 1.0 / (1 + rank_passages(scores, mask)).to(scores)
+    reciprocal = 1.0 / (1 + rank_by_score(scores, mask)).to(scores)
     delta = (reciprocal[:, :1] - reciprocal[:, 1:]).abs()
     return pairs.mean(delta * softplus(-pairs.lead))
 
@@ -192,17 +192,17 @@ def lambda_mrr(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Args and returns: as `hinge_distillation`, in nats weighted by reciprocal ranks.
     """
     pairs = RankedPairs.of_teacher(student, teacher, mask)
-    reciprocal = 1.0 / (1 + rank_passages(student, mask)).to(student)
+    reciprocal = 1.0 / (1 + rank_by_score(student, mask)).to(student)
     delta = (reciprocal[:, :, None] - reciprocal[:, None, :]).abs()
     return pairs.mean(delta * softplus(-pairs.lead))
 
 
 def discount_ranks(scores: Tensor, mask: Tensor) -> Tensor:
     """Return 1 / log2(1 + rank) of each passage by falling score, ties in the list's order; no gradient."""
-    return list_discounts(scores.shape[1], scores)[rank_passages(scores, mask)]
+    return list_discounts(scores.shape[1], scores)[rank_by_score(scores, mask)]
 
 
-def rank_passages(scores: Tensor, mask: Tensor) -> Tensor:
+def rank_by_score(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the rank of each passage by falling score, from 0, ties in the list's order, scores' shape."""
     best_first = scores.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
     return best_first.argsort(-1)  # the inverse of the order: each passage's place in it

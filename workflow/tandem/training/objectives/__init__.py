@@ -19,7 +19,7 @@ from tandem.training.losses import average_over_positives, find_distillation_los
 
 
 class Objective(Protocol):
-    """A loss over batches, and the models it trains by part (`dual`, `cross`).
+    """Describe a loss over batches, and the models it trains by part (`dual`, `cross`).
 
     Where several processes train (`World`), each gets the whole batch and computes its share of the queries. The loop
     sums gradients and loss terms over the processes: both are divided by the whole batch's number of queries.
@@ -37,7 +37,7 @@ class Objective(Protocol):
 
 
 class Ranker(Objective, Protocol):
-    """An objective whose parts rank passages."""
+    """Describe an objective whose parts rank passages."""
 
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """Scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
@@ -46,12 +46,12 @@ class Ranker(Objective, Protocol):
         """
 
 
-def mask_of(batch: Batch, like: Tensor) -> Tensor:
-    """The batch's mask as a tensor on the scores' device."""
+def make_mask(batch: Batch, like: Tensor) -> Tensor:
+    """Return the batch's mask as a tensor on the scores' device."""
     return torch.from_numpy(batch.mask).to(like.device)
 
 
-def backward(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
+def apply_gradient(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
     """Carry the gradient of a loss of several terms into whatever they were computed from.
 
     Args:
@@ -78,11 +78,12 @@ class ListLoss:
     """weight · distillation(scores, teacher) + supervision · loss(scores) with `train.distil`; else the loss alone."""
 
     def __init__(self, train: DualTrain | CrossTrain) -> None:
-        self.supervision, self.distil = find_supervision_loss(train.loss, train), train.distil
+        self.supervision = find_supervision_loss(train.loss, train)
+        self.distil = train.distil
         self.distillation = find_distillation_loss(self.distil.loss, self.distil) if self.distil else None
 
     def __call__(self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """The loss's terms, each summed over the lists.
+        """Return the loss's terms, each summed over the lists.
 
         Args:
             scores: of each list, in batch followed by the other lists' passages, shape (queries, list + more).
@@ -96,7 +97,7 @@ class ListLoss:
         terms = {}
         if batch.teacher is not None:
             teacher = torch.from_numpy(batch.teacher).to(own)
-            scored = mask_of(batch, own) & teacher.isfinite()
+            scored = make_mask(batch, own) & teacher.isfinite()
             lists = scored.sum(-1) > 1  # one score compares with nothing
             distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
             terms["distil"] = distilled * self.distil.weight
@@ -109,7 +110,7 @@ class ListLoss:
 
 
 class SeparableRanker(ABC):
-    """An objective whose loss falls apart per query: lists are computed a few at a time, exactly.
+    """Compute a loss that falls apart per query: lists are taken a few at a time, exactly.
 
     `in_batch` lengthens each list by the other queries' positives.
     """
@@ -158,7 +159,7 @@ class Cross(SeparableRanker):
         """See `SeparableRanker`."""
         pairs = self.pairs.of(batch, seeds)
         scores = on_lists(pairs.values(), batch)
-        values = backward(self.list_loss(scores, mask_of(batch, scores), scores, batch), queries)
+        values = apply_gradient(self.list_loss(scores, make_mask(batch, scores), scores, batch), queries)
         pairs.backward()
         return values
 
@@ -204,12 +205,12 @@ class Joint(SeparableRanker):
         pairs = self.pairs.of(batch, seeds.child(1))
         with torch.set_grad_enabled(not self.static):
             ce = on_lists(pairs.values(), batch)
-        mask = mask_of(batch, de)
+        mask = make_mask(batch, de)
         kl = self.distillation(de, ce, mask) * self.train.weight
         sup = (
             torch.zeros_like(kl) if self.static else average_over_positives(self.supervision, ce, mask, batch.positives)
         )
-        values = backward({"kl": kl, "sup": sup}, queries)
+        values = apply_gradient({"kl": kl, "sup": sup}, queries)
         for computed in (*sides, pairs):
             computed.backward()
         return values

@@ -18,7 +18,7 @@ from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, l
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import find_distillation_loss, ramp_up
 from tandem.training.losses.listwise import listwise
-from tandem.training.objectives import ListLoss, backward, mask_of
+from tandem.training.objectives import ListLoss, apply_gradient, make_mask
 
 Taught = Callable[[Tensor], Tensor]  # a teacher's loss of a batch, from the student's scores
 
@@ -63,8 +63,8 @@ class InBatch:
         return self.own_passages[torch.from_numpy(lengths.cumsum() - lengths).to(self.scores.device)]
 
 
-def numbers(batch: Batch, world: World) -> tuple[Ids, Ids]:
-    """The numbers in a whole batch of this process' queries, and of each passage's list."""
+def list_batch_rows(batch: Batch, world: World) -> tuple[Ids, Ids]:
+    """Return the numbers in a whole batch of this process' queries, and of each passage's list."""
     count = len(batch.queries)
     return np.arange(count)[world.slice(count)], np.argwhere(batch.mask)[:, 0]
 
@@ -82,15 +82,16 @@ class Teacher:
         self, model: DualEncoder, tokens: Tokens, params: InBatchTeaching, precision: str, budget: Budget
     ) -> None:
         self.vectors = TextVectors(model.requires_grad_(False).eval(), tokens, precision, budget)
-        self.params, self.distillation = params, find_distillation_loss(params.loss, params)
+        self.params = params
+        self.distillation = find_distillation_loss(params.loss, params)
 
     @torch.no_grad()
     def loss(self, batch: Batch, world: World) -> Taught:
-        """The weighted distillation of a whole batch, of which each process encodes a share of the passages.
+        """Return the weighted distillation of a whole batch, of which each process encodes a share of the passages.
 
         A sum over this process' queries, from the student's scores of them, shape (queries, all passages).
         """
-        mine, lists = numbers(batch, world)
+        mine, lists = list_batch_rows(batch, world)
         # A passage that stands in two lists is scored once: to rounding, losses of an order would make a pair of it.
         passages, at = np.unique(batch.passages[batch.mask], return_inverse=True)
         scores = self.vectors.pool_scores(world.share(batch).queries, passages, world)
@@ -139,7 +140,9 @@ class BatchDualObjective(DualObjective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        train, dimension, widest = self.train, self.model.dimension, max(self.train.matryoshka, default=0)
+        train = self.train
+        dimension = self.model.dimension
+        widest = max(self.train.matryoshka, default=0)
         if widest >= dimension:
             raise UserError(f"train.matryoshka is {widest}, but vectors have {dimension} numbers: name fewer")
         self.list_loss = ListLoss(train)
@@ -160,13 +163,16 @@ class BatchDualObjective(DualObjective):
             scores, mask = self.scored(q, p, every, own, batch)
             for name, term in self.terms(InBatch(q, every, scores, mask, own, p, *options)).items():
                 terms[name] = terms[name] + term if name in terms else term
-        values = backward(terms, len(batch.queries))
+        values = apply_gradient(terms, len(batch.queries))
         for side in sides:
             side.backward()
         return values
 
     def _cut(self, vectors: Tensor, dim: int | None) -> Tensor:
-        """The first `dim` numbers of vectors, of length 1 again where the whole ones are; None: the whole ones."""
+        """Return the first `dim` numbers of vectors, of length 1 again where the whole ones are.
+
+        None: the whole ones.
+        """
         if dim is None:
             return vectors
         return nn.functional.normalize(vectors[..., :dim], dim=-1) if self.model.normalize else vectors[..., :dim]
@@ -183,16 +189,16 @@ class BatchDualObjective(DualObjective):
             Two tensors of shape (own queries, list) or (own queries, list + passages of the batch).
         """
         scores = list_scores(self.model.scores, queries, passages, own)
-        mask = mask_of(own, scores)
+        mask = make_mask(own, scores)
         if not self.train.in_batch:
             return scores, mask
-        mine, lists = numbers(batch, self.world)
+        mine, lists = list_batch_rows(batch, self.world)
         negative = (lists != mine[:, None]) & ~self.positives.mask_known(own.queries, batch.passages[batch.mask])
         crossed = self.model.scores(queries, everyone)
         return torch.cat([scores, crossed], 1), torch.cat([mask, torch.from_numpy(negative).to(mask.device)], 1)
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
-        """The loss's terms by name, each a sum over this process' queries.
+        """Return the loss's terms by name, each a sum over this process' queries.
 
         L_Q = `ListLoss`, and a `Teacher`'s loss in batch; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P;
         with `regularise` also λ times a regulariser of each side's vectors.
@@ -203,13 +209,13 @@ class BatchDualObjective(DualObjective):
         alpha = self.train.passage_centric
         if alpha:
             terms = {name: (1 - alpha) * term for name, term in terms.items()}
-            terms["passage"] = alpha * passage_centric(state)
+            terms["passage"] = alpha * compare_queries(state)
         if self.train.regularise:
-            terms["regularise"] = regularised(self.train.regularise, state)
+            terms["regularise"] = sum_regularisers(self.train.regularise, state)
         return terms
 
 
-def passage_centric(state: InBatch) -> Tensor:
+def compare_queries(state: InBatch) -> Tensor:
     """-log( e^{s(p+,q)} / (e^{s(p+,q)} + Σ_{p-} e^{s(p+,p-)}) ), in nats, summed over queries.
 
     L_P of PAIR (Ren et al. 2021): the positive is nearer to its query than to the negatives. The negatives p- are those
@@ -224,7 +230,7 @@ def passage_centric(state: InBatch) -> Tensor:
     return listwise(scores, state.mask)
 
 
-def regularised(params: Regularise, state: InBatch) -> Tensor:
+def sum_regularisers(params: Regularise, state: InBatch) -> Tensor:
     """Σ λ R(vectors) over both sides and their regularisers, over the batch's texts of all processes.
 
     A regulariser is no sum over queries: it is multiplied by this process' number of queries, so that the caller's

@@ -18,7 +18,7 @@ from tandem.retrieval.torch_search import search_by_torch
 from tandem.store.artifact import Artifact
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch
-from tandem.training.objectives import ListLoss, backward, mask_of
+from tandem.training.objectives import ListLoss, apply_gradient, make_mask
 from tandem.training.objectives.dual import DualObjective
 
 _USUAL_MEMORY = 2048  # MiB that a search may take
@@ -61,13 +61,13 @@ class FrozenPassages:
 
     def take(self, rows: Ids) -> Tensor:
         """Return the vectors of passages in float32, shape (*rows.shape, dim)."""
-        vectors = self.embeddings.at(rows.ravel()).astype(np.float32)
+        vectors = self.embeddings.pick(rows.ravel()).astype(np.float32)
         return move_to_device(torch.from_numpy(vectors)).reshape(*rows.shape, -1)
 
 
 @dataclass(eq=False, kw_only=True)
 class Live(DualObjective):
-    """The list loss of each query's positives and of what the model retrieves for it at this very step.
+    """Compute the list loss of each query's positives and of what the model retrieves for it at this very step.
 
     ADORE (Zhan et al. 2021 §4.2): the passages' vectors are frozen, and so are exact for every step, however far the
     query's tower has come. Known positives among the retrieved passages are no negatives. The training lists give the
@@ -93,8 +93,8 @@ class Live(DualObjective):
         lists = self.retrieved(queries, own)
         passages = self.passages.take(np.maximum(lists.passages, 0))
         scores = dot_scores(queries, passages, self.model.temperature)
-        mask = mask_of(lists, scores)
-        values = backward(self.list_loss(scores, mask, scores, lists), len(batch.queries))
+        mask = make_mask(lists, scores)
+        values = apply_gradient(self.list_loss(scores, mask, scores, lists), len(batch.queries))
         encoded.backward()
         return values
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
 from tandem.models.token_weights import Spade, UniCoil
-from tandem.models.tokens import titles_of
+from tandem.models.tokens import count_title_tokens
 from tandem.training.forward import MULTIPLE, Replayed, Seeds, list_scores
 from tandem.training.lists import Batch
-from tandem.training.objectives import backward, mask_of
+from tandem.training.objectives import apply_gradient, make_mask
 from tandem.training.objectives.dual import BatchDualObjective, DualObjective, InBatch, Teacher
 
 
@@ -33,7 +33,8 @@ class TermRecall(DualObjective):
             raise UserError("train.loss is term_recall, which needs the representation unicoil")
         keys = self.positives.keys
         order = np.argsort(keys & 0xFFFFFFFF, kind="stable")
-        self.queries, self.passages = keys[order] >> 32, keys[order] & 0xFFFFFFFF
+        self.queries = keys[order] >> 32
+        self.passages = keys[order] & 0xFFFFFFFF
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The loss falls apart per passage."""
@@ -41,7 +42,7 @@ class TermRecall(DualObjective):
         texts = self.tokens.passages.take(rows)
 
         def compute(part: Ids) -> Tensor:
-            """The mean squared error of each passage's tokens; 0 of a passage without any."""
+            """Return the mean squared error of each passage's tokens; 0 of a passage without any."""
             options = self.tokens.template, self.train.precision, MULTIPLE
             _, weights, own = self.model.scalars("passage", texts.take(part), *options)
             recall = np.concatenate([self.recall(int(row)) for row in rows[part]])
@@ -50,7 +51,7 @@ class TermRecall(DualObjective):
 
         lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
         errors = Replayed(compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds)
-        values = backward({"term_recall": errors.values().sum()}, len(batch.queries))
+        values = apply_gradient({"term_recall": errors.values().sum()}, len(batch.queries))
         errors.backward()
         return values
 
@@ -60,7 +61,7 @@ class TermRecall(DualObjective):
         queries = [self.tokens.queries[int(row)] for row in self.queries[first:last]]
         own = self.tokens.passages[passage]
         if separators := self.tokens.template.separators("passage"):
-            title = int(titles_of(self.tokens.passages)[passage])
+            title = int(count_title_tokens(self.tokens.passages)[passage])
             own = np.delete(own, slice(title, title + len(separators)))
         shares: Ids = np.mean([np.isin(own, query) for query in queries], axis=0)
         return shares
@@ -94,14 +95,17 @@ class CoTraining(DualObjective):
 
     @torch.no_grad()
     def hardest(self, judge: BatchDualObjective, batch: Batch) -> Batch:
-        """The lists of a batch that one of the encoders, without dropout, knows least; all without `co_training`."""
+        """Return the lists of a batch that one of the encoders, without dropout, knows least.
+
+        All without `co_training`.
+        """
         if not self.train.co_training:
             return batch
         self.models.eval()
         own = self.world.share(batch)
         queries, passages = (side.values() for side in judge.vectors.of_batch(own, Seeds((0,))))
         scores = list_scores(judge.model.scores, queries, passages, own)
-        scores = scores.masked_fill(~mask_of(own, scores), float("-inf"))
+        scores = scores.masked_fill(~make_mask(own, scores), float("-inf"))
         losses = self.world.gather(-scores.log_softmax(1)[:, 0])
         self.models.train()
         count = max(1, round(self.train.co_training * len(losses)))
@@ -109,7 +113,7 @@ class CoTraining(DualObjective):
 
 
 class Expanding(BatchDualObjective):
-    """The loss of a passage's expansion, which also learns to say the terms of its query."""
+    """Compute the loss of a passage's expansion, which also learns to say the terms of its query."""
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
         """Those of `BatchDualObjective`, and -Σ_{t ∈ q} log( e^{e(p+)_t} / Σ_j e^{e(p+)_j} ), summed over queries."""
