@@ -114,7 +114,7 @@ def test_a_table_of_two_collections_with_quoted_rows():
     rows = {row.system: row for row in load_layout(PAPERS / "rocketqav2/table2.yaml").rows}
     assert [name for name, row in rows.items() if not row.quoted] == [
         "BM25 (anserini)", "DeepCT", "UHD-BERT", "COIL", "DPR (single)", "DPR-E", "ANCE (single)", "TAS-Balanced",
-        "ME-BERT", "ColBERT", "RocketQA", "PAIR", "RocketQAv2 (retriever)"
+        "ME-BERT", "ColBERT", "ADORE+STAR", "RocketQA", "PAIR", "RocketQAv2 (retriever)"
     ]  # fmt: skip
     assert rows["ME-BERT"].wrong["msmarco RR@10"].startswith("34.3 is the hybrid")
     assert set(rows["BM25 (anserini)"].wrong) == {

@@ -78,7 +78,7 @@ class Threads:
 
 @contextmanager
 def open_threads(workers: int | None) -> Iterator[Threads]:
-    """Threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
+    """Open threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
     before = faiss.omp_get_max_threads()
     count = max(1, min(workers or before, usable_cores()))
     matrix = faiss.cvar.distance_compute_blas_threshold
