@@ -6,6 +6,7 @@ import pytest
 from messages import unknown_documents
 
 from tandem.config.datasets import Beir
+from tandem.config.references import parameters_of
 from tandem.errors import UserError
 
 
@@ -271,7 +272,7 @@ BAD = {
         lambda folder: None,
         {"source": "trec"},
         "source: 'trec' is unknown; allowed are beir, cmedqa2, deb822, dissimilar, domains, dpr, dureader2,"
-        " dureader_retrieval, entity_questions, files, ir_datasets, lotte, pair, pydocs, reduced, rocketqa,"
+        " dureader_retrieval, entity_questions, files, ir_datasets, lotte, pair, perturbed, pydocs, reduced, rocketqa,"
         " rocketqa_tsv, squad, training_lists, union, unlabelled, windows",
     ),
     "wrong policy": (
@@ -287,7 +288,7 @@ BAD = {
     "unknown key": (
         lambda folder: None,
         {"packages": ["numpy"]},
-        f"packages is not a known key; allowed: {', '.join(sorted(Beir.model_fields))}",
+        f"packages is not a known key; allowed: {', '.join(sorted(parameters_of(Beir).model_fields))}",
     ),
 }
 

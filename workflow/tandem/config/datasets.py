@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
-from tandem.config.references import DatasetRef, Input, Reference, RunRef
+from tandem.config.references import DatasetRef, Input, NoParameter, Note, Reference, RunRef
 from tandem.errors import UserError
 from tandem.registry import Registry
 
@@ -48,15 +48,29 @@ class Dataset(Section):
     shared_from: ClassVar[int | None] = None  # passages from which jobs share reading them (`Source.count`)
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
-    path: str | None = Field(None, description="the folder with the dataset's files; absent: they are downloaded")
-    files: dict[str, File] | None = Field(None, description="file name → where it is downloaded from")
-    language: str = Field("en", description="ISO 639-1; decides the analyzer and the unit of lengths")
-    analyzer: Analyzer = Field("default", description="of BM25")
-    measures: Items[str] | None = Field(None, min_length=1, description="reported measures; `score.measures` overrides")
-    score_split: Split | None = Field(None, description="the split that is reported; null: test, else dev")
-    relevance: Literal["qrels", "answers"] = Field("qrels", description="answers: passages with an answer are relevant")
-    match: AnswerMatch = Field("string", description="how an answer is found in a passage")
-    ignore_identical_ids: bool = Field(False, description="a result with the query's own id is dropped before scoring")
+    path: Annotated[str | None, NoParameter()] = Field(
+        None, description="the folder with the dataset's files; absent: they are downloaded"
+    )
+    files: Annotated[dict[str, File] | None, NoParameter()] = Field(
+        None, description="file name → where it is downloaded from"
+    )
+    language: Annotated[str, Note()] = Field(
+        "en", description="ISO 639-1; decides the analyzer and the unit of lengths"
+    )
+    analyzer: Annotated[Analyzer, Note()] = Field("default", description="of BM25")
+    measures: Annotated[Items[str] | None, Note()] = Field(
+        None, min_length=1, description="reported measures; `score.measures` overrides"
+    )
+    score_split: Annotated[Split | None, Note()] = Field(
+        None, description="the split that is reported; null: test, else dev"
+    )
+    relevance: Annotated[Literal["qrels", "answers"], Note()] = Field(
+        "qrels", description="answers: passages with an answer are relevant"
+    )
+    match: Annotated[AnswerMatch, Note()] = Field("string", description="how an answer is found in a passage")
+    ignore_identical_ids: Annotated[bool, Note()] = Field(
+        False, description="a result with the query's own id is dropped before scoring"
+    )
     normalize: Normalize = Field("nfc", description="Unicode form of passages, queries and answers; none: as they are")
     title: bool | None = Field(None, description="false: titles are left out")
     train_queries: int | None = Field(None, ge=1, description="at most this many training queries")
@@ -70,18 +84,24 @@ class Dataset(Section):
     )
     unknown_documents: Literal["warn", "drop", "error"] | None = Field(None, description="labels of absent passages")
     blank_queries: Literal["drop", "error"] | None = Field(None, description="what happens to queries without text")
-    licence: str | None = Field(None, description="of the collection")
-    description: str | None = Field(None, description="of the collection")
-    homepage: str | None = Field(None, description="of the collection")
-    mteb: MtebTask | None = Field(None, description="which task of MTEB it is")
-    access: Literal["download", "licence", "local"] = Field("download", description="licence: on request")
-    where: str | None = Field(
+    licence: Annotated[str | None, Note()] = Field(None, description="of the collection")
+    description: Annotated[str | None, Note()] = Field(None, description="of the collection")
+    homepage: Annotated[str | None, Note()] = Field(None, description="of the collection")
+    mteb: Annotated[MtebTask | None, Note()] = Field(None, description="which task of MTEB it is")
+    access: Annotated[Literal["download", "licence", "local"], Note()] = Field(
+        "download", description="licence: on request"
+    )
+    where: Annotated[str | None, Note()] = Field(
         None, description="of access licence or local: where it is had, and what to put in `path`"
     )
-    bytes: int | None = Field(None, ge=0, description="size of the download")
-    tokens: dict[str, float] | None = Field(None, description="mean tokens of a passage and a query, for `estimate`")
-    counts: dict[str, int] | None = Field(None, description="expected: passages, queries by split, train_qrels, …")
-    checksum: str | None = Field(None, description="sha256 of the collection")
+    bytes: Annotated[int | None, Note()] = Field(None, ge=0, description="size of the download")
+    tokens: Annotated[dict[str, float] | None, Note()] = Field(
+        None, description="mean tokens of a passage and a query, for `estimate`"
+    )
+    counts: Annotated[dict[str, int] | None, Note()] = Field(
+        None, description="expected: passages, queries by split, train_qrels, …"
+    )
+    checksum: Annotated[str | None, NoParameter()] = Field(None, description="sha256 of the collection")
 
 
 Hundredths = Annotated[str, Field(pattern="^[0-9]{1,2}-([0-9]{1,2}|100)$")]
@@ -363,7 +383,9 @@ class Windows(Derived):
     most: int | None = Field(None, ge=1, description="at most this many windows from a document's beginning; null: all")
     titles: Literal["repeat", "first"] = Field("repeat", description="before every window, or a document's first")
     label: Literal["all", "first"] = Field("all", description="windows that carry a label; others are unjudged")
-    factor: int = Field(10, ge=1, description="runs over windows go this many times as deep as those over documents")
+    factor: Annotated[int, Note(is_inherited=False)] = Field(
+        10, ge=1, description="runs over windows go this many times as deep as those over documents"
+    )
 
 
 class Appended(Section):

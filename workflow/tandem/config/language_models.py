@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tandem.config.base import Precision, Section, by_value, equals, problem
+from tandem.config.references import NoParameter
 from tandem.config.validation import WORDS
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -105,7 +106,9 @@ class LanguageModel(Section):
 class HostedModel(LanguageModel):
     """A language model, and where it runs."""
 
-    endpoint: Endpoint | None = Field(None, description="server that is asked; null: the model runs in this process")
+    endpoint: Annotated[Endpoint | None, NoParameter()] = Field(
+        None, description="server that is asked; null: the model runs in this process"
+    )
 
     @model_validator(mode="after")
     def _of_the_hub(self) -> Self:

@@ -30,8 +30,24 @@ Sort = Literal["dataset", "run", "negatives", "start", "dual encoder", "topics",
 
 
 @dataclass(frozen=True)
-class Input:
-    """Annotates a key that is no parameter of the stage: it says something of one of the stage's inputs."""
+class NoParameter:
+    """Annotates a key that is no parameter of the stage, such as where files are, or how a server is asked."""
+
+
+@dataclass(frozen=True)
+class Note(NoParameter):
+    """Annotates a key about a dataset that decides nothing in it, such as its licence, or by what its runs are scored.
+
+    Attributes:
+        is_inherited: whether datasets that are made of this one take it over.
+    """
+
+    is_inherited: bool = True
+
+
+@dataclass(frozen=True)
+class Input(NoParameter):
+    """Annotates a key that says something of one of the stage's inputs."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +110,11 @@ def names_in(section: Model, path: str) -> Iterator[Name]:
 
 
 class _Key(NamedTuple):
-    """A key of a class of sections that is an input, or a section that has such keys."""
+    """A key of a class of sections that is no parameter, or a section that has such keys."""
 
     field: str
     name: str  # in YAML
-    mark: Input | None  # None: of a section
+    mark: NoParameter | None  # None: of a section
     excluded: Any
 
 
@@ -114,18 +130,23 @@ def _keys(section: type[Model]) -> tuple[_Key, ...]:
     return tuple(keys)
 
 
+def inherited_notes(section: type[Model]) -> list[str]:
+    """Return the fields of a dataset's entry that datasets made of it take over."""
+    return [key.field for key in _keys(section) if isinstance(key.mark, Note) and key.mark.is_inherited]
+
+
 def excluded(section: type[Model]) -> Excluded:
     """Return the keys of a class of sections that are no parameters, as `model_dump` takes them."""
     return {key.field: key.excluded for key in _keys(section)}
 
 
-def _mark(annotation: Any, *metadata: object) -> Input | None:
+def _mark(annotation: Any, *metadata: object) -> NoParameter | None:
     """Return the mark of a key, which may be that of each item of a list."""
     if get_origin(annotation) is Annotated:
         annotation, *more = get_args(annotation)
         metadata = (*metadata, *more)
     for mark in metadata:
-        if isinstance(mark, Input):
+        if isinstance(mark, NoParameter):
             return mark
     return next(filter(None, map(_mark, get_args(annotation))), None)
 
@@ -136,7 +157,7 @@ def _sections(annotation: Any) -> list[type[Model]]:
 
 @cache
 def parameters_of(section: type[M]) -> type[M]:
-    """Derive the model of a stage's parameters from a class of options: without the keys that are inputs.
+    """Derive the model of a stage's parameters from a class of options: without the keys that are no parameters.
 
     It is a subclass, so that functions take either; in it, and in the sections in it, those keys are no fields any
     more. A class without such keys is returned as it is.

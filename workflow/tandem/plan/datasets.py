@@ -20,7 +20,7 @@ from tandem.config.datasets import (
     Unlabelled,
     Windows,
 )
-from tandem.config.references import Name, names_in
+from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
 from tandem.data.reading import PACKED, is_leftover
 from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, qrels_files
@@ -32,12 +32,6 @@ from tandem.plan.references import Scope, number_roles, plan_references
 from tandem.stages.base import Json
 from tandem.store.files import fingerprint
 
-# What an entry says about a dataset, and what is done with its runs: no part of the collection.
-NOTES = (
-    *("licence", "description", "homepage", "access", "where", "bytes", "counts", "tokens", "mteb"),
-    *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids", "factor"),
-)
-PLACE = ("path", "files", "checksum")  # where the files are
 NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
@@ -48,7 +42,7 @@ SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is mi
 
 def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
     """The notes of a dataset's entry, which a dataset made of it takes over."""
-    keys = (key for key in NOTES if key not in (*without, "factor"))
+    keys = (key for key in inherited_notes(type(entry)) if key not in without)
     return {key: value for key in keys if (value := getattr(entry, key, None)) is not None}
 
 
@@ -73,7 +67,7 @@ def plan_named(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
     """The stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
-    params = json_of(entry, without=(*NOTES, *PLACE))
+    params = json_of(entry)
     params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
     made_of = [stage for stage in upstream.values() if stage.declared.holds == "collection"]
     if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form

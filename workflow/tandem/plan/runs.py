@@ -260,7 +260,7 @@ def _scorer(ctx: Context, name: str) -> Json:
 def llm_stage(entry: HostedModel, at: str) -> tuple[Json, Json]:
     """Parameters and execution of a stage that asks a language model; `at` is the path of its entry."""
     check_llm(entry, at)
-    params, execution = json_of(entry, without=("endpoint",)), {}
+    params, execution = json_of(entry), {}
     if entry.endpoint:
         params["url"], execution["endpoint"] = entry.endpoint.url, json_of(entry.endpoint)
     elif Path(entry.model).is_dir():
