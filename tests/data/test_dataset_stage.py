@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from messages import unknown_documents
 
-from tandem.config.datasets import Beir
+from tandem.config.datasets import Beir, dataset_format
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
 
@@ -271,9 +271,7 @@ BAD = {
     "unknown source": (
         lambda folder: None,
         {"source": "trec"},
-        "source: 'trec' is unknown; allowed are beir, cmedqa2, deb822, dissimilar, domains, dpr, dureader2,"
-        " dureader_retrieval, entity_questions, files, ir_datasets, lotte, pair, perturbed, pydocs, reduced, rocketqa,"
-        " rocketqa_tsv, squad, training_lists, union, unlabelled, windows",
+        f"source: 'trec' is unknown; allowed are {', '.join(sorted(dataset_format))}",
     ),
     "wrong policy": (
         lambda folder: None,
