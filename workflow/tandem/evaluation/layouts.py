@@ -185,8 +185,9 @@ def load_layout(path: Path) -> Layout:
 
 
 def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
-    """Return a layout with a further row for each run that it lacks, tested against the run that it re-ranks, else
-    BM25.
+    """Return a layout with a further row for each run that it lacks.
+
+    It is tested against the run that it re-ranks, else against BM25.
 
     A row that changes the configuration, the labels or the dataset does not count as a row of the run that it names.
     """

@@ -266,8 +266,9 @@ def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str) -> Non
 
 
 def name_head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor] | None:
-    """Return a head's weights by their names in its family's `…ForSequenceClassification`; None where that cannot
-    compute it.
+    """Return a head's weights by their names in its family's `…ForSequenceClassification`.
+
+    None where that class cannot compute what the head does.
 
     A linear head on the first token is W h + b = (W / c) tanh(c h) + b, c = `_SMALL_SCALE`, within rounding.
     """

@@ -52,8 +52,7 @@ HIDDEN_SIZE_KEYS = ("hidden_size", "dim", "d_model")  # names of the size of sta
 
 
 def describe_towers(folder: Path) -> Json:
-    """Return what the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without
-    files.
+    """Return what the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`, if they exist.
 
     Of late interaction, and of sparse encoders, also `representation`. Vectors that are compared by the cosine, as
     sentence-transformers does where a model does not say how, are of length 1 here.
@@ -101,9 +100,9 @@ def describe_towers(folder: Path) -> Json:
 
 
 def _describe_token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Json:
-    """Return what the files of a MultiVectorEncoder say.
+    """Return what the files of a MultiVectorEncoder say about its vectors.
 
-    Layers of tokens' states, then which tokens count, and length 1.
+    Its modules are layers of tokens' states, then a choice of the tokens that count, and scaling to length 1.
     """
     _check_inputs(folder)
     listed = folder / "modules.json"
@@ -254,8 +253,7 @@ def _read_pooling(path: Path) -> str:
 
 
 def find_passage_prompt(prompts: Json) -> str:
-    """Return the name of the prompt of passages: `document`, also if it is empty; without it `passage` or `corpus`; or
-    ''.
+    """Return the name of the prompt of passages: `document`, even an empty one, else `passage` or `corpus`, else ''.
 
     E5's kind means it so; sentence-transformers adds an empty `document` there, and `encode_document` puts nothing.
     """
@@ -285,8 +283,7 @@ def _check_inputs(folder: Path) -> None:
 
 
 def find_foreign_inputs(folder: Path) -> tuple[Path, str] | None:
-    """Return what is done to texts, or with the encoder, that tokenizer and encoder do not do by themselves; and who
-    says so.
+    """Return the file that asks for more than tokenizer and encoder do by themselves, and what it asks for.
 
     None where nothing is.
     """

@@ -35,8 +35,9 @@ _CPU_TOKENS = 1024  # of such a batch on a CPU, at most: it gains nothing from m
 
 
 def fill_length(tokens: int, budget: int) -> int:
-    """Return the length that a row of so many tokens is filled up to, of few values: compiled code then meets few
-    shapes.
+    """Return the length that a row of so many tokens is filled up to.
+
+    It has few values, so that compiled code meets few shapes.
 
     The budget, or its half, quarter, eighth or sixteenth where that is enough; a longer text's next multiple of 8.
     """

@@ -139,8 +139,9 @@ def _explain_mend(folder: Path, hint: str) -> str:
 
 
 def list_weight_files(folder: Path) -> list[Path]:
-    """Return the files that hold a folder's weights, by name; of a whole file and shards the whole file, as in
-    transformers.
+    """Return the files that hold a folder's weights, by name.
+
+    Of a whole file and shards that is the whole file, as in transformers.
 
     Raises:
         UserError: no safetensors, an index that cannot be read, or a shard that is not there.

@@ -44,9 +44,7 @@ def fetch_model(name: str, revision: str) -> tuple[Path, str]:
 
 
 def fetch_description(name: str, revision: str, fetch: bool) -> Path | None:
-    """Return the folder of a hub model's files without its weights, from the cache, or with `fetch` also from the
-    network.
-    """
+    """Return the folder of a hub model's files without its weights, from the cache or, with `fetch`, the network."""
     try:
         return _fetch_snapshot(name, revision, ["*.json", METADATA], local_files_only=not fetch)
     except UserError:
@@ -172,8 +170,7 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
 
 
 def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str]]:
-    """Return the encoder of `load_encoder`, and the names of the weights that it leaves out, such as those of ANCE's
-    layer.
+    """Return the encoder of `load_encoder`, and the names of weights that it leaves out, as those of ANCE's layer.
 
     Heads of transformers' tasks are left out as well, and not named.
     """

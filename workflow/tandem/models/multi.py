@@ -210,8 +210,7 @@ class TokenVectors(DualEncoder):
 
 
 def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
-    """Return a side's marker and prompt as one text, of whose tokens the marker is the first and the others are the
-    prompt's.
+    """Return a side's marker and prompt as one text: its first token is the marker, the others are the prompt's.
 
     Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
     behind a token.

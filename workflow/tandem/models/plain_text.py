@@ -56,9 +56,7 @@ class PlainTextTokenizer:
 
 
 def _rename(config: Json, names: Mapping[str, str]) -> Json:
-    """Return a `tokenizer.json` whose special tokens have other names and the same ids, and that puts nothing around
-    texts.
-    """
+    """Return a `tokenizer.json` that puts nothing around texts, with other names of special tokens and the same ids."""
     added = [token | {"content": names.get(token["content"], token["content"])} for token in config["added_tokens"]]
     around: Json = {"post_processor": None, "truncation": None, "padding": None}
     return config | around | {"added_tokens": added, "model": _rename_pieces(config["model"], names)}

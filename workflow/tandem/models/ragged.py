@@ -19,7 +19,7 @@ DIGIT = 2048  # the base in which ids stand among a vector's numbers: fp16 has e
 def join_digits(rows: Any) -> Any:
     """Return the ids of tokens that arrays or tensors of shape (…, numbers) have in their last two numbers.
 
-    0: no token.
+    0 stands for no token.
     """
     return rows[..., -2] * DIGIT + rows[..., -1]
 

@@ -182,7 +182,7 @@ class Template:
     def pair_lengths(self, first: Ids, second: Ids) -> Ids:
         """Return the lengths of pairs of texts of these lengths: with special tokens, cut to `longest_pair`.
 
-        Any shape.
+        Both may have any shape.
         """
         lengths = first + second + self.extra[1]
         return lengths if self.longest_pair is None else np.minimum(lengths, self.longest_pair)

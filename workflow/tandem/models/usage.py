@@ -133,7 +133,7 @@ scores = queries @ passages.T / {shape.temperature}
 def describe_library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:
     """Return how sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above.
 
-    With titles as a segment, which it cannot read, how Tandem loads it.
+    Titles as a segment it cannot read: then the block says how Tandem loads the model.
     """
     if lengths.titled:
         return describe_tandem_usage(shape, lengths)

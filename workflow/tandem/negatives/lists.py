@@ -199,8 +199,7 @@ def draw_undenoised(pool: QueryPool, negatives: int | None, rng: np.random.Gener
 def draw_denoised(
     pool: QueryPool, negatives: int | None, denoise: Denoise, rng: np.random.Generator, first: bool = False
 ) -> DrawnList:
-    """Return the known positives, those the judge is sure of, and negatives the judge is sure of: random ones, or the
-    first.
+    """Return the known positives, those the judge is sure of, and sure negatives: random ones, or the first.
 
     A passage of the window is a negative if its probability is below `negative_below` and, where `positive_above` is
     set, a positive if above it. Too few negatives are filled up at random from the backfill window, unjudged (as

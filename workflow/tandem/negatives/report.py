@@ -154,9 +154,7 @@ def _compute_percentiles(values: Array) -> dict[str, float] | None:
 
 
 def warn_of_judges(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
-    """Return a line for each judge that has learned nothing, else one if the judges tell nothing apart or miss
-    positives.
-    """
+    """Return a line for each judge that has learned nothing, else one if they tell nothing apart or miss positives."""
     guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
     lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
     if not lines and report.won < _LEAST_WON * report.compared:

@@ -89,7 +89,7 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
 def _list_columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
     """Return the layout's columns that are measured or printed (answers give no recall).
 
-    All measures without columns.
+    A layout without columns has all measures.
     """
     measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:

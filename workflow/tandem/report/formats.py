@@ -243,7 +243,7 @@ def describe_source(table: Table) -> list[str]:
 def write_csv(table: Table) -> str:
     """Return one line per system and measure: percent with four decimals, p with six, empty without a value.
 
-    Then costs.
+    A row's costs follow its measures, a line each.
     """
     lines: list[dict[str, object]] = []
     for row in table.rows:

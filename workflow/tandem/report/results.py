@@ -19,7 +19,7 @@ SWEEPS = "sweeps"  # the folder of a configuration's sweeps, and the prefix of t
 class Origin:
     """Describe where scores come from.
 
-    Their key and the run's, its folder, commit, date, machine and computing time.
+    Attributes are their key and the run's, its folder, commit, date, machine and computing time.
     """
 
     scores: str
@@ -78,9 +78,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Costs:
-    """Describe the costs of a system (see `report/scored.py`).
+    """Describe the costs of a system: bytes searched, wall time of a query, seconds of training.
 
-    Bytes searched, wall time of a query, seconds of training.
+    See `report/scored.py` for what counts.
     """
 
     index_bytes: int

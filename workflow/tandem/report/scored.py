@@ -166,10 +166,7 @@ class ScoreBlock:
 
 
 class Position(NamedTuple):
-    """Describe the position of a table's number.
-
-    The block of scores that holds it, and its system and measure in that block.
-    """
+    """Describe where a table's number stands: its block of scores, and system and measure within it."""
 
     block: ScoreBlock
     system: int

@@ -62,7 +62,7 @@ class TrainingCharts:
 class Addition:
     """Describe what an extra adds to a page.
 
-    Artifacts whose stages it lists, a section made of all stages, training charts.
+    It may list the stages of artifacts, have a section made of all stages, and add charts of trainings.
     """
 
     artifacts: list[Artifact] = field(default_factory=list)

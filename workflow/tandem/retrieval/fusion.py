@@ -153,7 +153,7 @@ def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], 
 def read_tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
     """Return the settings that the input `tuned` has chosen.
 
-    A `UserError` unless by the same method for as many runs.
+    A `UserError` if they were tuned for another method or another number of runs.
     """
     tuned = job.inputs["tuned"]
     method = job.params.method

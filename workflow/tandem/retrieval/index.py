@@ -110,7 +110,7 @@ def find_graph(index: Any) -> Any:
 def is_merged(index: Any) -> bool:
     """Return whether its parts become one index by merging inverted lists.
 
-    Of these types alone, not of what extends them.
+    Only indexes of exactly these types do, none of a type that extends them.
     """
     inner = split_chain(index)[1]
     return type(inner) in _MERGED
@@ -221,8 +221,7 @@ class Build:
         return all(map(self.pieces.facts, names))
 
     def _copies(self, name: str, index: Any) -> Array:
-        """Return the copies among a part's rows, as of `find_copies`, in a piece of their own; none where there is no
-        graph.
+        """Return the copies among a part's rows, as of `find_copies`, in a piece of their own; none without a graph.
 
         Vectors are equal for a graph of codes where their codes are.
         """

@@ -143,7 +143,7 @@ def find_tokenizer(part: Path) -> Path:
 def open_judges(job: Job[Any]) -> list[PairScores]:
     """Return the scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, ….
 
-    Maybe none.
+    A stage may have none.
     """
     return [
         PairScores(model, tokens, job.params.precision, job.params.batch_tokens)

@@ -48,10 +48,7 @@ class Chosen(BaseModel):
 
 
 class SearchSystem(NamedTuple):
-    """Describe a run by its number, and where it is a re-ranked one that is cut.
-
-    Its first stage's run and the depths.
-    """
+    """Describe a run by its number; of a re-ranked one that is cut also the first stage's run and the depths."""
 
     number: int
     run: Artifact

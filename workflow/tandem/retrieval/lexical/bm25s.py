@@ -131,7 +131,7 @@ def make_term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
 class TermNumbers:
     """Present the stage `bm25s` as bm25s reads a corpus.
 
-    Lists of terms' numbers, read from the mapped file when needed.
+    It is a list of lists of terms' numbers, read from the mapped file when needed.
     """
 
     def __init__(self, rows: Ragged, vocab: dict[str, int]) -> None:

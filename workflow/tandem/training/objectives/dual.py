@@ -171,7 +171,7 @@ class BatchDualObjective(DualObjective):
     def _cut(self, vectors: Tensor, dim: int | None) -> Tensor:
         """Return the first `dim` numbers of vectors, of length 1 again where the whole ones are.
 
-        None: the whole ones.
+        Without `dim` they are the whole ones.
         """
         if dim is None:
             return vectors

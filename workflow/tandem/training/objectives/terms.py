@@ -97,7 +97,7 @@ class CoTraining(DualObjective):
     def hardest(self, judge: BatchDualObjective, batch: Batch) -> Batch:
         """Return the lists of a batch that one of the encoders, without dropout, knows least.
 
-        All without `co_training`.
+        Without `co_training` these are all.
         """
         if not self.train.co_training:
             return batch
