@@ -19,7 +19,15 @@ else
   cp envs/requirements.lock "$lock"
 fi
 echo "installing $(grep -c == "$lock") pinned packages into .venv …" >&2
+# With uv where it is there. It does not read pip's configuration: where it finds no package index, pip does the rest.
 # Bytecode is compiled at first use: most of what is installed is never imported.
-.venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile -r "$lock"
-.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+install() {
+  if command -v uv >/dev/null; then
+    uv pip install --quiet --python .venv/bin/python "$@" && return
+    echo "uv could not; pip goes on …" >&2
+  fi
+  .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile "$@"
+}
+install -r "$lock"
+install --no-deps --no-build-isolation -e .
 touch .venv/.installed

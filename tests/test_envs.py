@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -154,3 +155,19 @@ def test_conda_s_pip_is_held_to_the_lock_file(tiny_dag, tmp_path, monkeypatch):
     constraints = (tmp_path / "said").read_text().splitlines()
     assert constraints
     assert set(constraints) == {(ROOT / "envs/requirements.lock").as_uri()}
+
+
+def test_setup_takes_uv_where_it_is_there(tmp_path):
+    for name in ("envs/setup.sh", "envs/requirements.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/uv").write_text('#!/bin/sh\necho "$@" >> said\n')
+    (tmp_path / "bin/uv").chmod(0o755)
+    own = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHON": sys.executable}
+    done = subprocess.run([tmp_path / "envs/setup.sh"], env=os.environ | own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    locked, itself = (tmp_path / "said").read_text().splitlines()
+    assert locked.endswith("-r .venv/requirements.lock")
+    assert itself.endswith("-e .")
+    assert (tmp_path / ".venv/.installed").exists()
