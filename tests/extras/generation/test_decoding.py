@@ -110,7 +110,7 @@ def choose(probabilities, number, ends=(9,), **options):
     params = Decoding.model_validate(options)
     choice = Choice(params, 1, ends, torch.tensor([[number]], dtype=torch.float64))
     scores = choice(torch.zeros(1, 1), torch.tensor([probabilities]).log())
-    assert scores.isfinite().sum() == 1
+    assert scores.isinf().sum() == 1
     return int(scores.argmax()), float(choice.log_likelihood)
 
 

@@ -56,7 +56,7 @@ def test_a_test_split_allows_bm25_and_the_encoder_as_it_is(here, documents, caps
     assert run(["init", "mine", "--data", "data"]) == 0
     page = capsys.readouterr().out
     assert "data: data, format beir: 60 passages, queries: test 20\n" in page
-    assert "splits: test alone: BM25 and the encoder as it is (zero-shot)\n" in page
+    assert "splits: test alone: BM25 and the encoder as it is (zero-shot); trained without labels: docs/" in page
     assert "encoder: minilm: pooling mean, normalize true, temperature 0.05\n" in page
     assert "wrote mine.yaml\n" in page
     assert "everything takes about " in page

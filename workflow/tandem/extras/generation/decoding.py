@@ -46,7 +46,7 @@ def uniforms(seed: int, name: str, number: int, count: int) -> Ids:
 
 
 class Choice:
-    """A logits processor of `generate`: chooses each row's next token and leaves nothing else possible.
+    """A logits processor of `generate`: chooses each row's next token and makes it the likeliest.
 
     Drawing is by the inverse of the cumulative distribution over the tokens in order of probability: `numbers` alone
     decide, not the rows beside. Without `numbers` the likeliest token is taken.
@@ -62,15 +62,16 @@ class Choice:
         self.ended = torch.zeros(rows, dtype=torch.bool, device=device())
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return scores, shape (rows, vocabulary), in which a single token of each row is possible."""
-        likely = scores.float().log_softmax(-1)
-        chosen = likely.argmax(-1) if self.numbers is None else self._draw(scores.float(), self.numbers[:, self.step])
-        own = likely.gather(1, chosen[:, None])[:, 0].double()
-        self.log_likelihood += own.masked_fill(self.ended, 0.0)
+        """Return scores, shape (rows, vocabulary), by which `generate` takes the chosen token of each row."""
+        logits = scores.float()
+        chosen = logits.argmax(-1) if self.numbers is None else self._draw(logits, self.numbers[:, self.step])
+        own = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+        self.log_likelihood += own.double().masked_fill(self.ended, 0.0)
         self.ended |= torch.isin(chosen, self.ends)
         self.step += 1
-        alone = torch.full_like(scores, float("-inf"))
-        return alone.scatter_(1, chosen[:, None], 0.0)
+        if self.numbers is None:  # `generate` takes the likeliest itself
+            return scores
+        return scores.scatter_(1, chosen[:, None], float("inf"))
 
     def _draw(self, logits: Tensor, numbers: Tensor) -> Tensor:
         """Return a token of each row, shape (rows,)."""

@@ -208,7 +208,11 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
         sentence = f"{named} alone: BM25; no encoder trained for retrieval is named (--encoder)"
         return Experiment(sentence, "baseline", False, keys=keys)
     if not trains:
-        return Experiment(f"{named} alone: BM25 and the encoder as it is (zero-shot)", trains=False, keys=keys)
+        return Experiment(
+            f"{named} alone: BM25 and the encoder as it is (zero-shot); trained without labels: docs/generation.md",
+            trains=False,
+            keys=keys,
+        )
     if scored == "dev":
         sentence = f"{named}: every system is trained; dev is scored, so it chooses no checkpoint"
         return Experiment(sentence, choose="last", keys=keys)
