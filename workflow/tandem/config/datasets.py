@@ -413,7 +413,7 @@ class GeneratedQueries(Derived):
 
     always_has = ("train",)
     source: Literal["generated_queries"]
-    of: str | None = Field(
+    of: DatasetRef | None = Field(
         None, description="the dataset whose passages they are about; null: the one that is searched"
     )
     from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
