@@ -229,10 +229,10 @@ ENGLISH_TEXTS = [
 ]
 LUCENES = """
 import json, sys
-from tandem.retrieval.lexical.lucene import lucene_analyzer, start_java
+from tandem.retrieval.lexical.lucene import make_analyzer, start_java
 from tandem.stages.data import LuceneParams
 machine = start_java()
-analyzer = lucene_analyzer(machine, LuceneParams())
+analyzer = make_analyzer(machine, LuceneParams())
 analyze = machine("io.anserini.analysis.AnalyzerUtils").analyze
 terms = [analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
 print(json.dumps(terms))
