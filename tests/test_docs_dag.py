@@ -137,4 +137,6 @@ def test_own_loss_trains_with_its_option(tutorial, checkout):
 
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
 def test_a_how_to_page_works_as_written(page, checkout):
+    if all(block.reason for block in blocks(page)):
+        pytest.skip("the page says of each of its commands why it is not run")
     assert follow(page, checkout)

@@ -110,8 +110,10 @@ def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny
         os.kill(process.pid, signal.SIGKILL)  # alone: its job lives on
         process.wait()
         again = subprocess.run(run, capture_output=True, text=True)
-        assert again.returncode == 1
         output = again.stderr + again.stdout
+        if again.returncode == 0:  # the lock was freed already, and the job has finished since
+            assert copied.files(target) == undisturbed.files(target)
+            continue
         # The second where the lock was not yet taken or freed already: the job had begun, or was not written down.
         assert "It can be removed with the --unlock argument" in output or "--rerun-incomplete" in output
         assert subprocess.run([*run, "--unlock"], capture_output=True).returncode == 0

@@ -170,6 +170,12 @@ def parameters_of(section: type[M]) -> type[M]:
         "__module__": section.__module__,
         "__doc__": section.__doc__,
     }
+
+    def reduce_to_options(self: M) -> tuple[Any, ...]:
+        """Have pickle name the class of options: the derived one is in no module."""
+        return _restore, (section, self.__getstate__())
+
+    namespace["__reduce__"] = reduce_to_options
     for key in _keys(section):
         field = section.model_fields[key.field]
         if key.mark is None:
@@ -180,6 +186,13 @@ def parameters_of(section: type[M]) -> type[M]:
             namespace[key.field] = None if field.is_required() else field.default
     model: type[M] = new_class(section.__name__, (section,), exec_body=lambda body: body.update(namespace))
     return model
+
+
+def _restore(section: type[M], state: dict[Any, Any]) -> M:
+    """Return the parameters that `__reduce__` has taken apart."""
+    restored: M = object.__new__(parameters_of(section))
+    restored.__setstate__(state)
+    return restored
 
 
 def _derived(branch: Any) -> Any:

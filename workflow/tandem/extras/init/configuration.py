@@ -101,6 +101,7 @@ class Sizes:
     passage: int  # the longest passage, in tokens
     rerank: int  # passages of a query that are re-ranked
     minutes: dict[str, int]  # of each training on two CPU cores, which a GPU passes in a thousandth of the time
+    judged: int | None  # training queries that the joint model's lists are drawn and judged for; None: all
     train: dict[str, Any]  # further keys of every model's `train`
 
 
@@ -109,6 +110,7 @@ CPU = Sizes(
     passage=192,
     rerank=10,
     minutes={"de_bm25neg": 5, "ce_bm25neg": 10, "ce_deneg": 10, "rocketqav2": 10},
+    judged=1_000,
     train={},
 )
 GPU = Sizes(
@@ -116,6 +118,7 @@ GPU = Sizes(
     passage=384,
     rerank=50,
     minutes={"de_bm25neg": 3_000, "ce_bm25neg": 6_000, "ce_deneg": 6_000, "rocketqav2": 6_000},
+    judged=None,
     train={"queries_per_batch": 64, "list_size": 8},
 )
 
@@ -253,7 +256,8 @@ def compose(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, 
         for model, minutes in choices.fitting.minutes.items():
             train: dict[str, Any] = {"choose": choices.experiment.choose, "budget_minutes": minutes}
             train |= ({"lr": 2.0e-5} if shape.hidden >= LARGE else {}) | choices.fitting.train
-            lists = "candidates: {queries: null}, " if model == "rocketqav2" else ""
+            drawn = flow({"queries": choices.fitting.judged})
+            lists = f"candidates: {drawn}, " if model == "rocketqav2" else ""
             lines.append(f"  {model}: {{{lists}train: {flow(train)}}}")
     lines += [f"execution: {flow(how)}  # by the GPU's memory"] if how else []
     return "\n".join(lines) + "\n"
