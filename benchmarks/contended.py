@@ -7,8 +7,8 @@ One line each, by tabs: what, ours, peer, ratio, unit. A process for each way of
 threads whenever it is its turn; a round has them take turns beside no, one and two busy programs, in another order each
 time, and medians of the rounds are compared. A busy program is a training on two threads of which nobody has set how it
 waits; between the turns it is stopped. The ways: `ours`, what Tandem sets (`tandem.cluster.threads`), against longer
-spinning by GNU's OpenMP (`10,000` and `1,000` turns of its loop), `passive` (OpenMP's word for sleeping at once) and
-`unset`, what the libraries do by themselves. Of each, steps a second; the processor's milliseconds a step, which other
+or shorter spinning by GNU's OpenMP (`10,000` and `300` turns of its loop), `passive` (OpenMP's word for sleeping at
+once) and `unset`, what the libraries do by themselves. Of each, steps a second; the processor's milliseconds a step, which other
 work on the machine disturbs least; and the share of the idle rate that is left beside busy programs. The machine must
 have nothing else to do.
 
@@ -40,7 +40,7 @@ THREADS = 2
 WAYS = {
     "ours": WAITING,
     "10,000": {"GOMP_SPINCOUNT": "10000"},
-    "1,000": {"GOMP_SPINCOUNT": "1000"},
+    "300": {"GOMP_SPINCOUNT": "300"},
     "passive": {POLICY: "PASSIVE"},
     "unset": {},
 }
