@@ -8,9 +8,9 @@ threads whenever it is its turn; a round has them take turns beside no, one and 
 time, and medians of the rounds are compared. A busy program is a training on two threads of which nobody has set how it
 waits; between the turns it is stopped. The ways: `ours`, what Tandem sets (`tandem.cluster.threads`), against longer
 or shorter spinning by GNU's OpenMP (`10,000` and `300` turns of its loop), `passive` (OpenMP's word for sleeping at
-once) and `unset`, what the libraries do by themselves. Of each, steps a second; the processor's milliseconds a step, which other
-work on the machine disturbs least; and the share of the idle rate that is left beside busy programs. The machine must
-have nothing else to do.
+once) and `unset`, what the libraries do by themselves. Of each, steps a second; the processor's milliseconds a step,
+which other work on the machine disturbs least; and the share of the idle rate that is left beside busy programs. The
+machine must have nothing else to do.
 
 The work: `train`, steps of two transformer layers of 384 with 8 texts of 64 tokens, fp32 (OpenMP, by torch); `faiss`,
 exact search for 64 queries among 20,000 vectors of 384 (OpenMP, by FAISS); `blas`, products of 384 × 384 matrices and
