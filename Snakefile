@@ -25,7 +25,7 @@ if (HERE / "workflow/tandem").is_dir():
     sys.path.insert(0, f"{HERE}/workflow")
 
 from tandem import ROOT
-from tandem.cluster.library import library_folder
+from tandem.cluster.import_path import library_folder
 from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.validation import with_secrets

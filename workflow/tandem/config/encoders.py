@@ -223,7 +223,7 @@ class PretrainedEncoder(NewEncoder, Encoder):
     normalize: bool | None = Field(None, description="null: that of `start`, else true in crop alone")
     temperature: float | None = Field(None, gt=0, description="null: that of `start`, else 0.05 in crop, 1 elsewhere")
 
-    usual_pooling: ClassVar[Pooling] = "mean"
+    usual_pooling: ClassVar[Pooling] = "cls"
     usual_normalize: ClassVar[bool] = False
     usual_temperature: ClassVar[float] = 1.0
 
@@ -242,6 +242,7 @@ class CropEncoder(PretrainedEncoder):
     objective: Literal["crop"] = Field(description="what is learned")
     train: Spans = Field(Spans(), description="how it learns")
 
+    usual_pooling: ClassVar[Pooling] = "mean"
     usual_normalize: ClassVar[bool] = True
     usual_temperature: ClassVar[float] = 0.05
 
@@ -252,14 +253,14 @@ class MlmEncoder(PretrainedEncoder):
     objective: Literal["mlm"] = Field(description="what is learned")
     train: Masking = Field(Masking(), description="how it learns")
 
+    usual_pooling: ClassVar[Pooling] = "mean"
+
 
 class RetroMaeEncoder(PretrainedEncoder):
     """An encoder that learns by RetroMAE."""
 
     objective: Literal["retromae"] = Field(description="what is learned")
     train: RetroMaeTrain = Field(RetroMaeTrain(), description="how it learns")
-
-    usual_pooling: ClassVar[Pooling] = "cls"
 
 
 class CoCondenserEncoder(PretrainedEncoder):
@@ -268,16 +269,12 @@ class CoCondenserEncoder(PretrainedEncoder):
     objective: Literal["cocondenser"] = Field(description="what is learned")
     train: CoCondenserTrain = Field(CoCondenserTrain(), description="how it learns")
 
-    usual_pooling: ClassVar[Pooling] = "cls"
-
 
 class CondenserEncoder(PretrainedEncoder):
     """An encoder that learns by Condenser."""
 
     objective: Literal["condenser"] = Field(description="what is learned")
     train: CondenserTrain = Field(CondenserTrain(), description="how it learns")
-
-    usual_pooling: ClassVar[Pooling] = "cls"
 
 
 class TsdaeEncoder(PretrainedEncoder):
@@ -286,16 +283,12 @@ class TsdaeEncoder(PretrainedEncoder):
     objective: Literal["tsdae"] = Field(description="what is learned")
     train: TsdaeTrain = Field(TsdaeTrain(), description="how it learns")
 
-    usual_pooling: ClassVar[Pooling] = "cls"
-
 
 class IctEncoder(PretrainedEncoder):
     """An encoder that learns by the inverse cloze task."""
 
     objective: Literal["ict"] = Field(description="what is learned")
     train: IctTrain = Field(IctTrain(), description="how it learns")
-
-    usual_pooling: ClassVar[Pooling] = "cls"
 
 
 class CotMaeEncoder(PretrainedEncoder):
@@ -304,8 +297,6 @@ class CotMaeEncoder(PretrainedEncoder):
     objective: Literal["cot_mae"] = Field(description="what is learned")
     train: CotMaeTrain = Field(CotMaeTrain(), description="how it learns")
 
-    usual_pooling: ClassVar[Pooling] = "cls"
-
 
 class DupMaeEncoder(PretrainedEncoder):
     """An encoder that learns by DupMAE."""
@@ -313,16 +304,12 @@ class DupMaeEncoder(PretrainedEncoder):
     objective: Literal["dup_mae"] = Field(description="what is learned")
     train: DupMaeTrain = Field(DupMaeTrain(), description="how it learns")
 
-    usual_pooling: ClassVar[Pooling] = "cls"
-
 
 class LexMaeEncoder(PretrainedEncoder):
     """An encoder that learns by LexMAE."""
 
     objective: Literal["lex_mae"] = Field(description="what is learned")
     train: LexMaeTrain = Field(LexMaeTrain(), description="how it learns")
-
-    usual_pooling: ClassVar[Pooling] = "cls"
 
 
 AnyPretrained = (

@@ -156,6 +156,8 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
     results = [read_result(file.with_suffix(".json")) for file in files]
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
+        """Fill the section, whose runs lead to the stages that the page has."""
+
         def address(run: Origin) -> str:
             return f"#stage-{run.run}" if run.run in stages else ""
 

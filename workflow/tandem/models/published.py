@@ -6,7 +6,7 @@ Checkpoints of late interaction, and of sparse encoders of passages alone, are p
 import json
 import shutil
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -43,7 +43,9 @@ from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, describe_router
 from tandem.models.tokens import Template
 from tandem.stages.training import EncoderParams
-from tandem.store.job import Job, writing
+from tandem.store.job import Draft, Job, writing
+
+_P = TypeVar("_P", bound=EncoderParams)
 
 _PROJECTION_WEIGHT = "linear.weight"  # among the weights of Stanford's checkpoints
 _QUERIES = "query"
@@ -58,14 +60,7 @@ BATCHED = 1e-3
 def run(job: Job[EncoderParams]) -> None:
     """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
     params = job.params
-    commit = None
-    match params.source:
-        case "hub":
-            source, commit = fetch_model(str(params.name), str(params.revision))
-        case "package":
-            source = find_package(str(params.package), str(params.folder))
-        case _:
-            source = Path(str(job.execution.path))
+    source, commit = find_source(job)
     static = find_static_queries(source)
     files = static.passages if static else source
     check_folder(files)
@@ -76,16 +71,13 @@ def run(job: Job[EncoderParams]) -> None:
         first, *shards = list_weight_files(files)
         where = f"{first} to {shards[-1].name}" if shards else first
         raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
-    if params.files_sha256 and (digest := hash_files(source)) != params.files_sha256:
-        raise UserError(f"{source}: sha256 of its other files is {digest}, expected {params.files_sha256}; start again")
+    require_files(source, params)
     if (planned := job.execution.vectors) and (described := describe_towers(source)) and described != planned:
         keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
         entry = f"{{source: hub, name: {params.name}, revision: {params.revision}, {keys}}}"
         raise UserError(f"encoder: {params.name} describes {keys}; name it under encoders: {entry}")
     with writing(job) as draft:
-        for pattern in ENCODER_FILES:
-            for path in sorted(files.glob(pattern)):
-                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(files)}"))
+        copy_model(files, draft)
         if read_markers(source):
             adopt_colbert(source, draft.folder / "hf")
         if static:
@@ -97,10 +89,42 @@ def run(job: Job[EncoderParams]) -> None:
         if unread and not read_markers(source):
             others = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
             warn(job, draft, f"{source}: no layer of the encoder reads {unread[0]}{others}; vectors are without them")
-        draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
-        if commit and commit != params.revision:
-            pin = f"pin it by tandem prefetch, or revision: {commit}"
-            warn(job, draft, f"{params.name} is what {params.revision} was: {pin}")
+        record_origin(job, draft, weights, commit)
+
+
+def find_source(job: Job[_P]) -> tuple[Path, str | None]:
+    """Return the folder of a published model, fetched first from the hub, and its commit there."""
+    params = job.params
+    match params.source:
+        case "hub":
+            return fetch_model(str(params.name), str(params.revision))
+        case "package":
+            return find_package(str(params.package), str(params.folder)), None
+        case _:
+            return Path(str(job.execution.path)), None
+
+
+def require_files(source: Path, params: EncoderParams) -> None:
+    """Refuse a folder whose files, but the weights, are others than when the run was planned."""
+    expected = params.files_sha256
+    if expected and (digest := hash_files(source)) != expected:
+        raise UserError(f"{source}: sha256 of its other files is {digest}, expected {expected}; start again")
+
+
+def copy_model(source: Path, draft: Draft) -> None:
+    """Copy a model's files into `hf/` of an artifact."""
+    for pattern in ENCODER_FILES:
+        for path in sorted(source.glob(pattern)):
+            shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
+
+
+def record_origin(job: Job[_P], draft: Draft, weights: str, commit: str | None) -> None:
+    """Write down which weights these are and of which commit; warn of a revision that may move."""
+    params = job.params
+    draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
+    if commit and commit != params.revision:
+        pin = f"pin it by tandem prefetch, or revision: {commit}"
+        warn(job, draft, f"{params.name} is what {params.revision} was: {pin}")
 
 
 def adopt_colbert(source: Path, folder: Path) -> None:

@@ -152,6 +152,7 @@ class Retrieval:
         """Search these blocks and write the result for the stage: `work/<first>-<stop>.npy`."""
 
         def save(path: Path) -> None:
+            """Write the best passages of all queries, group by group."""
             merged = np.lib.format.open_memmap(path, "w+", np.uint64, (self.queries.rows, self.depth))
             first = 0
             for keys in self.search(blocks):

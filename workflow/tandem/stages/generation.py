@@ -6,23 +6,19 @@ from typing import Literal
 from pydantic import Field
 
 from tandem.config.base import Precision
-from tandem.config.encoders import EncoderFiles
 from tandem.config.generation import Decoding, NewGenerator, Prompt, Seq2SeqTrain
 from tandem.config.language_models import LanguageModel
 from tandem.config.training import Lora
 from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import RunParams
+from tandem.stages.training import EncoderParams
 
 PASSAGES_PER_PART = 1024  # whose texts are generated together: what a killed stage loses at most
 TEXTS_PER_PART = 1 << 14  # that are scored together
 
 
-class GeneratorParams(EncoderFiles, Params):
+class GeneratorParams(EncoderParams):
     """A published generator, copied and checked."""
-
-    files_sha256: str | None = Field(
-        None, exclude_if=not_, description="of source folder: of its files but the weights"
-    )
 
 
 class NewGeneratorParams(NewGenerator, Params):

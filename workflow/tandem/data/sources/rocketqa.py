@@ -100,6 +100,7 @@ class RocketQa(Source):
                 yield query, doc, LITERAL_MATCH, "train"
 
     def answers(self) -> Iterator[Answers]:
+        """Yield each question's answers; see `Source`."""
         for path in self._answers:
             numbered = lines(path)
             for _, line in numbered:

@@ -98,6 +98,7 @@ class TrainingLists(Source):
         return {"lists": lists} | ({"corpus": corpus[0]} if has_ids and len(corpus) == 1 else {})
 
     def corpus(self) -> Iterator[Passage]:
+        """Yield the passages of a corpus file, else those that the lists hold; see `Source`."""
         if self._corpus:
             for where, record in reader(self._corpus, PASSAGES)(self._corpus, PASSAGES):
                 title = text_of(where, record, "title") if record.get("title") else ""

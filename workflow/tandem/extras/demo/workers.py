@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO, TypedDict, TypeVar
 
-from tandem.cluster.library import with_library
+from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import Progress
 from tandem.cluster.threads import usable_cores
 from tandem.config.settings import Execution
@@ -150,10 +150,8 @@ class Bm25:
         params, how = Bm25Params.model_validate(part.params), Execution(workers=THREADS)
         job = Job("bm25", Path(), params, part.inputs, how)
         self._open = ExitStack()
-        self.engine, (self.k1, self.b) = (
-            self._open.enter_context(open_lexical_engine(job)),
-            find_k1_and_b(job, require_index(job)),
-        )
+        self.engine = self._open.enter_context(open_lexical_engine(job))
+        self.k1, self.b = find_k1_and_b(job, require_index(job))
         self.answer({"query": "warm up", "depth": 1})  # Java loads classes when they are first used
 
     def answer(self, question: Question) -> list[tuple[str, float]]:

@@ -1,16 +1,15 @@
 """Stages `generator`, a published generator copied and checked, and `new_generator`, a T5 of random weights."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tandem.cluster.progress import warn
 from tandem.errors import UserError
-from tandem.models.folders import ENCODER_FILES, check_folder, hash_files, hash_weights
+from tandem.models.folders import check_folder, hash_weights
 from tandem.models.heads import check_generator
-from tandem.models.hub import check_weights, fetch_model, find_package, from_folder, load_encoder, load_tokenizer
+from tandem.models.hub import check_weights, from_folder, load_encoder, load_tokenizer
+from tandem.models.published import copy_model, find_source, record_origin, require_files
 from tandem.models.tokens import Template
 from tandem.stages.generation import GeneratorParams, NewGeneratorParams
 from tandem.store.job import Job, writing
@@ -18,30 +17,18 @@ from tandem.store.job import Job, writing
 
 def run(job: Job[GeneratorParams]) -> None:
     """Copy a published generator's files into `hf/` after checking them."""
-    params, commit = job.params, None
-    match params.source:
-        case "hub":
-            source, commit = fetch_model(str(params.name), str(params.revision))
-        case "package":
-            source = find_package(str(params.package), str(params.folder))
-        case _:
-            source = Path(str(job.execution.path))
+    params = job.params
+    source, commit = find_source(job)
     check_folder(source)
     check_generator(source)
     weights = hash_weights(source)
     if params.sha256 and weights != params.sha256:
         raise UserError(f"{source}: the sha256 of its weights is {weights}, expected {params.sha256}")
-    if params.files_sha256 and (digest := hash_files(source)) != params.files_sha256:
-        raise UserError(f"{source}: sha256 of its other files is {digest}, expected {params.files_sha256}; start again")
+    require_files(source, params)
     load_generator(source)
     with writing(job) as draft:
-        for pattern in ENCODER_FILES:
-            for path in sorted(source.glob(pattern)):
-                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
-        draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
-        if commit and commit != params.revision:
-            pin = f"pin it by tandem prefetch, or revision: {commit}"
-            warn(job, draft, f"{params.name} is what {params.revision} was: {pin}")
+        copy_model(source, draft)
+        record_origin(job, draft, weights, commit)
 
 
 def run_new(job: Job[NewGeneratorParams]) -> None:

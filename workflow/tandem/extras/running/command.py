@@ -17,7 +17,7 @@ from threading import Thread
 import psutil
 
 from tandem import ROOT
-from tandem.cluster.library import with_library
+from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import duration, say
 from tandem.cluster.scheduler import SIGNALLED
 from tandem.cluster.threads import usable_cores
