@@ -13,9 +13,9 @@ from tandem.cluster.work import Parts
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows
+from tandem.data.sources.generated import GENERATED, SCORES
 from tandem.data.tables import streaming
 from tandem.errors import UserError
-from tandem.extras.generation.texts import GENERATED
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
 from tandem.models.dual import DualEncoder
@@ -32,7 +32,6 @@ from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
-SCORES = "scores.parquet"
 SCHEMA = pa.schema([("score", pa.float32())])
 ScoreJob = Job[ScoreGeneratedParams]
 

@@ -20,6 +20,7 @@ from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
 from tandem.config.generation import PASSAGE, QUERY
 from tandem.data.collection import Collection, contents
+from tandem.data.sources.generated import GENERATED
 from tandem.data.splits import position
 from tandem.errors import UserError, printable
 from tandem.extras.generation.prompts import Reader, check_positions, split_prompt
@@ -28,7 +29,6 @@ from tandem.stages.base import Json
 from tandem.stages.generation import GeneratedParams
 from tandem.store.job import Job, writing
 
-GENERATED = "generated.parquet"
 SCHEMA = pa.schema([
     ("id", pa.string()), ("number", pa.int32()), ("text", pa.string()), ("log_likelihood", pa.float32()),
     ("tokens", pa.int32()),
