@@ -10,8 +10,9 @@ from tandem.data.dataset import run as make_dataset_stage
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.extras.generation import runs, scores
-from tandem.extras.generation.texts import GENERATED, SCHEMA
+from tandem.extras.generation.texts import SCHEMA
 from tandem.models.tokens import Tokens
+from tandem.stages.generation import SCORES_FILE, TEXTS_FILE
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
@@ -30,7 +31,7 @@ def generated(make_job, dataset, generator, tmp_path):
     rows = [(doc, number, *text) for doc, own in TEXTS.items() for number, text in enumerate(own)]
     columns = [pa.array(c, field.type) for c, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
     with writing(job) as draft:
-        pq.write_table(pa.table(columns, schema=SCHEMA), draft.path(GENERATED), row_group_size=4)
+        pq.write_table(pa.table(columns, schema=SCHEMA), draft.path(TEXTS_FILE), row_group_size=4)
     return open_artifact(job.out)
 
 
@@ -44,7 +45,7 @@ def scored(make_job, dataset, generated, generator, tmp_path):
             {"dataset": dataset, "generated": generated, "model": generator, "tokens": dataset},
         )  # fmt: skip
         with writing(job) as draft:
-            pq.write_table(pa.table([pa.array(values, pa.float32())], schema=scores.SCHEMA), draft.path(scores.SCORES))
+            pq.write_table(pa.table([pa.array(values, pa.float32())], schema=scores.SCHEMA), draft.path(SCORES_FILE))
         return open_artifact(job.out)
 
     return make
@@ -151,7 +152,7 @@ def test_scores_are_those_of_the_model(part, make_job, dataset, generated, token
     params = {"number": 2, "query_length": 16, "passage_length": 24, "precision": "fp32", "batch_tokens": 128}
     job = make_job("score_generated", tmp_path / f"{part}-0123456789", params, inputs, {"workers": 1})
     scores.run(job)
-    found = pq.read_table(job.out / scores.SCORES)["score"].to_numpy()
+    found = pq.read_table(job.out / SCORES_FILE)["score"].to_numpy()
     assert np.isnan(found).tolist() == [False, False, True, False, False, True, False, False, True]
     assert found[3] == found[4]  # the same query twice
     from tandem.models.hub import load_tokenizer

@@ -15,6 +15,8 @@ from tandem.stages.training import EncoderParams
 
 PASSAGES_PER_PART = 1024  # whose texts are generated together: what a killed stage loses at most
 TEXTS_PER_PART = 1 << 14  # that are scored together
+TEXTS_FILE = "generated.parquet"
+SCORES_FILE = "scores.parquet"
 
 
 class GeneratorParams(EncoderParams):

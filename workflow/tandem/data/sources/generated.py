@@ -16,9 +16,9 @@ from tandem.data.sources import DatasetJob, Passage, dataset_format
 from tandem.data.sources.derived import OF_PASSAGES, Derived, input_artifact
 from tandem.data.tables import stream
 from tandem.errors import UserError
+from tandem.stages.generation import SCORES_FILE, TEXTS_FILE
 from tandem.store.artifact import Artifact
 
-GENERATED, SCORES = "generated.parquet", "scores.parquet"
 COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
 SHARE = 0.3  # of queries that are left out where a scorer is named and no share (Doc2Query--'s 30% on MS MARCO)
 
@@ -43,7 +43,7 @@ def read_scores(job: DatasetJob, generated: Artifact, number: int) -> np.ndarray
         raise UserError(f"dataset {job.key}: {artifact.folder} has scores of {of}; expected {generated.key}")
     if number > (count := artifact.params["number"]):
         raise UserError(f"dataset {job.key}: number is {number}, but {artifact.folder} has scores of {count} a passage")
-    scores: np.ndarray[Any, np.dtype[np.float32]] = pq.read_table(artifact.path(SCORES))["score"].to_numpy()
+    scores: np.ndarray[Any, np.dtype[np.float32]] = pq.read_table(artifact.path(SCORES_FILE))["score"].to_numpy()
     return scores
 
 
@@ -67,7 +67,7 @@ class OfGenerated(Derived):
 
     def texts(self) -> Iterator[GeneratedText]:
         """The first `number` texts of each passage that are not empty, in the corpus' order."""
-        rows = enumerate(stream(self.generated.path(GENERATED), *COLUMNS))
+        rows = enumerate(stream(self.generated.path(TEXTS_FILE), *COLUMNS))
         every = (GeneratedText(row, *values) for row, values in rows)
         return (text for text in every if text.number < self.number and text.text)
 
@@ -132,7 +132,7 @@ class GeneratedQueries(OfGenerated):
     def __init__(self, job: DatasetJob, entry: datasets.GeneratedQueries) -> None:
         super().__init__(job, entry)
         self._best, self._within, self._job = entry.best, entry.found_within, job
-        self.places["queries"] = str(self.generated.folder / GENERATED)
+        self.places["queries"] = str(self.generated.folder / TEXTS_FILE)
 
     def rows(self, part: str) -> Iterator[Any]:
         """The rows of a part: the base's of its passages, and the queries with their positives."""

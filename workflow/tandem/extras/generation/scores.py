@@ -13,7 +13,6 @@ from tandem.cluster.work import Parts
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows
-from tandem.data.sources.generated import GENERATED, SCORES
 from tandem.data.tables import streaming
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
@@ -27,7 +26,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval.inputs import require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.pair_scores import find_tokenizer, load_scorer
 from tandem.stages.base import Json
-from tandem.stages.generation import ScoreGeneratedParams
+from tandem.stages.generation import SCORES_FILE, TEXTS_FILE, ScoreGeneratedParams
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -46,12 +45,12 @@ class Texts(NamedTuple):
 
 def count_texts(generated: Artifact) -> int:
     """Return how many texts a `generated` artifact holds."""
-    return int(pq.read_metadata(generated.path(GENERATED)).num_rows)
+    return int(pq.read_metadata(generated.path(TEXTS_FILE)).num_rows)
 
 
 def iter_texts(generated: Artifact, span: range) -> Iterator[Texts]:
     """Yield the texts in the rows `span` of a `generated` artifact, a row group at a time."""
-    with streaming(generated.path(GENERATED)) as file:
+    with streaming(generated.path(TEXTS_FILE)) as file:
         start = 0
         for group in range(file.num_row_groups):
             stop = start + file.metadata.row_group(group).num_rows
@@ -136,7 +135,7 @@ def run(job: ScoreJob) -> None:
     scoring = Scoring(job)
     parts = scoring.complete()
     with writing(job) as draft:
-        with pq.ParquetWriter(draft.path(SCORES), SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(draft.path(SCORES_FILE), SCHEMA, compression="zstd") as writer:
             for number in parts:
                 writer.write_table(pq.read_table(scoring.parts.path(number)))
         draft.facts["scored"] = sum(facts["scored"] for facts in parts.values())

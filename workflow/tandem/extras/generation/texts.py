@@ -20,13 +20,12 @@ from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
 from tandem.config.generation import PASSAGE, QUERY
 from tandem.data.collection import Collection, contents
-from tandem.data.sources.generated import GENERATED
 from tandem.data.splits import position
 from tandem.errors import UserError, printable
 from tandem.extras.generation.prompts import Reader, check_positions, split_prompt
 from tandem.retrieval.llm import AnswerStore, count_at_once, open_answers
 from tandem.stages.base import Json
-from tandem.stages.generation import GeneratedParams
+from tandem.stages.generation import TEXTS_FILE, GeneratedParams
 from tandem.store.job import Job, writing
 
 SCHEMA = pa.schema([
@@ -216,7 +215,7 @@ def run(job: GeneratedJob) -> None:
     for facts in parts.values():
         counts.update({name: facts[name] for name in ("texts", "empty", "read", "written_tokens", "cut")})
     with writing(job) as draft:
-        with pq.ParquetWriter(draft.path(GENERATED), SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(draft.path(TEXTS_FILE), SCHEMA, compression="zstd") as writer:
             for number in parts:
                 table = pq.read_table(generating.parts.path(number))
                 writer.write_table(table, row_group_size=max(1, len(table)))
