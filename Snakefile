@@ -42,12 +42,7 @@ configfile: f"{ROOT}/config/config.yaml"
 report: "workflow/report/workflow.rst"
 
 
-def planned(question, *names):
-    """The plan's answer. A mistake ends here, and its line is the last: after an exception Snakemake prints places in files."""
-    try:
-        return question(*names)
-    except UserError as error:
-        sys.exit(str(error))
+include: "workflow/rules/common.smk"
 
 
 # Another Snakefile may use these rules as a module (docs/how_to/module.md), with a configuration that it gives.

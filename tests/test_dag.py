@@ -79,6 +79,11 @@ def test_snakemakes_own_report_has_the_page_and_the_tables(project):
         assert words in index
 
 
+def test_snakemakes_lint_finds_nothing(project):
+    code, output = project.run("--lint")
+    assert code == 0, output
+
+
 def test_a_second_seed_trains_again_and_shares_what_no_seed_touches(project):
     code, output = project.run("-n", "tiny", "--config", "seeds=[42, 7]")
     assert code == 0

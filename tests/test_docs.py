@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from doc_pages import FOLLOWED, RECORDED, ROOT, TUTORIAL, blocks
 from snakemake.cli import get_argument_parser
 from tiny_project import run_here, snakemake
@@ -94,3 +95,16 @@ def test_every_slow_test_is_there():
     for line in (ROOT / "tests/slow.txt").read_text().splitlines():
         path, _, name = line.partition("::")
         assert f"\ndef {name.rstrip('[') or 'test_'}" in (ROOT / path).read_text(), line
+
+
+def test_the_page_about_config_names_every_folder():
+    page = (ROOT / "config/README.md").read_text()
+    folders = {path.name for path in (ROOT / "config").iterdir() if path.is_dir()}
+    assert folders == {name.removesuffix("/") for name in re.findall(r"`(\w+/)`", page.partition("| folder")[2])}
+
+
+def test_snakemakes_catalogue_gives_flags_that_snakemake_takes():
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    words = shlex.split(usage["mandatory-flags"]["flags"])
+    options = get_argument_parser().parse_args(words)
+    assert {trigger.name for trigger in options.rerun_triggers} == {"MTIME", "PARAMS"}

@@ -4,40 +4,40 @@
 
 
 use rule stage as dataset with:
-    output: manifest("dataset")
+    output: manifest=manifest("dataset")
 
 
 # The starting encoder, and the collection as token ids under its tokenizer.
 use rule stage as encoder with:
-    output: manifest("encoder")
+    output: manifest=manifest("encoder")
 
 
 use rule stage as tokens with:
-    output: manifest("tokens")
+    output: manifest=manifest("tokens")
 
 
 use rule stage as lucene with:
-    output: manifest("lucene")
+    output: manifest=manifest("lucene")
 
 
 use rule stage as bm25 with:
-    output: manifest("bm25")
+    output: manifest=manifest("bm25")
 
 
 # Hard negatives: training lists drawn from a run, denoised by a cross-encoder where the recipe says so; a teacher's scores.
 use rule stage as candidates with:
-    output: manifest("candidates")
+    output: manifest=manifest("candidates")
 
 
 use rule stage as teacher with:
-    output: manifest("teacher")
+    output: manifest=manifest("teacher")
     retries: 2
 
 
 # Dual encoders, cross-encoders, and both at once. Checkpoints stand beside the output, undeclared: Snakemake deletes the
 # outputs of a job that died, and the next try continues from the last checkpoint.
 use rule stage as train with:
-    output: manifest("model")
+    output: manifest=manifest("model")
     retries: 2
     resources:
         how=lambda wildcards: planned_stage(wildcards).how,
@@ -50,8 +50,8 @@ use rule stage as checkpoint with:
         unpack(lambda wildcards: planned_stage(wildcards).inputs),
         state=lambda wildcards: plan.placement.state(wildcards.key),
     output:
-        manifest("checkpoint"),
-        temp(directory("results/{dataset}/{kind,checkpoint}/{key}/state")),
+        manifest=manifest("checkpoint"),
+        state=temp(directory("results/{dataset}/{kind,checkpoint}/{key}/state")),
     retries: 2
     resources:
         how=lambda wildcards: planned_stage(wildcards).how,
@@ -59,20 +59,20 @@ use rule stage as checkpoint with:
 
 
 use rule stage as encode with:
-    output: manifest("embeddings")
+    output: manifest=manifest("embeddings")
 
 
 use rule stage as retrieve with:
-    output: manifest("retrieve")
+    output: manifest=manifest("retrieve")
 
 
 use rule stage as rerank with:
-    output: manifest("rerank")
+    output: manifest=manifest("rerank")
     retries: 2
 
 
 use rule stage as score with:
-    output: manifest("score")
+    output: manifest=manifest("score")
 
 
 # An index is trained once on a sample, filled by shards, and put together by its stage.
@@ -143,7 +143,7 @@ for kind in KINDS.values():
                 unpack(lambda wildcards: planned_stage(wildcards).inputs),
                 shards=shards,
             output:
-                manifest(kind.name),
+                manifest=manifest(kind.name),
             log:
                 "results/{dataset}/{kind}/{key}/log.txt",
             conda:

@@ -3,22 +3,20 @@
 
 rule datasets:
     localrule: True
+    log:
+        f"{VIEWS}/datasets.log",
     run:
-        # Printed and not kept: what this machine holds may change at any time.
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(plan.catalogue, file)
-            file.flush()
-            shell("python -m tandem datasets --datasets {file.name:q}")
+        # Printed anew every time: what this machine holds may change.
+        print_about("datasets", "--datasets", plan.catalogue, log)
 
 
 rule estimate:
     localrule: True
+    log:
+        f"{VIEWS}/estimate.log",
     run:
-        # Printed and not kept: it follows from the configuration and from the artifacts that exist.
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(config, file)
-            file.flush()
-            shell("python -m tandem estimate --config {file.name:q}")
+        # Printed anew every time: it follows from the configuration and from the artifacts that exist.
+        print_about("estimate", "--config", config, log)
 
 
 # Planned at once where possible: a job that runs on another machine looks its stage up by key.
@@ -29,17 +27,16 @@ with suppress(UserError):
 rule index_tradeoffs:
     localrule: True
     input:
-        lambda wildcards: planned(plan.tradeoffs).manifest,
+        stage=lambda wildcards: planned(plan.tradeoffs).manifest,
     output:
-        f"{VIEWS}/tables/index_tradeoffs.csv",
-        f"{VIEWS}/tables/index_tradeoffs.md",
+        multiext(f"{VIEWS}/tables/index_tradeoffs", csv=".csv", md=".md"),
         report(f"{VIEWS}/tables/index_tradeoffs.html", caption="../report/tradeoffs.rst", category="Search"),
     log:
         f"{VIEWS}/tables/index_tradeoffs.log",
     conda:
         DATA
     shell:
-        "python -m tandem index-tradeoffs --stage {input[0]:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+        "python -m tandem index-tradeoffs --stage {input.stage:q} --out {output.csv:q} 2>&1 | tee {log:q}"
 
 
 rule audits:
@@ -47,14 +44,14 @@ rule audits:
     input:
         parts=lambda wildcards: planned(plan.audits),
     output:
-        report(f"{VIEWS}/audits.html", caption="../report/audits.rst", category="Audits"),
-        f"{VIEWS}/tables/audits.csv",
+        page=report(f"{VIEWS}/audits.html", caption="../report/audits.rst", category="Audits"),
+        table=f"{VIEWS}/tables/audits.csv",
     log:
         f"{VIEWS}/audits.log",
     conda:
         DATA
     shell:
-        "python -m tandem audits --parts {input.parts:q} --out {output[0]:q} --table {output[1]:q} 2>&1 | tee {log:q}"
+        "python -m tandem audits --parts {input.parts:q} --out {output.page:q} --table {output.table:q} 2>&1 | tee {log:q}"
 
 
 # The papers' tables of datasets: printed | counted | verdict, for the collections that are on this machine.
@@ -65,7 +62,7 @@ rule statistics_table:
         printed=f"{ROOT}/config/statistics/printed.csv",
         datasets=lambda wildcards: [stage.manifest for stage in plan.counted(wildcards.table).stages.values()],
     output:
-        multiext(f"{VIEWS}/statistics/{{table}}", ".csv", ".md", ".html"),
+        multiext(f"{VIEWS}/statistics/{{table}}", csv=".csv", md=".md", html=".html"),
     log:
         f"{VIEWS}/statistics/{{table}}.log",
     conda:
@@ -77,7 +74,7 @@ rule statistics_table:
         presence=lambda wildcards: json.dumps(plan.counted(wildcards.table).absent),
     shell:
         "python -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
-        " --presence {params.presence:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+        " --presence {params.presence:q} --out {output.csv:q} 2>&1 | tee {log:q}"
 
 
 # Sweeps: the same systems at every point of a grid. The points are a file of their own, since a thousand of them do not
@@ -90,7 +87,7 @@ rule sweep:
         ),
         scores=lambda wildcards: plan.sweeps[wildcards.sweep].scores,
     output:
-        multiext(f"{VIEWS}/sweeps/{{sweep}}", ".csv", ".md", ".json"),
+        multiext(f"{VIEWS}/sweeps/{{sweep}}", csv=".csv", md=".md", json=".json"),
         report(
             f"{VIEWS}/sweeps/{{sweep}}.html",
             caption="../report/sweep.rst",
@@ -109,7 +106,7 @@ rule sweep:
     conda:
         DATA
     shell:
-        "python -m tandem sweep --points {input.points:q} --out {output[0]:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"
+        "python -m tandem sweep --points {input.points:q} --out {output.csv:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"
 
 
 # Notebooks, executed on this run's artifacts, and the table that the annotators' sheet of one of them makes.
@@ -119,8 +116,8 @@ rule notebook:
         notebook=f"{ROOT}/notebooks/{{notebook}}.ipynb",
         artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).manifest,
     output:
-        f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb",
-        report(
+        notebook=f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb",
+        page=report(
             f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.html",
             caption="../report/notebook.rst",
             category="Notebooks",
@@ -135,7 +132,7 @@ rule notebook:
     params:
         artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).folder,
     shell:
-        "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+        "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} 2>&1 | tee {log:q}"
 
 
 rule error_table:
@@ -145,7 +142,7 @@ rule error_table:
         printed=f"{ROOT}/config/papers/printed.csv",
         sheet=lambda wildcards: planned(plan.analyses.sheet) or [],
     output:
-        multiext(f"{VIEWS}/tables/dureader_retrieval/table10", ".csv", ".md", ".tex", ".html"),
+        multiext(f"{VIEWS}/tables/dureader_retrieval/table10", csv=".csv", md=".md", tex=".tex", html=".html"),
     log:
         f"{VIEWS}/tables/dureader_retrieval/table10.log",
     conda:
@@ -155,7 +152,7 @@ rule error_table:
         sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
     shell:
         "python -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
-        " --out {output[0]:q} 2>&1 | tee {log:q}"
+        " --out {output.csv:q} 2>&1 | tee {log:q}"
 
 
 # Targets by name. `snakemake rocketqav2` makes all of a paper that can be made here, `rocketqav2_table4` what

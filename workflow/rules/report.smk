@@ -2,21 +2,6 @@
 # the scores of its rows.
 
 
-def plan_file(used, text):
-    """A plan as a file that no other planning changes; `used` is the plan that the view was made by.
-
-    The file is older than anything if these are the same, else new: the view follows the configuration even where
-    Snakemake's record of inputs and params is lost.
-    """
-    old, digest = Path(used), hashlib.sha256(text.encode()).hexdigest()[:10]
-    path = Path(".snakemake/tandem", digest, used)
-    if not path.is_file():
-        write_text(path, text)
-    same = old.is_file() and old.read_text(encoding="utf-8") == text
-    os.utime(path, (0, 0) if same else None)
-    return str(path)
-
-
 rule table:
     localrule: True
     input:
@@ -25,7 +10,7 @@ rule table:
         ),
         scores=lambda wildcards: plan.tables.scores(wildcards.table),
     output:
-        multiext(f"{VIEWS}/tables/{{table}}", ".csv", ".md", ".tex", ".json"),
+        multiext(f"{VIEWS}/tables/{{table}}", csv=".csv", md=".md", tex=".tex", json=".json"),
         report(
             f"{VIEWS}/tables/{{table}}.html",
             caption="../report/table.rst",
@@ -38,17 +23,7 @@ rule table:
     conda:
         DATA
     shell:
-        "python -m tandem table --plan {input.plan:q} --out {output[0]:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
-
-
-def shown_validations():
-    """Checkpoints and their validations that the report shows."""
-    return planned(plan.validations, plan.settings.validation.fidelity)
-
-
-def manifests(rows):
-    """What must be there before validations can be read."""
-    return [f"{row[key]}/stage.json" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
+        "python -m tandem table --plan {input.plan:q} --out {output.csv:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
 
 
 rule fidelity:
@@ -56,8 +31,8 @@ rule fidelity:
     input:
         lambda wildcards: manifests(planned(plan.fidelity)),
     output:
-        f"{VIEWS}/fidelity.csv",
-        report(f"{VIEWS}/fidelity.html", caption="../report/fidelity.rst", category="Training"),
+        csv=f"{VIEWS}/fidelity.csv",
+        html=report(f"{VIEWS}/fidelity.html", caption="../report/fidelity.rst", category="Training"),
     log:
         f"{VIEWS}/fidelity.log",
     conda:
@@ -65,27 +40,7 @@ rule fidelity:
     params:
         rows=lambda wildcards: json.dumps(planned(plan.fidelity)),
     shell:
-        "python -m tandem fidelity --rows {params.rows:q} --out {output[0]:q} 2>&1 | tee {log:q}"
-
-
-def finished_sweeps():
-    """The sweeps that the report shows: the configuration's, and others whose files are of the points planned now."""
-    files = list(planned(plan.sweep_files))
-    for path in sorted(Path(f"{VIEWS}/sweeps").glob("*.points")):
-        name, table = path.stem, path.with_suffix(".json")
-        if name not in plan.sweeps.requested and name in plan.sweeps and table.is_file():
-            if path.read_text(encoding="utf-8") == plan.sweeps[name].to_json() + "\n":
-                files.append(str(table))
-    return files
-
-
-def finished_analyses():
-    """The manifest of the error analysis, if it is finished: the report does not wait for it."""
-    try:
-        analysis = plan.analyses.stage("error_analysis").manifest
-    except UserError:
-        return []
-    return [analysis] if Path(analysis).is_file() else []
+        "python -m tandem fidelity --rows {params.rows:q} --out {output.csv:q} 2>&1 | tee {log:q}"
 
 
 rule report:

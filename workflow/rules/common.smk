@@ -1,0 +1,103 @@
+# Functions that the rules share. Lint wants them apart from rules (`snakemake --lint`).
+
+
+def planned(question, *names):
+    """The plan's answer. A mistake ends here, and its line is the last: after an exception Snakemake prints places in files."""
+    try:
+        return question(*names)
+    except UserError as error:
+        sys.exit(str(error))
+
+
+def manifest(kind):
+    """The manifest of a kind's artifacts: an artifact is complete once it exists."""
+    return f"results/{{dataset}}/{{kind,{kind}}}/{{key}}/stage.json"
+
+
+def planned_stage(wildcards):
+    """The stage behind a job, which finds the secrets of its URLs in the environment: no command line has them."""
+    stage = stages.find(wildcards.kind, wildcards.key)
+    os.environ.update(stage.secrets)
+    return stage
+
+
+def shards(wildcards):
+    """The jobs that share a stage's work before it runs itself."""
+    return plan.placement.shards(wildcards.kind, wildcards.key)
+
+
+def shard_inputs(wildcards):
+    """Inputs of a shard: the stage's, and what was trained for all shards of an index."""
+    trained = {"trained": f"results/{wildcards.dataset}/{wildcards.kind}/{wildcards.key}/shards/trained.json"}
+    return planned_stage(wildcards).inputs | (trained if KINDS[wildcards.kind].train else {})
+
+
+def environment(wildcards):
+    """The conda environment of a kind."""
+    return f"{ROOT}/envs/{KINDS[wildcards.kind].env}.yaml"
+
+
+def stage_threads(wildcards):
+    """Heavy stages take all cores; what is timed runs with nothing beside it."""
+    kind = KINDS[wildcards.kind]
+    if kind.takes_one_thread(planned_stage(wildcards)):
+        return 1
+    return {"all": cores, "exclusive": everything}[kind.threads]
+
+
+def gpus(wildcards):
+    """GPUs of a job on one node."""
+    return plan.placement.gpus(wildcards.kind, wildcards.key)
+
+
+def plan_file(used, text):
+    """A plan as a file that no other planning changes; `used` is the plan that the view was made by.
+
+    The file is older than anything if these are the same, else new: the view follows the configuration even where
+    Snakemake's record of inputs and params is lost.
+    """
+    old, digest = Path(used), hashlib.sha256(text.encode()).hexdigest()[:10]
+    path = Path(".snakemake/tandem", digest, used)
+    if not path.is_file():
+        write_text(path, text)
+    same = old.is_file() and old.read_text(encoding="utf-8") == text
+    os.utime(path, (0, 0) if same else None)
+    return str(path)
+
+
+def shown_validations():
+    """Checkpoints and their validations that the report shows."""
+    return planned(plan.validations, plan.settings.validation.fidelity)
+
+
+def manifests(rows):
+    """What must be there before validations can be read."""
+    return [f"{row[key]}/stage.json" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
+
+
+def finished_sweeps():
+    """The sweeps that the report shows: the configuration's, and others whose files are of the points planned now."""
+    files = list(planned(plan.sweep_files))
+    for path in sorted(Path(f"{VIEWS}/sweeps").glob("*.points")):
+        name, table = path.stem, path.with_suffix(".json")
+        if name not in plan.sweeps.requested and name in plan.sweeps and table.is_file():
+            if path.read_text(encoding="utf-8") == plan.sweeps[name].to_json() + "\n":
+                files.append(str(table))
+    return files
+
+
+def finished_analyses():
+    """The manifest of the error analysis, if it is finished: the report does not wait for it."""
+    try:
+        analysis = plan.analyses.stage("error_analysis").manifest
+    except UserError:
+        return []
+    return [analysis] if Path(analysis).is_file() else []
+
+
+def print_about(command, option, value, log):
+    """Run a command whose option takes a value as a file, which is not kept: a configuration may hold secrets."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(value, file)
+        file.flush()
+        shell("python -m tandem {command:q} {option:q} {file.name:q} 2>&1 | tee {log:q}")
