@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 # Programs in .venv/bin begin with its path: where that is another place's, envs/setup.sh writes them anew.
 ifeq ($(shell test -L .venv && echo linked || grep -sF "$(CURDIR)/.venv" .venv/bin/activate),)
-.PHONY: .venv/.installed
+.PHONY: .venv/.installed .venv/.tests-installed
 endif
 ifneq ($(PROFILE),)
 ifeq ($(wildcard config/$(PROFILE).yaml),)
@@ -36,38 +36,45 @@ test:
 check:
 	@$(MAKE) -j --no-print-directory lint tests ONLY='-m "not slow"'
 
-tests: .venv/.installed
+tests: .venv/.tests-installed
 	@OMP_NUM_THREADS=1 python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ONLY)
 
-slurm: .venv/.installed
+slurm: .venv/.tests-installed
 	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0
 
-torture: .venv/.installed
+torture: .venv/.tests-installed
 	@TANDEM_TORTURE=1 python -m pytest tests/faults tests/trust -s
 
-lint: .venv/.installed
+lint: .venv/.tests-installed
 	@ruff check --quiet
 	@ruff format --check --quiet
 	@mypy --no-error-summary
 	@lint-imports > .venv/layers.txt || { cat .venv/layers.txt; exit 1; }
 
 # The notice is about another program of the site's authors.
-docs: .venv/.installed
+docs: .venv/.tests-installed
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 
-reference: .venv/.installed
+reference: .venv/.tests-installed
 	@python -m tandem.extras.reference
 
-pictures: .venv/.installed
+pictures: .venv/.tests-installed
 	@python tests/report/screenshots.py results/report.html docs/images
 
-# Renew the pins from envs/requirements.in; then `make test`.
+# Renew the pins from envs/requirements.in and requirements-tests.in; then `make test`.
+FREEZE = .venv-lock/bin/pip freeze --all | grep -vE '^(pip|wheel)=' | sed 's/+cpu$$//'
 lock:
 	@python3 -m venv .venv-lock
 	@.venv-lock/bin/pip install -qq -r envs/requirements.in
-	@{ head -1 envs/requirements.lock; .venv-lock/bin/pip freeze --all | grep -vE '^(pip|wheel)=' | sed 's/+cpu$$//'; } > envs/requirements.lock.new
-	@mv envs/requirements.lock.new envs/requirements.lock
+	@{ head -1 envs/requirements.lock; $(FREEZE); } > envs/requirements.lock.new
+	@.venv-lock/bin/pip install -qq -r envs/requirements-tests.in -c envs/requirements.lock.new
+	@{ head -1 envs/requirements-tests.lock; $(FREEZE) | grep -vxFf envs/requirements.lock.new; } > envs/requirements-tests.lock.new
+	@for name in requirements requirements-tests; do mv envs/$$name.lock.new envs/$$name.lock; done
 	@rm -rf .venv-lock
 
 .venv/.installed: envs/requirements.lock envs/setup.sh pyproject.toml
 	@envs/setup.sh
+
+# One installation, not two at once: what tests need comes on top of what a run needs, which is there then, too.
+.venv/.tests-installed: envs/requirements.lock envs/requirements-tests.lock envs/setup.sh pyproject.toml
+	@envs/setup.sh tests

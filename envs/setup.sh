@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
-# Make or mend .venv from the lock file: no root, no conda. `make run` and `make test` call it; running it again is quick.
+# Make or mend .venv from the lock files: no root, no conda. `make run` and `make test` call it; running it again is quick.
+#   envs/setup.sh                      what a run needs (requirements.lock)
+#   envs/setup.sh tests                also what tests, lint and docs need (requirements-tests.lock)
 #   PYTHON=python3.12 envs/setup.sh    another interpreter (3.11.5 or newer)
 set -euo pipefail
+[ $# = 0 ] || [ "$*" = tests ] || {
+  echo "envs/setup.sh: $* is not known; allowed: tests" >&2
+  exit 1
+}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONPATH  # pip would take this checkout's code for an installed package
 python=${PYTHON:-python3}
@@ -18,6 +24,7 @@ if command -v nvidia-smi >/dev/null; then
 else
   cp envs/requirements.lock "$lock"
 fi
+[ $# = 0 ] || cat envs/requirements-tests.lock >>"$lock"
 echo "installing $(grep -c == "$lock") pinned packages into .venv …" >&2
 # With uv where it is there. It does not read pip's configuration: where it finds no package index, pip does the rest.
 # Bytecode is compiled at first use: most of what is installed is never imported.
@@ -31,3 +38,4 @@ install() {
 install -r "$lock"
 install --no-deps --no-build-isolation -e .
 touch .venv/.installed
+[ $# = 0 ] || touch .venv/.tests-installed

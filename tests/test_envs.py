@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from tiny_project import snakemake
 
 from tandem.cli import COMMANDS, STEPS
@@ -19,15 +21,56 @@ ROOT = Path(__file__).parents[1]
 ENVS = sorted((ROOT / "envs").glob("*.yaml"))
 
 
+def read_lock(name):
+    return dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "envs" / name).read_text(), re.M))
+
+
+def plain(name):
+    """A distribution's name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def asked(name):
+    """The packages that a list asks for."""
+    lines = (ROOT / "envs" / name).read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
 @pytest.fixture(scope="module")
 def lock():
-    return dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "envs/requirements.lock").read_text(), re.M))
+    return read_lock("requirements.lock")
 
 
-def test_everything_asked_for_is_pinned(lock):
-    pinned = {re.sub(r"[-_.]+", "-", name).lower() for name in lock}
-    lines = [line for line in (ROOT / "envs/requirements.in").read_text().splitlines() if not line.startswith("#")]
-    assert {re.sub(r"[-_.]+", "-", name).lower() for name in lines} <= pinned
+def test_everything_asked_for_is_pinned_once(lock):
+    run, tests = (set(map(plain, pins)) for pins in (lock, read_lock("requirements-tests.lock")))
+    assert set(map(plain, asked("requirements.in"))) <= run
+    assert set(map(plain, asked("requirements-tests.in"))) <= run | tests
+    assert run & tests == set()
+
+
+def needed(names):
+    """Packages, what they need, and what that needs in turn, as the installed packages say."""
+    waiting, visited = list(names), set()
+    while waiting:
+        line = waiting.pop()
+        if line in visited:
+            continue
+        visited.add(line)
+        extras = ["", *Requirement(line).extras]
+        try:
+            lines = [Requirement(it) for it in distribution(Requirement(line).name).requires or ()]
+        except PackageNotFoundError:  # faiss-cpu, where the machine has a GPU
+            continue
+        waiting += [str(it) for it in lines if not it.marker or any(it.marker.evaluate({"extra": e}) for e in extras)]
+    return {plain(Requirement(line).name) for line in visited}
+
+
+def test_a_run_installs_what_it_needs_and_nothing_of_the_tests(lock):
+    run = needed(asked("requirements.in"))
+    assert run <= set(map(plain, lock))
+    assert needed(asked("requirements-tests.in")) - run <= set(map(plain, read_lock("requirements-tests.lock")))
+    if sys.version_info[:2] == (3, 11):  # which the lock files are made with; others need less
+        assert set(map(plain, lock)) == run
 
 
 @pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)
@@ -157,17 +200,28 @@ def test_conda_s_pip_is_held_to_the_lock_file(tiny_dag, tmp_path, monkeypatch):
     assert set(constraints) == {(ROOT / "envs/requirements.lock").as_uri()}
 
 
-def test_setup_takes_uv_where_it_is_there(tmp_path):
-    for name in ("envs/setup.sh", "envs/requirements.lock"):
+@pytest.mark.parametrize("words", [[], ["tests"]])
+def test_setup_takes_uv_where_it_is_there(words, tmp_path):
+    for name in ("envs/setup.sh", "envs/requirements.lock", "envs/requirements-tests.lock"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/uv").write_text('#!/bin/sh\necho "$@" >> said\n')
     (tmp_path / "bin/uv").chmod(0o755)
     own = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHON": sys.executable}
-    done = subprocess.run([tmp_path / "envs/setup.sh"], env=os.environ | own, capture_output=True, text=True)
+    done = subprocess.run([tmp_path / "envs/setup.sh", *words], env=os.environ | own, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     locked, itself = (tmp_path / "said").read_text().splitlines()
     assert locked.endswith("-r .venv/requirements.lock")
     assert itself.endswith("-e .")
     assert (tmp_path / ".venv/.installed").exists()
+    pins = (tmp_path / ".venv/requirements.lock").read_text()
+    assert ("\ntorch==" in pins, "\nruff==" in pins) == (True, bool(words))
+    assert (tmp_path / ".venv/.tests-installed").exists() == bool(words)
+
+
+def test_setup_refuses_another_word(tmp_path):
+    done = subprocess.run([ROOT / "envs/setup.sh", "test"], cwd=tmp_path, capture_output=True, text=True)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert "test is not known" in line
