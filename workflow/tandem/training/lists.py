@@ -13,7 +13,9 @@ from tandem.data.tables import streaming
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 
-OPERATIONS_PER_SECOND = 0.18e12  # of training on two cores with AVX-512 and bf16 (config/hardware/cpu.yaml)
+# By which a training's budget in minutes is counted, on every machine, so that the same budget is the same steps: what
+# two cores with AVX2 alone do, and half of what two with AVX-512 and bf16 do. `tandem estimate` says what it is here.
+OPERATIONS_PER_SECOND = 0.18e12
 _MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
 USUAL_VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
 _SHARE_FOR_VALIDATIONS = 1 / 3  # of a budget

@@ -65,7 +65,7 @@ def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> No
         UserError: `--config` names no file of JSON.
     """
     plan = FullPlan(_whole(config) if config else gathered(files, ROOT), ROOT)
-    machine = Hardware.load(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
+    machine = Hardware.load_scaled(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
     print(render(plan, machine), end="")
 
 

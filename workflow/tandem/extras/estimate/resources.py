@@ -6,7 +6,7 @@ kinds without one take a moment.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import exp, inf
 from pathlib import Path
@@ -17,6 +17,7 @@ from tandem.config.merging import read_yaml
 from tandem.config.settings import ExecutionSettings
 from tandem.data.splits import LEARNED
 from tandem.errors import UserError, nearest
+from tandem.extras.estimate.measurement import measure_once
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.registry import Registry
@@ -65,6 +66,7 @@ class Hardware:
     activation_bytes: int  # that a training stores of each number it needs for the backward pass
     held: int  # bytes that a training's allocator holds beside what is in use
     origin: dict[str, str]  # where the figures are from, and which of them were not measured
+    layers: float | None = None  # TFLOP/s that `measure_once` found on that machine; None of those it cannot measure
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
@@ -74,7 +76,9 @@ class Hardware:
             known = [entry.stem for entry in folder.glob("*.yaml")]
             raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
         entry = read_yaml(path)
-        single = ("peak_tflops", "activation_bytes", "held_mib")
+        single = ["peak_tflops", "activation_bytes", "held_mib"]
+        if isinstance(entry, dict) and "layers_tflops" in entry:
+            single.append("layers_tflops")
         for section, keys in (("", single), ("mfu", WORK), ("rates", RATES), ("start_seconds", STARTS)):
             figures = entry.get(section) if section and isinstance(entry, dict) else entry
             for key in keys:
@@ -85,9 +89,31 @@ class Hardware:
                 if not isinstance(figure, int | float) or not (0 < figure < inf or (key, figure) == ("held_mib", 0)):
                     raise UserError(f"{where} is {figure!r}; allowed: a number above 0")
         rates = {key: rate * (1e12 if key in OPERATIONS else 1) for key, rate in entry["rates"].items()}
-        memory = (int(entry["activation_bytes"]), int(entry["held_mib"]) << 20)
-        peak = float(entry["peak_tflops"])
-        return cls(name, peak, entry["mfu"], rates, entry["start_seconds"], *memory, entry.get("origin") or {})
+        return cls(
+            name=name,
+            peak=float(entry["peak_tflops"]),
+            mfu=entry["mfu"],
+            rates=rates,
+            start=entry["start_seconds"],
+            activation_bytes=int(entry["activation_bytes"]),
+            held=int(entry["held_mib"]) << 20,
+            origin=entry.get("origin") or {},
+            layers=entry.get("layers_tflops"),
+        )
+
+    @classmethod
+    def load_scaled(cls, folder: Path, name: str) -> Self:
+        """Read an entry, and scale its models' speed to this machine's where the entry says what was measured there."""
+        hardware = cls.load(folder, name)
+        if hardware.layers is None:
+            return hardware
+        speed = measure_once()
+        if speed is None:
+            note = "not measured here, as other programs compute or torch is missing: these are that machine's figures"
+            return replace(hardware, origin={**hardware.origin, "this machine": note})
+        factor = speed.tflops / hardware.layers
+        note = f"{speed.processor}: computes layers {factor:.2f} times as fast, in {speed.precision}"
+        return replace(hardware, peak=hardware.peak * factor, origin={**hardware.origin, "this machine": note})
 
     def seconds(self, kind: str, operations: float) -> float:
         """How long so many model operations of a kind of work take on one device."""

@@ -105,7 +105,7 @@ def costs_of_table(config: Raw, choices: Choices, *tables: str) -> list[dict[Sta
         counts = {"passages": choices.collection.passages}
         config = merged(config, {"datasets": {choices.name: {"counts": counts}}})
     plan = FullPlan(config, ROOT)
-    machine = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
+    machine = Hardware.load_scaled(ROOT / "config/hardware", plan.settings.execution.hardware)
     setting = new_setting(plan.settings, machine)
     stages = (upstream_first([stage for _, stage in plan.tables[table]]) for table in tables)
     return [costs_of(of_table, setting, machine) for of_table in stages]

@@ -161,7 +161,7 @@ class Forecast:
 
     def __init__(self, plan: FullPlan, stages: Sequence[Stage]) -> None:
         self.settings, self.began = plan.settings, time.monotonic()
-        self.machine = resources.Hardware.load(ROOT / "config/hardware", self.settings.execution.hardware)
+        self.machine = resources.Hardware.load_scaled(ROOT / "config/hardware", self.settings.execution.hardware)
         self.stages = [stage for stage in stages if not resources.finished(stage.folder)]
         self.seconds: dict[tuple[str, str], float] = {}  # (kind, key) → of each stage
         self.known = False  # whether all stages could be estimated

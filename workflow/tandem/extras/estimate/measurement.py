@@ -1,0 +1,166 @@
+"""Measure how fast this machine computes a transformer's layers, once for each kind of processor.
+
+What a processor reaches depends on its instructions more than on anything a configuration says: with bf16 a training
+takes a third of the time that it takes with AVX2 alone. As a program this module measures and prints; planning itself
+imports no torch.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tandem.cluster.import_path import with_library
+from tandem.cluster.progress import say
+from tandem.cluster.threads import usable_cores, wait_briefly
+from tandem.store.files import write_json
+
+# Of the layers that are measured: those of MiniLM, with a step's texts as a training's micro-batches have them.
+HIDDEN_SIZE, FEED_FORWARD_SIZE, HEADS, LAYERS = 384, 1536, 12, 2
+TEXTS, TOKENS_PER_TEXT, VOCABULARY = 32, 64, 64
+KEPT = "~/.cache/tandem/speed"  # a home that several machines share has a file of each kind
+MEASURED_SECONDS = 3.0
+MOST_SECONDS = 120.0  # that loading torch and measuring may take together
+DISTURBED_SHARE = 0.1  # of the cores' time that other programs take: a measurement beside more says little
+DISTURBED_SECONDS = 3600.0  # for which a measurement beside other programs is not repeated
+# Variables that forbid kernels to use instructions which the processor has.
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
+
+
+class Speed(NamedTuple):
+    """What a machine's processor computes.
+
+    Attributes:
+        processor: its name, its cores that may be used, and its instructions.
+        precision: what `auto` takes on it, `bf16` or `fp32`.
+        tflops: floating-point operations of forward and backward passes, in millions of millions a second.
+        alone: whether no other program computed meanwhile.
+    """
+
+    processor: str
+    precision: str
+    tflops: float
+    alone: bool
+
+
+def measure_once() -> Speed | None:
+    """Return the speed of this machine, measured when it is first asked for and kept in the user's home then.
+
+    None where other programs computed beside the measurement, which is tried again after an hour, and where torch is
+    not installed or does not compute.
+    """
+    processor = describe_processor()
+    path = Path(KEPT).expanduser() / f"{hashlib.sha256(processor.encode()).hexdigest()[:16]}.json"
+    speed = _read_kept(path, processor)
+    if speed is None:
+        say("measuring how fast this machine computes, once; some seconds")
+        speed = _measure_in_process(processor)
+        if speed:
+            with suppress(OSError):  # where nothing may be written it is measured every time
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, speed._asdict())
+    return speed if speed and speed.alone else None
+
+
+def _read_kept(path: Path, processor: str) -> Speed | None:
+    """Return what was measured before; None without it, and where it was disturbed and is old."""
+    with suppress(OSError, ValueError, TypeError):
+        kept = Speed(**json.loads(path.read_text(encoding="utf-8")))
+        old = time.time() - path.stat().st_mtime > DISTURBED_SECONDS
+        if kept.processor == processor and kept.tflops > 0 and (kept.alone or not old):
+            return kept
+    return None
+
+
+def describe_processor() -> str:
+    """Return what decides this processor's speed: its name, usable cores, instructions, and what limits these."""
+    text = ""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    known = set(flags[1].split()) if flags else set()
+    name = named[1] if named else platform.processor() or platform.machine()
+    instructions = [word for word in INSTRUCTIONS if word in known]
+    limits = [f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ]
+    return ", ".join([name, f"{usable_cores()} cores", *instructions, *limits])
+
+
+def _measure_in_process(processor: str) -> Speed | None:
+    """Measure in a process of its own, whose threads and memory end with it."""
+    environment = with_library(os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
+    wait_briefly(environment)
+    line = [sys.executable, "-m", __name__, processor]
+    with suppress(OSError, subprocess.SubprocessError, ValueError):
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS, check=True)
+        return Speed(**json.loads(done.stdout.splitlines()[-1]))
+    return None
+
+
+def measure(processor: str) -> Speed:
+    """Measure forward and backward passes of transformer layers, in the precision and on the threads of a training.
+
+    The fastest pass counts: what disturbs a pass makes it longer, never shorter.
+    """
+    from tandem.models.device import resolve_precision
+    from tandem.plan.sizes import EncoderShape
+
+    shape = EncoderShape(LAYERS, HIDDEN_SIZE, FEED_FORWARD_SIZE, VOCABULARY)
+    operations = 3 * shape.forward(TEXTS, TOKENS_PER_TEXT)  # a backward pass costs two forward ones
+    passes = _time_passes()
+    next(passes)  # kernels are chosen, memory is taken
+    began, own, busy = time.perf_counter(), time.process_time(), _busy_seconds()
+    seconds: list[float] = []
+    while time.perf_counter() - began < MEASURED_SECONDS or not seconds:
+        seconds.append(next(passes))
+    others = (_busy_seconds() - busy) - (time.process_time() - own)
+    alone = others <= DISTURBED_SHARE * usable_cores() * (time.perf_counter() - began)
+    return Speed(processor, resolve_precision("auto"), operations / min(seconds) / 1e12, alone)
+
+
+def _busy_seconds() -> float:
+    """Return for how long the cores that this process may use have computed, for whatever program."""
+    import psutil  # only the process that measures needs it
+
+    cores = psutil.cpu_times(percpu=True)
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(len(cores)))
+    return float(sum(times.user + times.nice + times.system for core, times in enumerate(cores) if core in allowed))
+
+
+def _time_passes() -> Iterator[float]:
+    """Yield the seconds of one forward and backward pass after the other."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from tandem.models.acceleration import make_ready
+    from tandem.models.device import is_onednn_used, keep_memory, precision, use_workers
+
+    use_workers(None)
+    keep_memory()
+    config = BertConfig(
+        vocab_size=VOCABULARY, hidden_size=HIDDEN_SIZE, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        intermediate_size=FEED_FORWARD_SIZE, attn_implementation="eager",
+    )  # fmt: skip
+    model = BertModel(config, add_pooling_layer=False)
+    if is_onednn_used():
+        make_ready(model, TEXTS * TOKENS_PER_TEXT)
+    texts = torch.randint(0, VOCABULARY, (TEXTS, TOKENS_PER_TEXT), generator=torch.Generator().manual_seed(0))
+    while True:
+        began = time.perf_counter()
+        with precision("auto"):
+            vectors = model(input_ids=texts).last_hidden_state
+        vectors.float().sum().backward()
+        yield time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1])._asdict()))
