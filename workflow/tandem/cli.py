@@ -33,7 +33,7 @@ RUN, RESULTS, OPERATIONS, DATA, STEPS = (
 
 @dataclass(frozen=True)
 class Command:
-    """A command.
+    """Describe a command.
 
     Attributes:
         name: the word after `tandem`.
@@ -51,7 +51,7 @@ class Command:
 
     @property
     def takes_words(self) -> bool:
-        """Whether its function takes the words of its command line."""
+        """Return whether its function takes the words of its command line."""
         return self.entry.endswith(":main")
 
 
@@ -164,7 +164,7 @@ def describe_version() -> str:
 
 
 def app(selected: str = "") -> App:
-    """The command line with all commands, none of them imported; the selected one's help is its function's."""
+    """Build the command line with all commands, none of them imported; the selected one's help is its function's."""
     stages = f"Stages, as the rules call them (tandem STAGE --help): {', '.join(KINDS)}."
     tandem = App(
         name="tandem",
@@ -190,7 +190,7 @@ def app(selected: str = "") -> App:
 
 
 def stage_help(kind: Kind, command: str) -> str:
-    """A stage's flags with types, defaults and descriptions, from its declaration."""
+    """Write a stage's flags with types, defaults and descriptions, from its declaration."""
     usage = f"usage: tandem {command} --params.… VALUE --in.ROLE FOLDER --run.… VALUE --out …/stage.json"
     if kind.params is None:
         return usage

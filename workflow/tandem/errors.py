@@ -26,7 +26,7 @@ class UserError(Exception):
 
 
 class Unavailable(UserError):
-    """A dataset lacks something, such as a split: a mistake only if a target needs it."""
+    """Raised where a dataset lacks something, such as a split: a mistake only if a target needs it."""
 
 
 def _readable(line: str) -> str:
@@ -46,13 +46,13 @@ def nearest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
 
 
 def printable(key: object) -> str:
-    """A key or value for a message of one line: as JSON where it has characters that cannot be printed."""
+    """Return a key or value for a message of one line: as JSON where it has characters that cannot be printed."""
     text = str(key)
     return shortened(text if text.isprintable() else json.dumps(text))
 
 
 def shortened(text: str, most: int = 300) -> str:
-    """A text's beginning and length where it is longer than `most` characters: a whole file can get into a value.
+    """Return a text, or its beginning and length where it is longer than `most` characters, as a whole file may be.
 
     Secrets of URLs are hidden first: cut in the middle they would not be known for what they are.
     """

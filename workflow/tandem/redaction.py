@@ -61,7 +61,7 @@ def restored(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def fingerprinted(text: str) -> str:
-    """A text in which each secret is the beginning of its sha256: that tells secrets apart and does not show them."""
+    """Return a text with each secret as the beginning of its sha256, which tells them apart and shows none."""
     return str(_replaced(text, lambda secret: hashlib.sha256(secret.encode()).hexdigest()[:8]))
 
 
@@ -72,7 +72,7 @@ def remember(secret: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """A message as `redacted` has it, and without the secrets that this process has used."""
+    """Return a message as `redacted` has it, and without the secrets that this process has used."""
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return str(redacted(text))

@@ -34,7 +34,7 @@ GROUP = "tandem.plugins"  # of entry points
 
 @dataclass(frozen=True)
 class Plugin:
-    """A loaded plugin.
+    """Describe a loaded plugin.
 
     Attributes:
         path: its file; of an installed one its module's.
@@ -48,17 +48,17 @@ class Plugin:
 
     @property
     def source(self) -> str:
-        """What `load_plugins` takes."""
+        """Return what `load_plugins` takes."""
         return self.name or str(self.path)
 
     @property
     def label(self) -> str:
-        """What keys hold: `my_ideas.py@0123456789abcdef`."""
+        """Return what keys hold: `my_ideas.py@0123456789abcdef`."""
         return f"{self.name or self.path.name}@{self.digest}"
 
 
 class Registry(Generic[T]):
-    """What is registered under names.
+    """Hold what is registered under names.
 
     Args:
         what: the singular, for messages: `loss`.
@@ -91,22 +91,22 @@ class Registry(Generic[T]):
         return register
 
     def __getitem__(self, name: str) -> T:
-        """What is registered under a name; a KeyError for an unknown one."""
+        """Return what is registered under a name; a KeyError for an unknown one."""
         if name not in self._entries and name in self._own:  # no other module: it may need libraries that are not there
             importlib.import_module(self._own[name])
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names, without importing what is registered."""
+        """Yield the names, without importing what is registered."""
         return iter(dict.fromkeys([*self._own, *self._entries]))
 
     def plugin(self, name: str) -> Plugin | None:
-        """The plugin that registered a name; None for Tandem's own."""
+        """Return the plugin that registered a name; None for Tandem's own."""
         return self._plugins.get(name)
 
     @cached_property
     def _own(self) -> dict[str, str]:
-        """The names that Tandem's own modules register, read from their sources, and these modules."""
+        """Return the names that Tandem's own modules register, read from their sources, and these modules."""
         path, own = HERE.joinpath(*self._package.split(".")), dict[str, str]()
         pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
@@ -130,7 +130,7 @@ def load_plugins(names: Iterable[str]) -> list[Plugin]:
 
 
 def is_file_name(plugin: str) -> bool:
-    """Whether an entry of `plugins:` is a file rather than the name of an installed plugin."""
+    """Return whether an entry of `plugins:` is a file rather than the name of an installed plugin."""
     return plugin.endswith(".py") or "/" in plugin
 
 
@@ -196,7 +196,7 @@ def line_of(error: Exception, path: Path) -> str:
 
 
 def options_of(function: Callable[..., Any]) -> type[BaseModel]:
-    """The options of a registered function, its keyword-only parameters, as a model: types and defaults."""
+    """Return the options of a registered function, its keyword-only parameters, as a model: types and defaults."""
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -214,6 +214,6 @@ def name_plugin(name: str) -> None:
 
 
 def plugins_behind(values: Iterable[object]) -> list[Plugin]:
-    """The plugins that registered any of some names: their digests are part of the key of a stage that uses them."""
+    """Return the plugins that registered any of some names: the key of a stage that uses them has their digests."""
     names = {value for value in values if isinstance(value, str)} & _named.keys()
     return sorted({plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.label)

@@ -46,7 +46,7 @@ class StageBox:
 
 
 def find_box(stage: BuiltStage) -> str:
-    """The kind of work that a stage belongs to."""
+    """Return the kind of work that a stage belongs to."""
     return stage.declared.box
 
 

@@ -211,7 +211,7 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
 
 
 def start_teacher(job: ModelJob, train: DualTrain) -> Teacher | None:
-    """The frozen dual encoder that teaches in batch, on the device; None without one."""
+    """Load the frozen dual encoder that teaches in batch, on the device; None without one."""
     if train.distil is None or train.distil.in_batch is None:
         return None
     tokens = job.inputs["in_batch_tokens"]

@@ -95,7 +95,7 @@ def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
 
 
 def _learn(texts: Iterable[str], normal: Any, size: int, inner: list[str], alphabet: list[str] | None) -> list[str]:
-    """One run of the library's trainer: the pieces by id, special tokens and `inner` first."""
+    """Run the library's trainer once; return the pieces by id, special tokens and `inner` first."""
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normal, BertPreTokenizer()
     options: dict[str, Any] = {"vocab_size": size, "min_frequency": LEAST, "special_tokens": [*SPECIAL, *inner]}
@@ -107,7 +107,7 @@ def _learn(texts: Iterable[str], normal: Any, size: int, inner: list[str], alpha
 
 
 def untrained(params: VocabularyParams, vocabulary: int) -> Any:
-    """A BERT with random weights; without layers close to a bag of words' vectors.
+    """Make a BERT with random weights; without layers close to a bag of words' vectors.
 
     Its layer norm would give every word the same length, and a mean over them cannot weigh words: a large epsilon makes
     it nearly linear. Position and segment vectors start at zero.
@@ -174,7 +174,7 @@ def pretrain(job: PretrainJob) -> None:
 
 
 def passages_alone(tokens: Tokens) -> tuple[Tokens, Lists]:
-    """Every passage as a list of its own: query and only passage, the query without tokens."""
+    """Return every passage as a list of its own: query and only passage, the query without tokens."""
     rows, nothing = np.arange(len(tokens.passages)), np.empty(0, np.int64)
     empty = Ragged(nothing, np.broadcast_to(np.int64(0), len(rows) + 1))
     lists = Lists(rows, np.arange(len(rows) + 1), np.ones(len(rows), np.int8), rows)
@@ -182,7 +182,7 @@ def passages_alone(tokens: Tokens) -> tuple[Tokens, Lists]:
 
 
 def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Objective:
-    """The objective with its encoder on the device, before any step."""
+    """Build the objective with its encoder on the device, before any step."""
     params, train, start = job.params, job.params.train, job.inputs["start"]
     if params.dense or params.dim:
         raise UserError(f"{job.key}: an encoder with dense or dim is not trained further here; start from another one")
@@ -203,7 +203,7 @@ def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Obj
 
 
 def write(job: PretrainJob, objective: Objective, state: State) -> None:
-    """The finished encoder, with the tokenizer it started with."""
+    """Write the finished encoder, with the tokenizer it started with."""
     model: Any = objective.models["dual"]
     folder, params = job.inputs["start"].folder / "hf", job.params
 

@@ -22,7 +22,7 @@ class CotMae(Separable[CotMaeTrain]):
     names = ("loss", "mlm", "decoder")
 
     def further(self) -> dict[str, nn.Module]:
-        """The decoder."""
+        """Return the decoder."""
         self.embeddings = self.embedder("cot_mae")
         self.decoder = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.decoder_layers))
         return {"decoder": self.decoder}
@@ -49,7 +49,7 @@ class CotMae(Separable[CotMaeTrain]):
         return {"mlm": (mlm[0] + mlm[1]) / 2, "decoder": (decoder[0] + decoder[1]) / 2}
 
     def decode(self, vector: Tensor, seen: Ragged) -> Tensor:
-        """The decoder's states of the tokens that it sees behind a vector, shape (passages, length, dim)."""
+        """Return the decoder's states of the tokens that it sees behind a vector, shape (passages, length, dim)."""
         inputs = self.inputs(seen)
         hidden = torch.cat([vector, self.embeddings(inputs["input_ids"])[:, 1:]], 1)
         visible = inputs["attention_mask"][:, None].bool()

@@ -42,7 +42,7 @@ class LexMae(Masked[LexMaeTrain]):
     names = ("loss", "mlm", "decoder")
 
     def further(self) -> dict[str, nn.Module]:
-        """The decoder and its head."""
+        """Return the decoder and its head."""
         self.embeddings = self.embedder("lex_mae")
         width, words = self.encoder.config.hidden_size, self.encoder.get_input_embeddings().embedding_dim
         if width != words:

@@ -23,13 +23,13 @@ MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stays as it is
 
 
 def generator(seeds: Seeds, *purpose: int) -> np.random.Generator:
-    """The generator of a step for one purpose: whatever the process and the micro-batch."""
+    """Make the generator of a step for one purpose: whatever the process and the micro-batch."""
     return np.random.default_rng([*seeds.entropy[:2], *purpose])
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ids of a tokenizer that masking distinguishes."""
+    """Hold the ids of a tokenizer that masking distinguishes."""
 
     mask: int
     special: Ids  # ids that are never hidden, never a replacement and never predicted
@@ -64,7 +64,7 @@ class Vocabulary:
 
 
 def crop(texts: Ragged, spans: Spans, draw: np.random.Generator) -> Ragged:
-    """A random span of each text; its share of the text and its place are uniform.
+    """Cut a random span out of each text; its share of the text and its place are uniform.
 
     The independent cropping of Contriever (Izacard et al. 2022). A span has at least one token where its text has any.
     """
@@ -105,7 +105,7 @@ def initialise(module: nn.Module, config: Any) -> None:
 
 
 def norm(config: Any, size: int) -> nn.LayerNorm:
-    """A layer norm as the encoder has them."""
+    """Make a layer norm as the encoder has them."""
     return nn.LayerNorm(size, eps=getattr(config, "layer_norm_eps", 1e-12))
 
 
@@ -147,7 +147,7 @@ class LanguageHead(nn.Module):
 
 
 def masked_lm(encoder: Any, head: LanguageHead) -> Any:
-    """The encoder with its head as its family's `…ForMaskedLM`; the encoder alone where the family's is another one.
+    """Load the encoder with its head as its family's `…ForMaskedLM`; alone where the family's is another one.
 
     BERT's relatives have this head: a dense layer, gelu, a norm, and the embeddings with a bias.
     """
@@ -173,7 +173,7 @@ def masked_lm(encoder: Any, head: LanguageHead) -> Any:
 
 
 class Block(nn.Module):
-    """One transformer layer as BERT's (norm after the residual), whose queries and keys may come from different places.
+    """Compute a transformer layer as BERT's (norm after the residual), whose queries and keys may differ in origin.
 
     softmax(Q Kᵀ / √d + M) V with M = 0 where a key is visible and -∞ elsewhere; then two linear layers with gelu.
     """
@@ -189,7 +189,7 @@ class Block(nn.Module):
         initialise(self, config)
 
     def forward(self, target: Tensor, source: Tensor, visible: Tensor) -> Tensor:
-        """The layer's output, of the shape of `target`.
+        """Return the layer's output, of the shape of `target`.
 
         Args:
             target: gives the queries, and the residual, shape (passages, length, dim).

@@ -31,7 +31,7 @@ R = TypeVar("R", bound=RetroMaeTrain)
 
 
 class Contrast(ABC):
-    """The dual encoder's loss of two texts that are made of each passage, one as query and the other as passage.
+    """Compute the dual encoder's loss of two texts that are made of each passage, one as query, the other as passage.
 
     The encoder is both towers of `model`; no vocabulary is needed.
     """
@@ -74,7 +74,7 @@ class Crop(Contrast):
 
 
 class Pretraining(ABC, Generic[T]):
-    """An encoder, both towers of `model`, with a head that predicts tokens; `vocabulary` says which may be hidden."""
+    """Train an encoder, both towers of `model`, by a head that predicts tokens; `vocabulary` says which may hide."""
 
     hides_tokens: ClassVar[bool] = True
     predicts_tokens: ClassVar[bool] = True
@@ -90,7 +90,7 @@ class Pretraining(ABC, Generic[T]):
         self.models = nn.ModuleDict({"dual": model, "head": self.head, **self.further()})
 
     def further(self) -> dict[str, nn.Module]:
-        """The further modules that are trained and dropped afterwards, by name."""
+        """Return the further modules that are trained and dropped afterwards, by name."""
         return {}
 
     @abstractmethod
@@ -107,16 +107,16 @@ class Pretraining(ABC, Generic[T]):
         return torch.from_numpy(at).to(hidden.device)
 
     def predict(self, hidden: Tensor, labels: Ragged) -> Tensor:
-        """The head's loss of each passage, shape (passages,)."""
+        """Return the head's loss of each passage, shape (passages,)."""
         loss: Tensor = self.head(hidden, self.align(labels, hidden), self.encoder.get_input_embeddings().weight)
         return loss
 
     def vector(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        """The vector of each passage as the encoder pools it, shape (passages, 1, dim)."""
+        """Return the vector of each passage as the encoder pools it, shape (passages, 1, dim)."""
         return pool_states(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
 
     def embedder(self, objective: str) -> Any:
-        """The encoder's embedding layer, positions included; a `UserError` that names the objective if it has none."""
+        """Return the encoder's embedding layer, positions included; a `UserError` naming the objective without one."""
         embeddings = getattr(self.encoder, "embeddings", None)
         if not hasattr(embeddings, "position_embeddings"):
             kind = self.encoder.config.model_type
@@ -125,7 +125,7 @@ class Pretraining(ABC, Generic[T]):
 
 
 class Separable(Pretraining[T]):
-    """An objective whose loss falls apart per passage: passages are computed a few at a time, exactly."""
+    """Compute an objective whose loss falls apart per passage a few passages at a time, exactly."""
 
     names: tuple[str, ...]  # of what is reported: the loss and, of several, its terms
 
@@ -150,11 +150,11 @@ class Separable(Pretraining[T]):
 
     @abstractmethod
     def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
-        """The loss's terms by name, each a sum over some passages; `places` are theirs in the whole batch."""
+        """Return the loss's terms by name, each a sum over some passages; `places` are theirs in the whole batch."""
 
 
 class Masked(Separable[M]):
-    """An objective in which a share of each passage's tokens is hidden."""
+    """Hide a share of each passage's tokens, for objectives that predict them."""
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
         """Return what the encoder sees, and the labels."""
@@ -177,7 +177,7 @@ class Mlm(Masked[Masking]):
 
 
 def views(lengths: Ids, width: int, template: Template, share: float, draws: list[np.random.Generator]) -> Ids:
-    """What each position may look at: the position-specific mask of RetroMAE's enhanced decoding (Eq. 7).
+    """Draw what each position may look at: the position-specific mask of RetroMAE's enhanced decoding (Eq. 7).
 
     A token sees the passage's vector, which stands first, the special tokens, and a random `1 - share` of the other
     tokens, drawn for it alone; never itself.
@@ -205,7 +205,7 @@ class EnhancedDecoding(Masked[R]):
     name: str
 
     def further(self) -> dict[str, nn.Module]:
-        """The decoder."""
+        """Return the decoder."""
         self.embeddings = self.embedder(self.name)
         self.decoder = Block(self.encoder.config)
         return {"decoder": self.decoder}
@@ -283,7 +283,7 @@ class CondenserHead(nn.ModuleList):
         self.early = early_layer
 
     def forward(self, vectors: Tensor, states: tuple[Tensor, ...], visible: Tensor) -> Tensor:
-        """The states that tokens are predicted from, shape (passages, length, dim).
+        """Return the states that tokens are predicted from, shape (passages, length, dim).
 
         Args:
             vectors: of each passage, shape (passages, dim).
@@ -336,7 +336,7 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
         return values
 
     def encoded(self, seen: Ragged, labels: Ragged) -> Tensor:
-        """Each span's vector, its L_mlm and its L_head, shape (spans, dim + 2)."""
+        """Return each span's vector, its L_mlm and its L_head, shape (spans, dim + 2)."""
         inputs = self.inputs(seen)
         visible = inputs["attention_mask"][:, None].bool()
         with precision(self.train.precision):

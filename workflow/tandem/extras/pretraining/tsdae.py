@@ -38,7 +38,7 @@ class Tsdae(Separable[TsdaeTrain]):
     hides_tokens: ClassVar[bool] = False
 
     def further(self) -> dict[str, nn.Module]:
-        """The decoder."""
+        """Return the decoder."""
         self.embeddings = self.embedder("tsdae")
         self.decoder = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.decoder_layers))
         return {"decoder": self.decoder}

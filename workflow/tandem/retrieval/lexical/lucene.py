@@ -315,7 +315,7 @@ class ClauseSearch:
         return builder.build()
 
     def _clause(self, word: str) -> Any:
-        """The query for one term: in the whole passage, or over fields as one."""
+        """Build the query for one term: in the whole passage, or over fields as one."""
         term = self.java(f"{LUCENE_PACKAGE}index.Term")
         if self.weights is None:
             return self.java(f"{LUCENE_PACKAGE}search.TermQuery")(term("contents", word))

@@ -125,7 +125,7 @@ def unit_rows(rows: Floats64) -> Floats64:
 
 
 class VectorSpace(Bm25s):
-    """The input `bm25s` of a job, and for LSI the input `lsi`, opened for search by cosines.
+    """Search by cosines in the input `bm25s` of a job, for LSI in the input `lsi` too.
 
     Only passages with a positive cosine are found.
     """
@@ -138,7 +138,7 @@ class VectorSpace(Bm25s):
         self.lsi = job.inputs.get("lsi")
 
     def scores(self, k1: float, b: float) -> Any:
-        """The cosines of all passages with a query, to be computed; k1 and b are not read."""
+        """Return the cosines of all passages with a query, to be computed; k1 and b are not read."""
         if self.lsi:
             return LatentScores(
                 Weighting(np.load(self.lsi.path(IDF), allow_pickle=False), self.sublinear), self.lsi.folder
@@ -148,7 +148,7 @@ class VectorSpace(Bm25s):
 
 
 class CosineScores:
-    """The weight of every term in every passage that has it, in passages' vectors of length 1.
+    """Hold the weight of every term in every passage that has it, in passages' vectors of length 1.
 
     Memory: 8 bytes each, three times as much while they are computed.
     """

@@ -171,7 +171,7 @@ class Server:
         return self._ask(prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS)
 
     def write(self, prompt: str, tokens: int, number: int) -> ModelAnswer:
-        """One of several texts, by its number as the server's seed, with its log-likelihood if the server tells it."""
+        """Ask for one of several texts, by its number as the server's seed, with its log-likelihood if it is told."""
         return self._ask(prompt, self._likely_text, tokens, logprobs=True, seed=number)
 
     def _ask(self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any) -> ModelAnswer:
@@ -264,7 +264,7 @@ def _read_usage(response: Any) -> tuple[int, int]:
 
 
 def open_answers(job: Job[Any], template: str | None, model: LanguageModel | None = None) -> AnswerStore:
-    """The answers of a stage's model; None: the one that the stage's parameters, `LlmParams`, describe.
+    """Open the answers of a stage's model; None: the one that the stage's parameters, `LlmParams`, describe.
 
     They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
 
