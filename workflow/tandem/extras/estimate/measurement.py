@@ -106,7 +106,7 @@ def _measure_in_process(processor: str) -> Speed | None:
     return None
 
 
-def measure(processor: str) -> Speed:
+def measure_speed(processor: str) -> Speed:
     """Measure forward and backward passes of transformer layers, in the precision and on the threads of a training.
 
     The fastest pass counts: what disturbs a pass makes it longer, never shorter.
@@ -163,4 +163,4 @@ def _time_passes() -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1])._asdict()))
+    print(json.dumps(measure_speed(sys.argv[1])._asdict()))
