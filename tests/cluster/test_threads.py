@@ -11,7 +11,7 @@ import torch
 
 from tandem import ROOT
 from tandem.cluster import threads
-from tandem.cluster.threads import WAITING, usable_cores, wait_briefly
+from tandem.cluster.threads import WAITING, others_compute, sleep_at_once, usable_cores, wait_briefly
 from tandem.models.device import use_workers
 
 
@@ -105,6 +105,42 @@ def test_what_the_user_has_set_holds(before, expected):
     environment = dict(before)
     wait_briefly(environment)
     assert environment == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ({}, {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": WAITING["OPENBLAS_THREAD_TIMEOUT"]}),
+        ({"GOMP_SPINCOUNT": "7"}, WAITING | {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "ACTIVE", **WAITING}, {"OMP_WAIT_POLICY": "ACTIVE", **WAITING}),
+    ],
+)
+def test_beside_other_programs_threads_sleep_at_once_unless_something_is_set(before, expected):
+    environment = dict(before)
+    sleep_at_once(environment)
+    assert environment == expected
+
+
+def test_another_program_that_computes_is_noticed(tmp_path, monkeypatch):
+    ticks = os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(threads, "STATISTICS", tmp_path / "stat")
+
+    def compute_meanwhile(*shares: float) -> bool:
+        """Whether it is noticed that cores 0, 1, 2 … were busy for so large a share of the time."""
+
+        def write(passed: float) -> None:
+            lines = [f"cpu{core} {1000 + round(ticks * passed * share)} 0 0 5000" for core, share in enumerate(shares)]
+            (tmp_path / "stat").write_text("\n".join(["cpu  9 9 9 9", *lines, "intr 12 3"]))
+
+        write(0.0)
+        monkeypatch.setattr("time.sleep", write)
+        return others_compute()
+
+    assert compute_meanwhile(1.0, 0.0)
+    assert compute_meanwhile(0.4, 0.4)
+    assert not compute_meanwhile(0.2, 0.1)
+    assert not compute_meanwhile(0.0, 0.0, 1.0)  # a core that this process may not use
 
 
 def test_every_copy_of_gnus_openmp_reads_how_long_to_spin():

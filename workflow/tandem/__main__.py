@@ -15,7 +15,7 @@ from tandem.cluster.faults import explain_fault, require_address_space
 from tandem.cluster.launch import as_rank, exclusive, place
 from tandem.cluster.progress import progress_file
 from tandem.cluster.scheduler import Try
-from tandem.cluster.threads import wait_briefly
+from tandem.cluster.threads import others_compute, sleep_at_once, wait_briefly
 from tandem.errors import UserError
 from tandem.redaction import without_secrets
 from tandem.registry import load_plugins
@@ -27,8 +27,8 @@ from tandem.store.job import load, read_job, run_shard
 def main() -> int:
     """Run one command; a user's mistake is one line on standard error and, as a rule, exit status 1."""
     words = sys.argv[1:]
-    wait_briefly(os.environ)  # before any of these libraries is loaded
     command, attempt = words[0] if words else "", None
+    choose_waiting(words, command)
     try:
         if plugins := flag_value(words, "--run.plugins"):  # they may declare the kind of stage itself
             load_plugins(parse_value(plugins))
@@ -54,6 +54,21 @@ def main() -> int:
         text = "".join(traceback.format_exception(error)) if line is None else f"tandem {command}: {line}\n"
         print(without_secrets(text), end="", file=sys.stderr)
         return 1
+
+
+def choose_waiting(words: list[str], command: str) -> None:
+    """Have libraries that are loaded from now on let their threads wait so that most gets done on these cores now.
+
+    `tandem run` computes nothing and leaves it to the stages that it starts. The threads of a stage with one thread
+    wait for nobody.
+    """
+    if command == "run":
+        return
+    alone = not is_stage(command) or flag_value(words, "--run.workers") == "1"
+    if alone or not others_compute():
+        wait_briefly(os.environ)
+    else:
+        sleep_at_once(os.environ)
 
 
 def run_stage(words: list[str], attempt: Try) -> int:

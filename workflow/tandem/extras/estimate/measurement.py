@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import say
-from tandem.cluster.threads import usable_cores, wait_briefly
+from tandem.cluster.threads import busy_seconds, usable_cores, wait_briefly
 from tandem.store.files import write_json
 
 # Of the layers that are measured: those of MiniLM, with a step's texts as a training's micro-batches have them.
@@ -118,22 +118,14 @@ def measure_speed(processor: str) -> Speed:
     operations = 3 * shape.forward(TEXTS, TOKENS_PER_TEXT)  # a backward pass costs two forward ones
     passes = _time_passes()
     next(passes)  # kernels are chosen, memory is taken
-    began, own, busy = time.perf_counter(), time.process_time(), _busy_seconds()
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    began, own, busy = time.perf_counter(), time.process_time(), busy_seconds(cores)
     seconds: list[float] = []
     while time.perf_counter() - began < MEASURED_SECONDS or not seconds:
         seconds.append(next(passes))
-    others = (_busy_seconds() - busy) - (time.process_time() - own)
+    others = (busy_seconds(cores) - busy) - (time.process_time() - own)
     alone = others <= DISTURBED_SHARE * usable_cores() * (time.perf_counter() - began)
     return Speed(processor, resolve_precision("auto"), operations / min(seconds) / 1e12, alone)
-
-
-def _busy_seconds() -> float:
-    """Return for how long the cores that this process may use have computed, for whatever program."""
-    import psutil  # only the process that measures needs it
-
-    cores = psutil.cpu_times(percpu=True)
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(len(cores)))
-    return float(sum(times.user + times.nice + times.system for core, times in enumerate(cores) if core in allowed))
 
 
 def _time_passes() -> Iterator[float]:
