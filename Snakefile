@@ -25,7 +25,7 @@ if (HERE / "workflow/tandem").is_dir():
     sys.path.insert(0, f"{HERE}/workflow")
 
 from tandem import ROOT
-from tandem.cluster.import_path import library_folder
+from tandem.cluster.import_path import find_library_folder
 from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.validation import with_secrets
@@ -74,7 +74,7 @@ else:
 # Jobs run this library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix of one's
 # own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the environment
 # says: every job would compile torch again.
-library = library_folder(same_python=not workflow.deployment_settings.deployment_method)
+library = find_library_folder(same_python=not workflow.deployment_settings.deployment_method)
 parts = ["set -euo pipefail", "unset PYTHONDONTWRITEBYTECODE"]
 if not workflow.deployment_settings.deployment_method:
     parts.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")

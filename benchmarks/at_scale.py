@@ -20,7 +20,7 @@ import yaml
 from generated import escaped, generate, vocabulary
 
 from tandem.config.merging import gathered
-from tandem.data.fetch import readable
+from tandem.data.fetch import format_bytes
 from tandem.extras.estimate.estimate import costs_of, new_setting, stages_of_tables
 from tandem.extras.estimate.resources import MIB, Hardware
 from tandem.extras.plan import FullPlan
@@ -164,7 +164,7 @@ def lines(configuration: Path, machine: str) -> list[str]:
         seconds, memory = manifest["seconds"], manifest["peak_memory_mib"]
         size = sum(file["bytes"] for file in manifest["files"].values())
         cells = [f"{seconds:,.1f}", f"{cost.wall:,.1f}", f"{seconds / cost.wall:.2f}"]
-        cells += [f"{memory:,.0f}", f"{memory * MIB / cost.memory:.2f}", readable(size)]
+        cells += [f"{memory:,.0f}", f"{memory * MIB / cost.memory:.2f}", format_bytes(size)]
         cells.append(f"{size / cost.disk:.2f}" if cost.disk else "")
         rows.append(f"| {stage.kind} {stage.name} | {' | '.join(cells)} |")
     return rows

@@ -34,14 +34,14 @@ from typing import Self
 
 from figures import markdown
 
-from tandem.cluster.threads import POLICY, WAITING
+from tandem.cluster.threads import _POLICY, WAITING
 
 THREADS = 2
 WAYS = {
     "ours": WAITING,
     "10,000": {"GOMP_SPINCOUNT": "10000"},
     "300": {"GOMP_SPINCOUNT": "300"},
-    "passive": {POLICY: "PASSIVE"},
+    "passive": {_POLICY: "PASSIVE"},
     "unset": {},
 }
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -130,7 +130,7 @@ class Child:
     """A process of this script, to be used as a context: `--answer WORK` or `--disturb WORK`."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
-        inherited = {name: value for name, value in os.environ.items() if name not in (*WAITING, POLICY, *LIMITS)}
+        inherited = {name: value for name, value in os.environ.items() if name not in (*WAITING, _POLICY, *LIMITS)}
         line = [sys.executable, __file__, *words]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(line, env=inherited | environment, text=True, **pipes)

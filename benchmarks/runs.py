@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.data import runs
-from tandem.data.columns import Names
+from tandem.data.columns import DatasetNames
 from tandem.data.rows import PassageOrder
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Draft, Job, writing
@@ -54,9 +54,9 @@ def main() -> None:
         dataset = open_artifact(dataset_job.out)
         order, folder = PassageOrder(dataset), Path(name)
         job = Job[Any]("retrieve", folder / "made" / "retrieve" / "run-0123456789", {}, {"dataset": dataset})
-        names = Names(dataset, order)
+        names = DatasetNames(dataset, order)
         some = [(names.queries[query], names.of(own), values) for query, own, values in lists[: options.queries // 10]]
-        columns, text = folder / runs.COLUMNS, folder / runs.TEXT
+        columns, text = folder / runs.RUN_FILE, folder / runs.TREC_FILE
         figures = [
             (
                 seconds(lambda: runs.write_rows(job, Draft(folder), lists, order)),

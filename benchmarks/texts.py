@@ -61,9 +61,9 @@ def documentation(lists: int, size: int, seed: int = 0) -> Examples:
 def collected() -> tuple[list[str], list[str]]:
     """Passages and queries of `pydocs`."""
     from tandem.config import datasets
-    from tandem.data.sources.pydocs import PyDocs
+    from tandem.data.sources.pydocs import PyDocsSource
     from tandem.store.job import Job
 
     entry = datasets.PyDocs(source="pydocs", packages=("numpy", "pandas", "sklearn"), passage_words=40)
-    source = PyDocs(Job("dataset", Path(), {"source": "pydocs"}, {}), entry)
-    return [text for _, _, text in source.corpus()], [text for _, text, _ in source.queries()]
+    source = PyDocsSource(Job("dataset", Path(), {"source": "pydocs"}, {}), entry)
+    return [text for _, _, text in source.read_corpus()], [text for _, text, _ in source.read_queries()]

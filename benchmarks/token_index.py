@@ -28,7 +28,7 @@ from generated import generate
 
 from tandem.config.merging import gathered
 from tandem.config.settings import Execution
-from tandem.data.fetch import readable
+from tandem.data.fetch import format_bytes
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
 from tandem.retrieval import maxsim
@@ -159,7 +159,7 @@ def timed(search: maxsim.TokenSearch | maxsim.TokenSearcher, count: int) -> tupl
 
 def line(figures: dict[str, float]) -> str:
     """A row of the table."""
-    sizes = [readable(int(figures[name])) for name in ("vectors", "index")]
+    sizes = [format_bytes(int(figures[name])) for name in ("vectors", "index")]
     counts = [f"{figures[name]:,.0f}" for name in ("passages", "tokens")]
     share = f"{figures['recall']:.2f}"
     times = [f"{figures[name]:,.1f}" for name in ("encoding", "build", "exact", "compressed")]

@@ -61,15 +61,15 @@ class Questions(Source):
             self.rows = list(csv.DictReader(file))
         self.places = {"corpus": entry.table, "queries": entry.table}
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """(document id, title, text) of every answer."""
         return ((f"a{n}", "", row["answer"]) for n, row in enumerate(self.rows))
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         """(query id, text, split) of every question."""
         return ((f"q{n}", row["question"], row["split"]) for n, row in enumerate(self.rows))
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """(query id, document id, relevance, split)."""
         return ((f"q{n}", f"a{n}", 1, row["split"]) for n, row in enumerate(self.rows))
 
@@ -102,7 +102,7 @@ class ShortestFirst(Params):
 def run_shortest_first(job: Job[ShortestFirst]) -> None:
     """Re-rank the input `run`: a passage loses `weight` points per word."""
     from tandem.data.collection import Collection
-    from tandem.data.runs import iter_run, ranked_order, write_run
+    from tandem.data.runs import iter_run, order_by_score, write_run
 
     collection = Collection(job.inputs["dataset"])
 
@@ -112,7 +112,7 @@ def run_shortest_first(job: Job[ShortestFirst]) -> None:
             texts = collection.texts(docs)
             words = [len(" ".join(texts[doc]).split()) for doc in docs]
             own = [score - job.params.weight * count for score, count in zip(scores, words, strict=True)]
-            best = ranked_order(docs, own)[: job.params.depth]
+            best = order_by_score(docs, own)[: job.params.depth]
             yield query, [doc for doc, _ in best], [score for _, score in best]
 
     with writing(job) as draft:

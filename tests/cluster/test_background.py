@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem.cluster.work import ahead, behind
+from tandem.cluster.work import prefetch_items, write_behind
 
 
 def threads(name):
@@ -19,10 +19,10 @@ def test_things_made_ahead_come_in_order_and_so_does_an_error():
         raise ValueError("the sixth")
 
     seen = []
-    with ahead(things()) as coming, pytest.raises(ValueError, match="the sixth"):
+    with prefetch_items(things()) as coming, pytest.raises(ValueError, match="the sixth"):
         seen.extend(iter(coming.__next__, None))
     assert seen == [0, 1, 2, 3, 4]
-    with ahead(iter("abc")) as coming:
+    with prefetch_items(iter("abc")) as coming:
         assert list(coming) == ["a", "b", "c"]
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_made_for_nobody():
             numbers.append(number)
             yield number
 
-    with ahead(things()) as coming:
+    with prefetch_items(things()) as coming:
         assert next(coming) == 0
     assert len(numbers) == 2
     assert not threads("ahead")
@@ -48,7 +48,7 @@ def test_one_call_at_a_time_is_under_way_behind_the_caller():
         time.sleep(0.01)
         done.append((number, by))
 
-    with behind(work) as put:
+    with write_behind(work) as put:
         for number in range(5):
             put(number, by="hand")
             further.append(number + 1 - len(done))
@@ -63,12 +63,12 @@ def test_what_goes_wrong_behind_is_raised_by_the_next_call_or_at_the_end():
             raise OSError("no space left")
 
     begun = []
-    with pytest.raises(OSError, match="no space left"), behind(work) as put:
+    with pytest.raises(OSError, match="no space left"), write_behind(work) as put:
         for number in range(5):
             put(number)
             begun.append(number)
     assert begun == [0, 1]  # the third call raised
-    with pytest.raises(OSError, match="no space left"), behind(work) as put:
+    with pytest.raises(OSError, match="no space left"), write_behind(work) as put:
         put(1)
 
 
@@ -79,7 +79,7 @@ def test_what_is_under_way_is_finished_where_the_caller_fails():
         time.sleep(0.05)
         done.append(number)
 
-    with pytest.raises(ValueError, match="the caller"), behind(work) as put:
+    with pytest.raises(ValueError, match="the caller"), write_behind(work) as put:
         put(0)
         raise ValueError("the caller")
     assert done == [0]

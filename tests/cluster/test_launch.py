@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster.launch import place, rendezvous
+from tandem.cluster.launch import make_rendezvous_flags, place
 from tandem.errors import UserError
 
 MODEL = ["model", "--params.objective", "dual", "--in.start", "nowhere", "--out", "model/de-0123456789/stage.json"]
@@ -28,26 +28,26 @@ def scontrol(monkeypatch, tmp_path):
 
 
 def test_one_node_meets_itself():
-    assert rendezvous(1, {"SLURM_JOB_NODELIST": "gpu[1-3]"}) == ["--standalone", "--local-addr", "127.0.0.1"]
+    assert make_rendezvous_flags(1, {"SLURM_JOB_NODELIST": "gpu[1-3]"}) == ["--standalone", "--local-addr", "127.0.0.1"]
 
 
 def test_nodes_meet_on_the_first_at_a_port_of_the_job(scontrol):
-    first = rendezvous(3, scontrol | {"SLURM_NODEID": "0", "SLURM_STEP_ID": "2"})
+    first = make_rendezvous_flags(3, scontrol | {"SLURM_NODEID": "0", "SLURM_STEP_ID": "2"})
     assert first == [
         "--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-id", "15007.2", "--rdzv-endpoint", "gpu1:15007",
         "--rdzv-conf", "is_host=1",
     ]  # fmt: skip
-    other = rendezvous(3, scontrol | {"SLURM_NODEID": "2", "SLURM_STEP_ID": "2"})
+    other = make_rendezvous_flags(3, scontrol | {"SLURM_NODEID": "2", "SLURM_STEP_ID": "2"})
     assert other == [*first[:-1], "is_host=0"]
 
 
 def test_nodes_that_are_not_there_are_a_mistake(scontrol):
     with pytest.raises(UserError, match=r"^execution.nodes is 2, but SLURM_JOB_NODELIST is not set"):
-        rendezvous(2, {})
+        make_rendezvous_flags(2, {})
     with pytest.raises(UserError, match=r"^execution.nodes is 4, but the slurm job has 3: gpu1, gpu2, gpu3$"):
-        rendezvous(4, scontrol)
+        make_rendezvous_flags(4, scontrol)
     with pytest.raises(UserError, match=r"^the names of the slurm job's nodes are unknown: .*exit status 1"):
-        rendezvous(2, scontrol | {"SLURM_JOB_NODELIST": "cpu7"})
+        make_rendezvous_flags(2, scontrol | {"SLURM_JOB_NODELIST": "cpu7"})
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_ranks_end_with_their_launcher(by, status, line, tandem, tmp_path):
 RANK = """
 import os, sys
 from tandem.errors import UserError
-from tandem.cluster.launch import as_rank
+from tandem.cluster.launch import run_as_rank
 os.environ["TANDEM_LAUNCHER"] = str({launcher})
-with as_rank():
+with run_as_rank():
     raise {error}
 """
 

@@ -152,8 +152,8 @@ def test_without_nvidia_smi_gpus_are_counted_by_their_device_files(unset, monkey
         (tmp_path / name).touch()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(scheduler, "DEVICES", tmp_path)
-    assert scheduler.offered({}) == ["0", "1"]  # CUDA counts those that the container has
-    assert scheduler.offered({"TANDEM_GPUS": "3"}) == ["3"]
+    assert scheduler.list_offered({}) == ["0", "1"]  # CUDA counts those that the container has
+    assert scheduler.list_offered({"TANDEM_GPUS": "3"}) == ["3"]
 
 
 @pytest.fixture
@@ -170,8 +170,8 @@ def listing(unset, monkeypatch, tmp_path):
 
 
 def test_ids_are_those_of_nvidia_smi(listing, monkeypatch):
-    assert scheduler.offered(os.environ) == ["0", "1"]
-    assert scheduler.offered({"TANDEM_GPUS": "GPU-11aa, MIG-22bb,GPU-11aa"}) == ["GPU-11aa", "MIG-22bb"]
+    assert scheduler.list_offered(os.environ) == ["0", "1"]
+    assert scheduler.list_offered({"TANDEM_GPUS": "GPU-11aa, MIG-22bb,GPU-11aa"}) == ["GPU-11aa", "MIG-22bb"]
     with pytest.raises(UserError, match=r"^train: execution.devices is 3, but this machine has 2 GPUs \(0, 1\)$"):
         scheduler.lease(3, "train")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

@@ -11,7 +11,7 @@ import torch
 
 from tandem import ROOT
 from tandem.cluster import threads
-from tandem.cluster.threads import WAITING, others_compute, sleep_at_once, usable_cores, wait_briefly
+from tandem.cluster.threads import WAITING, count_usable_cores, others_compute, sleep_at_once, wait_briefly
 from tandem.models.device import use_workers
 
 
@@ -54,11 +54,11 @@ V1 = "cpu/docker/ab/cpu.cfs_quota_us", "cpu/docker/ab/cpu.cfs_period_us"
 )
 def test_a_quota_counts_like_cores(own, files, cores, cgroups):
     cgroups(f"{own}\n", files)
-    assert usable_cores() == cores
+    assert count_usable_cores() == cores
 
 
 def test_without_control_groups_the_affinity_counts(cgroups):
-    assert usable_cores() == 4
+    assert count_usable_cores() == 4
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
@@ -147,7 +147,7 @@ def test_every_copy_of_gnus_openmp_reads_how_long_to_spin():
     # torch has one, FAISS and scikit-learn have theirs: each prints its settings when it is loaded.
     script = "import runpy, sys; sys.argv[1:] = ['--version']; runpy.run_module('tandem', run_name='__main__')"
     script = f"try:\n  {script}\nexcept SystemExit: import torch, faiss"
-    inherited = {name: value for name, value in os.environ.items() if name not in (*WAITING, threads.POLICY)}
+    inherited = {name: value for name, value in os.environ.items() if name not in (*WAITING, threads._POLICY)}
     environment = inherited | {"OMP_DISPLAY_ENV": "VERBOSE"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     counts = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)

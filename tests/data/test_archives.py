@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from download_server import BYTES, SHA256, names
 
-from tandem.data.files import Files, unpack
+from tandem.data.files import DatasetFiles, unpack_members
 from tandem.errors import UserError
 from tandem.store.job import Job
 
@@ -29,21 +29,21 @@ def tar(path, *entries, mode="w:gz"):
 
 def test_members_of_a_tar_come_out_in_one_pass(tmp_path, capsys):
     archive = tar(tmp_path / "a.tar.gz", ("./marco/para.txt", b"p"), ("marco/para.title.txt", b"t"), ("x/q.csv", b"q"))
-    paths = unpack(archive, ["marco/para.txt", "q.csv"], tmp_path / "out")
+    paths = unpack_members(archive, ["marco/para.txt", "q.csv"], tmp_path / "out")
     assert paths["marco/para.txt"].read_bytes() == b"p"
     assert paths["q.csv"] == tmp_path / "out" / "q.csv"
     assert names(tmp_path / "out") == [".lock", "para.txt", "q.csv"]
     assert capsys.readouterr().err.count("unpack") == 1
-    unpack(archive, ["marco/para.txt", "q.csv"], tmp_path / "out")
+    unpack_members(archive, ["marco/para.txt", "q.csv"], tmp_path / "out")
     assert "unpack" not in capsys.readouterr().err
 
 
 def test_another_archive_is_unpacked_again(tmp_path):
     archive = tar(tmp_path / "a.tar.gz", ("f/x", b"old"))
-    assert unpack(archive, ["f/"], tmp_path / "out")["f/"].joinpath("x").read_bytes() == b"old"
+    assert unpack_members(archive, ["f/"], tmp_path / "out")["f/"].joinpath("x").read_bytes() == b"old"
     tar(archive, ("f/x", b"new"), ("f/deep/y", b"y"))
     os.utime(archive, ns=(1, 1))
-    folder = unpack(archive, ["f/"], tmp_path / "out")["f/"]
+    folder = unpack_members(archive, ["f/"], tmp_path / "out")["f/"]
     assert (folder / "x").read_bytes() == b"new"
     assert (folder / "deep" / "y").read_bytes() == b"y"
 
@@ -53,7 +53,7 @@ def test_a_zip_gives_a_folder(tmp_path):
         archive.writestr("dataset/train/P1.json", "1")
         archive.writestr("dataset/train/P2.json", "2")
         archive.writestr("other/P3.json", "3")
-    unpack(tmp_path / "a.zip", ["dataset/"], tmp_path / "out")
+    unpack_members(tmp_path / "a.zip", ["dataset/"], tmp_path / "out")
     assert names(tmp_path / "out") == [".lock", "P1.json", "P2.json"]
 
 
@@ -72,7 +72,7 @@ def test_a_zip_gives_a_folder(tmp_path):
 )
 def test_what_an_archive_may_not_hold_is_refused(tmp_path, entries, member, message):
     with pytest.raises(UserError, match=message):
-        unpack(tar(tmp_path / "a.tar", *entries, mode="w"), [member], tmp_path / "out")
+        unpack_members(tar(tmp_path / "a.tar", *entries, mode="w"), [member], tmp_path / "out")
     assert names(tmp_path) in (["a.tar"], [".lock", "a.tar"])
 
 
@@ -91,7 +91,7 @@ def test_a_broken_archive_is_one_line(tmp_path, kind):
         tar(path, ("y", BYTES[:1000]), ("x", BYTES[1000:100_000]))
         path.write_bytes(path.read_bytes()[:60_000])
     with pytest.raises(UserError, match="is no whole zip or tar archive .*; delete it and try again"):
-        unpack(path, ["x"], tmp_path / "out")
+        unpack_members(path, ["x"], tmp_path / "out")
     assert names(tmp_path / "out") == [".lock"]
 
 
@@ -100,7 +100,7 @@ def test_a_broken_archive_is_one_line(tmp_path, kind):
 
 def files(tmp_path, entries, **execution):
     out = tmp_path / "results" / "mine" / "dataset" / "mine-0"
-    return Files(Job("dataset", out, {"source": "files"}, {}, {"files": entries, **execution}))
+    return DatasetFiles(Job("dataset", out, {"source": "files"}, {}, {"files": entries, **execution}))
 
 
 def test_files_are_fetched_when_asked_for_and_kept(server, tmp_path, data_folder):

@@ -14,9 +14,9 @@ import yaml
 from tandem.config.loading import load_settings
 from tandem.config.merging import catalogue
 from tandem.data import catalogue as command
-from tandem.data.catalogue import Presence, format_catalogue, presences, read_entries
+from tandem.data.catalogue import Presence, format_catalogue, locate_datasets, read_entries
 from tandem.data.sources import dataset_format
-from tandem.data.sources.irds import needs
+from tandem.data.sources.irds import find_needs
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def folders(tmp_path, monkeypatch):
 
 
 def presence(name, spec):
-    return presences([name], read_entries({**ENTRIES, name: spec}))[name]
+    return locate_datasets([name], read_entries({**ENTRIES, name: spec}))[name]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def parts_of(spec):
 @pytest.fixture(scope="module")
 def needed():
     """What ir_datasets needs for all entries, asked once."""
-    return needs(tuple(dict.fromkeys(part for spec in IRDS.values() for part in parts_of(spec))))
+    return find_needs(tuple(dict.fromkeys(part for spec in IRDS.values() for part in parts_of(spec))))
 
 
 def test_the_surveys_29_datasets_and_the_papers_own_are_there():
@@ -208,7 +208,7 @@ def test_path_licence_and_local(folders):
         "mine": {**spec, "path": str(folders / "no")},
         "law": {"source": "domains", "of": "mine", "only": ["law"]},
     }
-    known = presences(["law"], read_entries(entries))
+    known = locate_datasets(["law"], read_entries(entries))
     assert known["law"] == Presence("missing", str(folders / "no"))  # what it is made of
     assert presence("bioasq", ENTRIES["bioasq"]) == Presence(
         "licence", "www.bioasq.org (register); BEIR folder in path"
@@ -267,4 +267,4 @@ def test_the_command_reads_a_file_of_entries(tmp_path):
 def test_what_is_no_entry_is_named(text, message, tmp_path):
     (tmp_path / "d.json").write_text(text)
     with pytest.raises(UserError, match=message):
-        command.catalogue(datasets=tmp_path / "d.json")
+        command.print_catalogue(datasets=tmp_path / "d.json")

@@ -1,7 +1,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.data.collection import CORPUS, Collection, contents
+from tandem.data.collection import CORPUS, Collection, join_contents
 from tandem.errors import UserError
 
 
@@ -35,5 +35,5 @@ def test_a_split_that_is_not_there_is_named_with_those_that_are(beir, make):
 
 
 def test_contents_have_no_blank_for_a_missing_title():
-    assert contents("", "text") == "text"
-    assert contents("Title", "text") == "Title text"
+    assert join_contents("", "text") == "text"
+    assert join_contents("Title", "text") == "Title text"

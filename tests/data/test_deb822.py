@@ -13,9 +13,9 @@ import pytest
 from tiny_project import ROOT
 
 from tandem.data.collection import Collection
-from tandem.data.reading import fields, records
+from tandem.data.reading import read_fields, read_records
 from tandem.data.sources import Listing
-from tandem.data.sources.deb822 import Deb822, words_in
+from tandem.data.sources.deb822 import Deb822Source, count_description_words
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 
@@ -121,9 +121,9 @@ def test_passages_of_another_language(lists, make):
 
 
 def test_words_of_a_language_without_spaces():
-    assert words_in("川獺は動物です", "ja") == 3
-    assert words_in("An otter is an animal", "en") == 5
-    assert words_in("獺 動物", "zh_TW") == 2
+    assert count_description_words("川獺は動物です", "ja") == 3
+    assert count_description_words("An otter is an animal", "en") == 5
+    assert count_description_words("獺 動物", "zh_TW") == 2
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_a_pattern_is_of_names_below_the_folder(configured, lists, pattern):
 
 
 def test_init_recognises_lists(lists, beir):
-    assert Deb822.recognise(Listing.of([Path(lists(lzma.compress, ".xz"))])) == {}
-    assert Deb822.recognise(Listing.of([beir])) is None
+    assert Deb822Source.recognise(Listing.of([Path(lists(lzma.compress, ".xz"))])) == {}
+    assert Deb822Source.recognise(Listing.of([beir])) is None
 
 
 def test_the_catalogue_says_how_the_lists_are_had(configured, tmp_path, monkeypatch):
@@ -217,13 +217,13 @@ def test_the_catalogue_says_how_the_lists_are_had(configured, tmp_path, monkeypa
 def test_the_real_collection_has_these_rules(real, make, tmp_path):
     """Its packages of some sources, written as lists, are made into what its folder has of them."""
     folder = real("debian")
-    source_of = {package: source for _, (package, _, source) in fields(folder / "sections.tsv", "", 3)}
-    texts = {record["_id"]: record["text"] for _, record in records(folder / "corpus.jsonl")}
-    synopses = {record["_id"]: record["text"] for _, record in records(folder / "queries.jsonl")}
+    source_of = {package: source for _, (package, _, source) in read_fields(folder / "sections.tsv", "", 3)}
+    texts = {record["_id"]: record["text"] for _, record in read_records(folder / "corpus.jsonl")}
+    synopses = {record["_id"]: record["text"] for _, record in read_records(folder / "queries.jsonl")}
     assert len({*texts.values()}) == len(texts)
     judged, split_of = dict[str, set[str]](), dict[str, str]()
     for split in ("train", "dev", "test"):
-        for _, (query, passage, _) in list(fields(folder / f"qrels/{split}.tsv", "", 3))[1:]:
+        for _, (query, passage, _) in list(read_fields(folder / f"qrels/{split}.tsv", "", 3))[1:]:
             judged.setdefault(query, set()).add(passage)
             split_of[query] = split
     assert Counter(map(len, judged.values())).keys() <= {*range(1, 11)}

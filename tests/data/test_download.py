@@ -12,7 +12,7 @@ from download_server import BYTES, SHA256, names
 
 from tandem.config.datasets import File
 from tandem.config.settings import Mirror
-from tandem.data.fetch import alternatives, cache_path, fetch, readable
+from tandem.data.fetch import fetch, format_bytes, get_cache_path, list_alternatives
 from tandem.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("data_folder")
@@ -125,7 +125,7 @@ def test_mirrors_come_first_and_the_url_last(server, tmp_path):
         Mirror(from_="https://elsewhere.org/", to="http://127.0.0.1:9/"),
         Mirror(from_="https://far.org/a/", to=f"{server.url}/d/"),
     ]
-    assert alternatives("https://far.org/a/x", mirrors)[1:] == [f"{server.url}/d/x", "https://far.org/a/x"]
+    assert list_alternatives("https://far.org/a/x", mirrors)[1:] == [f"{server.url}/d/x", "https://far.org/a/x"]
     path = fetch(File(url="https://far.org/a/x.bin", sha256=SHA256), tmp_path / "x.bin", mirrors, pause=0.01)
     assert path.read_bytes() == BYTES
     assert [path for path, _ in server.requests] == ["/none/a/x.bin", "/d/x.bin"]
@@ -140,18 +140,18 @@ def test_a_mirror_may_be_a_folder_and_is_used_in_place(tmp_path):
 
 
 def test_where_urls_are_kept(data_folder):
-    assert cache_path("https://h.org/a/b%20c.gz?v=1&w=/") == data_folder / "h.org" / "a" / "b c.gz?v=1&w=%2F"
+    assert get_cache_path("https://h.org/a/b%20c.gz?v=1&w=/") == data_folder / "h.org" / "a" / "b c.gz?v=1&w=%2F"
     for url in ("https://h.org/", "https://h.org/a/../../x", "https://h.org/a/%2e%2e/x", "https:///x"):
         with pytest.raises(UserError, match="names no file"):
-            cache_path(url)
+            get_cache_path(url)
 
 
 def test_where_bytes_are_kept_shows_no_secret_but_tells_them_apart(data_folder):
-    one, other = (cache_path(f"https://me:{word}@h.org/a.gz?v=1&api_key={word}") for word in ("hunter2", "hunter3"))
+    one, other = (get_cache_path(f"https://me:{word}@h.org/a.gz?v=1&api_key={word}") for word in ("hunter2", "hunter3"))
     assert one.parent == data_folder / "h.org"
     assert one != other
     assert "hunter" not in f"{one}{other}"
-    assert cache_path("https://me:hunter2@h.org/a.gz") == cache_path("https://h.org/a.gz")
+    assert get_cache_path("https://me:hunter2@h.org/a.gz") == get_cache_path("https://h.org/a.gz")
 
 
 def test_a_part_goes_on_with_a_new_signature(server, tmp_path):
@@ -165,7 +165,7 @@ def test_a_part_goes_on_with_a_new_signature(server, tmp_path):
 
 
 def test_sizes_are_readable():
-    assert [readable(size) for size in (0, 999, 1000, 1_057_717_952, 21_768_192_000, 999_960)] == [
+    assert [format_bytes(size) for size in (0, 999, 1000, 1_057_717_952, 21_768_192_000, 999_960)] == [
         *("0 B", "999 B", "1.0 kB", "1.1 GB", "21.8 GB", "1.0 MB")
     ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dpr import items, passages, read_questions
+from tandem.data.sources.dpr import read_items, read_passages, read_questions
 from tandem.errors import UserError
 
 PASSAGES = (
@@ -133,13 +133,13 @@ def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path, re
         assert [question.answers for question in read_questions(path)] == [["20\\s?,?\\s?320"]]
 
 
-FIRST = {passages: "id\ttext\ttitle\n", read_questions: "good\t['a']\n"}  # a right first line, by reader
+FIRST = {read_passages: "id\ttext\ttitle\n", read_questions: "good\t['a']\n"}  # a right first line, by reader
 BAD_LINES = {
-    "two columns": (passages, "1\ttext\n", "2 columns by tabs; a line is id, text, title: 3 columns"),
-    "an empty line": (passages, "\n2\tb\tc\n", "an empty line"),
-    "a quote left open": (passages, '1\t"text\tTitle\n2\tb\t"c"\n', "a quoted column is not closed"),
-    "one left open at the end": (passages, '1\t"text\tTitle', "a quoted column is not closed"),
-    "an end of a line beside quotes": (passages, '1\t"a"\rb\tTitle\n', "quote columns as csv does"),
+    "two columns": (read_passages, "1\ttext\n", "2 columns by tabs; a line is id, text, title: 3 columns"),
+    "an empty line": (read_passages, "\n2\tb\tc\n", "an empty line"),
+    "a quote left open": (read_passages, '1\t"text\tTitle\n2\tb\t"c"\n', "a quoted column is not closed"),
+    "one left open at the end": (read_passages, '1\t"text\tTitle', "a quoted column is not closed"),
+    "an end of a line beside quotes": (read_passages, '1\t"a"\rb\tTitle\n', "quote columns as csv does"),
     "no literal": (read_questions, "q\tChina\n", "the answers 'China' are no list; write ['first', 'second']"),
     "a call": (read_questions, "q\t__import__('os').getcwd()\n", "are no list"),
     "a number": (read_questions, "q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
@@ -232,7 +232,7 @@ def test_a_pool_is_never_in_memory_as_a_whole(tmp_path):
     item = json.dumps({"question": "q", "answers": [], "negative_ctxs": [{"text": "word " * 100, "psg_id": 1}] * 50})
     path.write_text("[" + ",".join([item] * 400) + "]")
     tracemalloc.start()
-    assert sum(1 for _ in items(path)) == 400
+    assert sum(1 for _ in read_items(path)) == 400
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 << 20 < path.stat().st_size

@@ -7,10 +7,19 @@ from itertools import groupby
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.cluster.work import ordered_map
+from tandem.cluster.work import map_in_order
 from tandem.config.datasets import DuReader2
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader2 import Question, Span, best_span, digest, is_positive, join_paragraphs, label, tokens
+from tandem.data.sources.dureader2 import (
+    DuReaderQuestion,
+    Span,
+    find_best_span,
+    hash_passage,
+    is_positive,
+    join_paragraphs,
+    label,
+    split_tokens,
+)
 from tandem.errors import UserError
 
 PAPER = DuReader2(source="dureader2")
@@ -18,28 +27,28 @@ PAPER = DuReader2(source="dureader2")
 
 def test_span_f1_by_hand():
     # "bcd" of "abcde" and the answer "bxd" share b and d: 2·2 / (3+3)
-    assert best_span("abcde", "bxd", 0.5) == Span(1, 4, 4 / 6)
+    assert find_best_span("abcde", "bxd", 0.5) == Span(1, 4, 4 / 6)
     # the answer itself, in the middle
-    assert best_span("xxabcxx", "abc", 0.5) == Span(2, 5, 1.0)
+    assert find_best_span("xxabcxx", "abc", 0.5) == Span(2, 5, 1.0)
     # a multiset: one "a" of the answer is matched once, "aab" against "ab" is best without the first
-    assert best_span("aab", "ab", 0.5) == Span(1, 3, 1.0)
+    assert find_best_span("aab", "ab", 0.5) == Span(1, 3, 1.0)
     # in any order: "cba" shares all three
-    assert best_span("cba", "abc", 0.5) == Span(0, 3, 1.0)
+    assert find_best_span("cba", "abc", 0.5) == Span(0, 3, 1.0)
     # of equal spans the first: "a" at 0 and at 2
-    assert best_span("aba", "a", 0.5) == Span(0, 1, 1.0)
+    assert find_best_span("aba", "a", 0.5) == Span(0, 1, 1.0)
 
 
 def test_the_threshold_counts_when_it_is_met_exactly():
     # "a" against "abc": 2·1 / (1+3) = 1/2
-    assert best_span("xa", "abc", 0.5) == Span(1, 2, 0.5)
-    assert best_span("xa", "abc", 0.51) is None
+    assert find_best_span("xa", "abc", 0.5) == Span(1, 2, 0.5)
+    assert find_best_span("xa", "abc", 0.51) is None
     # 2·3 / (3+17) = 3/10, which no float is exactly
-    assert best_span("abc", "abc" + "z" * 14, 0.3) == Span(0, 3, 0.3)
+    assert find_best_span("abc", "abc" + "z" * 14, 0.3) == Span(0, 3, 0.3)
 
 
 @pytest.mark.parametrize(("paragraph", "answer"), [("", "a"), ("a", ""), ("", ""), ("abc", "xyz")])
 def test_nothing_shared_is_no_span(paragraph, answer):
-    assert best_span(paragraph, answer, 0.01) is None
+    assert find_best_span(paragraph, answer, 0.01) is None
 
 
 def every_span(paragraph, answer, threshold):
@@ -54,14 +63,14 @@ def every_span(paragraph, answer, threshold):
 
 @pytest.mark.parametrize("cells", [1, 7, 1 << 18])
 def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
-    monkeypatch.setattr("tandem.data.sources.dureader2.CELLS", cells)
+    monkeypatch.setattr("tandem.data.sources.dureader2.SPANS_AT_ONCE", cells)
     draw = random.Random(cells)
     for _ in range(400):
         letters = "abcdef"[: draw.randint(1, 6)]
         paragraph = "".join(draw.choices(letters + "xyz", k=draw.randint(0, 22)))
         answer = "".join(draw.choices(letters, k=draw.randint(1, 10)))
         threshold = draw.choice([0.001, 0.1, 0.3, 0.5, 0.7, 1.0])
-        assert best_span(paragraph, answer, threshold) == every_span(paragraph, answer, threshold)
+        assert find_best_span(paragraph, answer, threshold) == every_span(paragraph, answer, threshold)
 
 
 def lengths(paragraphs, enough=10):
@@ -78,23 +87,23 @@ def test_short_paragraphs_are_joined_until_longer_than_the_limit():
 
 def test_algorithm_1_on_a_record_by_hand():
     long = "这一段很长" * 60
-    question = Question(
+    question = DuReaderQuestion(
         "1", "问?", ["多喝水。", " 早睡早起身体好"], [["医生说多喝水", "另一段"], [long, "其他", "没有"]]
     )
     # "多喝水" against "多喝水。": 2·3 / (3+4) = 0.86; the first document is one passage, the second two
     assert is_positive("医生说多喝水", [list("多喝水。")], PAPER)
     assert not is_positive("另一段", [list("多喝水。")], PAPER)
     assert label(question, PAPER) == [
-        (digest("医生说多喝水另一段"), True),
-        (digest(long), False),
-        (digest("其他没有"), False),
+        (hash_passage("医生说多喝水另一段"), True),
+        (hash_passage(long), False),
+        (hash_passage("其他没有"), False),
     ]
-    assert digest("a").hex() == md5(b"a").hexdigest()
+    assert hash_passage("a").hex() == md5(b"a").hexdigest()
 
 
 def test_units_are_characters_without_blanks_or_words():
-    assert tokens("多喝 水。\n", "characters") == ["多", "喝", "水", "。"]
-    assert tokens("我们喜欢Python。", "words") == ["我们", "喜欢", "python"]
+    assert split_tokens("多喝 水。\n", "characters") == ["多", "喝", "水", "。"]
+    assert split_tokens("我们喜欢Python。", "words") == ["我们", "喜欢", "python"]
 
 
 def record(number, documents, answers=("绿色的水",), **more):
@@ -195,7 +204,7 @@ def test_a_map_over_processes_reads_only_a_little_ahead():
             read.append(number)
             yield -number
 
-    results = ordered_map(abs, stream(), 2)
+    results = map_in_order(abs, stream(), 2)
     assert next(results) == 0
     assert len(read) <= 2 * 4 * 32
     assert list(results) == list(range(1, 4000))
@@ -280,7 +289,7 @@ def test_released_positives_reach_the_threshold_in_characters_not_in_words(relea
     for text, (query, value) in known.items():
         for unit in ("characters", "words"):
             rules = DuReader2(source="dureader2", unit=unit)
-            cut = [tokens(answer, unit) for answer in answers[ids[query]]]
+            cut = [split_tokens(answer, unit) for answer in answers[ids[query]]]
             counts[unit, value] += any(is_positive(paragraph, cut, rules) for paragraph in parts[text])
     assert sum(label for _, label in known.values()) == 10
     assert counts["characters", 1] == 10

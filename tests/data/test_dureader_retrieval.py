@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader_retrieval import read_ids, training_id, word_hashes
+from tandem.data.sources.dureader_retrieval import hash_words, name_training_query, read_ids
 from tandem.errors import UserError
 
 PARTS = [["天空是蓝色的", "水 是 湿的"], ["猫吃鱼", "狗吃肉", "天空是蓝色的"]]
@@ -126,16 +126,16 @@ def test_without_training_files_there_is_a_dev_split(package, make):
 
 
 def test_a_map_is_read_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("tandem.data.sources.dureader_retrieval.CHUNK", 7)
+    monkeypatch.setattr("tandem.data.sources.dureader_retrieval.IDS_PER_CHUNK", 7)
     path = tmp_path / "map.json"
     path.write_text(json.dumps({str(99 - number): f"p{99 - number}" for number in range(100)}))
     assert read_ids(path).to_pylist() == [f"p{number}" for number in range(100)]
 
 
 def test_texts_have_the_first_row_with_the_same_words():
-    collection = word_hashes(f"text  {number % 10}" for number in range(25))
-    assert collection.rows(word_hashes(["text 7 ", "text 11", "text 0", "text 7"])).tolist() == [7, -1, 0, 7]
-    assert collection.rows(word_hashes([])).tolist() == []
+    collection = hash_words(f"text  {number % 10}" for number in range(25))
+    assert collection.rows(hash_words(["text 7 ", "text 11", "text 0", "text 7"])).tolist() == [7, -1, 0, 7]
+    assert collection.rows(hash_words([])).tolist() == []
 
 
 def change_map(ids):
@@ -210,10 +210,12 @@ def test_released_training_lines_are_found_in_a_collection_of_their_passages(pac
     assert dataset.manifest.facts["source"]["training_passages"] == 132
     assert dataset.manifest.facts["source"]["training_passages_not_in_the_collection"] == 1
     assert dataset.manifest.facts["queries"] == {"train": 8, "dev": 2}
-    expected = {(training_id(query), f"p{texts.index(text)}"): 0 for query, text, _ in pairs if text != texts[-1]}
+    expected = {
+        (name_training_query(query), f"p{texts.index(text)}"): 0 for query, text, _ in pairs if text != texts[-1]
+    }
     for query, text, label in pairs:
         if label and text != texts[-1]:
-            expected[training_id(query), f"p{texts.index(text)}"] = 1
+            expected[name_training_query(query), f"p{texts.index(text)}"] = 1
     labels = {(query, doc): label for query, group in Collection(dataset).lists() for doc, label, _ in group}
     assert labels == expected
     assert Counter(labels.values())[1] == dataset.manifest.facts["qrels"]["train"]

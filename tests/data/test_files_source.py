@@ -9,9 +9,9 @@ import pytest
 from messages import unknown_key
 
 from tandem.data.collection import Collection
-from tandem.data.readers import head, read_parquet
-from tandem.data.reading import lines, text_of
-from tandem.data.roles import PASSAGES, QRELS
+from tandem.data.readers import read_head, read_parquet
+from tandem.data.reading import iterate_lines, read_text
+from tandem.data.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.data.trec import read_trec
 from tandem.errors import UserError
 
@@ -198,7 +198,7 @@ def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
         "<TEXT><P>Profit &lt; loss,</P>\n<!-- page\n2 -->a < b > c</TEXT><TEXT>&eacute;nd</TEXT></doc>\n"
         "<DOC>\n<DOCNO>AP-2</DOCNO>\n<DATE>1991</DATE> All of it.\n</DOC>"
     )
-    assert list(read_trec(path, PASSAGES)) == [
+    assert list(read_trec(path, PASSAGES_ROLE)) == [
         (f"{path}:2", {"id": "AP-1", "title": "Bulls & Bears", "text": "Profit < loss, a < b > c énd"}),
         (f"{path}:7", {"id": "AP-2", "title": "", "text": "1991 All of it."}),
     ]
@@ -217,7 +217,7 @@ def test_trec_documents_that_do_not_end_or_begin(content, message, tmp_path):
     path = tmp_path / "a.trec"
     path.write_text(content)
     with pytest.raises(UserError) as error:
-        list(read_trec(path, PASSAGES))
+        list(read_trec(path, PASSAGES_ROLE))
     assert str(error.value) == message.format(path)
 
 
@@ -233,15 +233,15 @@ def test_a_header_is_told_from_a_record(tmp_path):
         "text\tid of it": None,
     }.items():
         path.write_text(f"{line}\n")
-        assert head(path, PASSAGES).columns == fields
+        assert read_head(path, PASSAGES_ROLE).columns == fields
     for line in ("id\ttitle", "docno\tlong text"):
         path.write_text(f"{line}\n")
         with pytest.raises(UserError, match=r"a\.tsv:1: no text; a field named text or "):
-            head(path, PASSAGES)
+            read_head(path, PASSAGES_ROLE)
     path.write_text("query-id\tcorpus-id\n")
-    assert head(path, QRELS).columns == ("query", "document")
+    assert read_head(path, QRELS_ROLE).columns == ("query", "document")
     path.write_text("qid\tdocno\tlabel\n")
-    assert head(path, QRELS).columns == ("query", "document", "relevance")
+    assert read_head(path, QRELS_ROLE).columns == ("query", "document", "relevance")
 
 
 def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
@@ -256,21 +256,21 @@ def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
         changed = whole[:6] + first + whole[7:8] + second + whole[9 : at + 8] + first + whole[at + 9 : at + 10] + second
         path.write_bytes(changed + whole[at + 11 :])
         with pytest.raises(UserError, match=f"^{path}: .*; unpack it and name its file$"):
-            list(lines(path))
+            list(iterate_lines(path))
 
 
 def test_of_two_columns_of_one_name_none_is_meant(tmp_path):
     columns = [pa.array(["1"]), pa.array(["words"]), pa.array(["others"])]
     pq.write_table(pa.table(columns, names=["id", "text", "text"]), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet: several columns text; rename"):
-        list(read_parquet(tmp_path / "a.parquet", PASSAGES))
+        list(read_parquet(tmp_path / "a.parquet", PASSAGES_ROLE))
 
 
 def test_a_column_of_bytes_is_no_text(tmp_path):
     pq.write_table(pa.table({"id": ["1"], "text": [b"words"]}), tmp_path / "a.parquet")
-    ((where, record),) = read_parquet(tmp_path / "a.parquet", PASSAGES)
+    ((where, record),) = read_parquet(tmp_path / "a.parquet", PASSAGES_ROLE)
     with pytest.raises(UserError, match=r"a.parquet row 1: text is \"b'words'\"; a text is needed"):
-        text_of(where, record, "text")
+        read_text(where, record, "text")
 
 
 BESIDE = {

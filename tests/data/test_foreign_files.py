@@ -18,9 +18,9 @@ from tiny_project import ROOT, run_here
 from tandem.cli import run
 from tandem.data.collection import Collection
 from tandem.data.dataset import run_shard
-from tandem.data.readers import head
-from tandem.data.reading import count_lines, lines, member_name, unpacked_name
-from tandem.data.roles import PASSAGES, QRELS
+from tandem.data.readers import read_head
+from tandem.data.reading import count_lines, get_member_name, iterate_lines, strip_packing
+from tandem.data.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.errors import UserError
 from tandem.extras.init import find_entry
 from tandem.plan.planner import Planners
@@ -186,13 +186,13 @@ def test_a_zip_of_one_file_is_what_that_is(put, read):
         "queries.zip": zipped(OWN["queries.tsv"], "q.tsv"),
         "qrels.zip": zipped(OWN["qrels.txt"], "x.txt"),
     })  # fmt: skip
-    assert member_name(Path("data/corpus.zip")) == "corpus.jsonl"
+    assert get_member_name(Path("data/corpus.zip")) == "corpus.jsonl"
     assert read_all(read(folder)) == SAME
 
 
 def test_names_of_packed_files():
     names = {"a.tsv.gz": "a.tsv", "a.jsonl.zst": "a.jsonl", "qrels.gz": "qrels", "a.tsv.zip": "a.tsv", "a.zip": "a.zip"}
-    assert {name: unpacked_name(name) for name in names} == names
+    assert {name: strip_packing(name) for name in names} == names
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
@@ -228,7 +228,7 @@ def test_leftovers_are_named_and_change_no_key(put, read, configured, capsys):
 def test_blank_lines_at_the_end_are_no_records_of_a_shard(put, tmp_path, make):
     folder = put(BEIR | {"corpus.jsonl": BEIR["corpus.jsonl"] + "\n" * 3})
     path = Path(folder, "corpus.jsonl")
-    assert (count_lines(path), len(list(lines(path)))) == (2, 5)
+    assert (count_lines(path), len(list(iterate_lines(path)))) == (2, 5)
     job = Job("dataset", tmp_path / "results/mine", {"source": "beir"}, {}, {"path": folder, "shard": 0, "shards": 2})
     assert run_shard(job) == {"parts": []}
 
@@ -239,7 +239,7 @@ def test_a_packed_file_that_is_cut_is_one_line(end, put, tmp_path):
     data = PACKINGS[end]("".join(f"{number}\tsome text\n" for number in range(5000)).encode())
     put({f"c.tsv{end}": data[:-20] if end != ".zip" else data[:-400]})
     with pytest.raises(UserError, match=r"data/c\.tsv\.\w+: \w+ file is truncated.*; fetch it again") as error:
-        list(lines(Path(f"data/c.tsv{end}")))
+        list(iterate_lines(Path(f"data/c.tsv{end}")))
     assert "\n" not in str(error.value)
 
 
@@ -253,15 +253,15 @@ def test_comments_and_ids_that_begin_with_a_hash(put):
         "qid iter docno rel\nq1 0 d1 1\n": (("query", "-", "document", "relevance"), 1),
     }.items():
         Path("q.txt").write_text(text)
-        top = head(Path("q.txt"), QRELS)
+        top = read_head(Path("q.txt"), QRELS_ROLE)
         assert (top.columns, top.lines) == expected
     Path("c.tsv").write_text("#id\ttext\n")
-    assert head(Path("c.tsv"), PASSAGES).columns == ("id", "text")
+    assert read_head(Path("c.tsv"), PASSAGES_ROLE).columns == ("id", "text")
     Path("c.tsv").write_text("#1\ttext of it\n")
-    assert head(Path("c.tsv"), PASSAGES).lines == 0
+    assert read_head(Path("c.tsv"), PASSAGES_ROLE).lines == 0
     Path("q.txt").write_text("#qid\tdocid\tgrade\n")
     with pytest.raises(UserError, match=r"q\.txt:1: no relevance; a field named"):
-        head(Path("q.txt"), QRELS)
+        read_head(Path("q.txt"), QRELS_ROLE)
 
 
 BROKEN = {

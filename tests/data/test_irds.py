@@ -44,9 +44,9 @@ source = open_source(Job("dataset", Path(), {"source": "ir_datasets", "id": "cra
 assert source.count() is None
 ir_datasets.load("cranfield").docs_store().build()
 assert source.count() == 1400
-passages = list(source.corpus())
-assert list(source.corpus_from(1390)) == passages[1390:]
-assert list(source.corpus_from(1400)) == []
+passages = list(source.read_corpus())
+assert list(source.read_corpus_from(1390)) == passages[1390:]
+assert list(source.read_corpus_from(1400)) == []
 """
 
 

@@ -2,7 +2,15 @@
 
 import pytest
 
-from tandem.data.language import BY_WORD, STOP_WORDS, Sample, guess, misfits, script, vocabulary_script
+from tandem.data.language import (
+    BY_WORD,
+    STOP_WORDS,
+    TextSample,
+    describe_misfits,
+    find_vocabulary_script,
+    identify_language,
+    identify_script,
+)
 
 ENGLISH = "What is the difference between a list and a tuple, and which of them should be used for the keys?"
 CHINESE = "这种药物对儿童有什么副作用，应该怎样服用？"
@@ -25,7 +33,7 @@ YORUBA = "Kí ni ìyàtọ̀ tó wà láàrín ìlú Èkó àti Ìbàdàn ní il
     ],
 )
 def test_languages_by_script_and_stop_words(text, language):
-    assert guess(text) == language
+    assert identify_language(text) == language
 
 
 def test_a_tie_is_decided_by_the_order_of_the_languages():
@@ -33,15 +41,20 @@ def test_a_tie_is_decided_by_the_order_of_the_languages():
 
 
 def test_scripts_and_shares():
-    assert (script(ENGLISH), script(CHINESE), script("東京はどこ"), script("42")) == ("LATIN", "CJK", "HIRAGANA", "")
-    sample = Sample()
+    assert (
+        identify_script(ENGLISH),
+        identify_script(CHINESE),
+        identify_script("東京はどこ"),
+        identify_script("42"),
+    ) == ("LATIN", "CJK", "HIRAGANA", "")
+    sample = TextSample()
     sample.add([ENGLISH, ENGLISH, ENGLISH, CHINESE, "42"])
     assert sample.facts() == {"scripts": {"latin": 0.75, "cjk": 0.25}, "languages": {"en": 0.75, "zh": 0.25}}
 
 
 def test_a_sample_is_the_same_whatever_the_batches():
     texts = [CHINESE if i % 3 else ENGLISH for i in range(9000)]
-    samples = Sample(), Sample()
+    samples = TextSample(), TextSample()
     samples[0].add(texts)
     for start in range(0, 9000, 7):
         samples[1].add(texts[start : start + 7])
@@ -51,10 +64,10 @@ def test_a_sample_is_the_same_whatever_the_batches():
 
 
 def test_what_fits_and_what_does_not():
-    assert misfits("en", {"en": 0.85, "latin": 0.15}) == ""  # short queries without stop words
-    assert misfits("en", {"en": 0.5, "zh": 0.41, "latin": 0.09}) == "41% zh, 9% latin"
-    assert misfits("en", {"latin": 0.9, "en": 0.1}) == "90% latin"
-    assert misfits("zh", {"zh": 0.99, "en": 0.01}) == ""
-    assert misfits("sw", {"latin": 1.0}) == misfits("en", {}) == ""  # nobody knows
-    assert vocabulary_script(["the", "of", "##ing", "中", "42", "river", "north"]) == "latin"
-    assert vocabulary_script(["the", "中国", "река"]) is None
+    assert describe_misfits("en", {"en": 0.85, "latin": 0.15}) == ""  # short queries without stop words
+    assert describe_misfits("en", {"en": 0.5, "zh": 0.41, "latin": 0.09}) == "41% zh, 9% latin"
+    assert describe_misfits("en", {"latin": 0.9, "en": 0.1}) == "90% latin"
+    assert describe_misfits("zh", {"zh": 0.99, "en": 0.01}) == ""
+    assert describe_misfits("sw", {"latin": 1.0}) == describe_misfits("en", {}) == ""  # nobody knows
+    assert find_vocabulary_script(["the", "of", "##ing", "中", "42", "river", "north"]) == "latin"
+    assert find_vocabulary_script(["the", "中国", "река"]) is None

@@ -9,7 +9,7 @@ from file_formats import FORMATS, append, edit, replace
 from tiny_project import ROOT
 
 from tandem.data.sources import Listing
-from tandem.data.splits import by_split, one_by_split
+from tandem.data.splits import group_by_split, match_by_split
 from tandem.errors import UserError
 from tandem.extras.init import find_entry
 from tandem.plan.planner import Planners
@@ -163,10 +163,10 @@ def test_a_missing_file_and_two_folders_are_refused(tmp_path):
 
 
 def test_splits_are_words_of_a_name():
-    assert by_split(["val.json", "Training_2.json", "contest.json"]) == {
+    assert group_by_split(["val.json", "Training_2.json", "contest.json"]) == {
         "train": ["Training_2.json"], "dev": ["val.json"], "test": ["contest.json"],
     }  # fmt: skip
-    assert one_by_split([]) == {}
+    assert match_by_split([]) == {}
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -9,12 +9,18 @@ import pytest
 
 from tandem.data import tables
 from tandem.data.collection import Collection
-from tandem.data.text import judged_too, near_duplicates, similarity, token_trigrams, trigrams
+from tandem.data.text import (
+    find_near_duplicates,
+    hash_token_trigrams,
+    hash_trigrams,
+    label_near_duplicates,
+    measure_similarity,
+)
 
 
 def write_corpus(path, texts):
     rows = [(doc, "", text) for doc, text in texts.items()]
-    tables.write(path, tables.batches(rows, tables.CORPUS_SCHEMA), tables.CORPUS_SCHEMA)
+    tables.write_batches(path, tables.make_batches(rows, tables.CORPUS_SCHEMA), tables.CORPUS_SCHEMA)
 
 
 def words(text):
@@ -23,14 +29,14 @@ def words(text):
 
 
 def test_similarity_is_the_share_of_common_word_trigrams():
-    fox = trigrams("the quick brown fox jumps")
-    assert similarity(fox, trigrams("The quick, brown fox: jumps!")) == 1
-    assert similarity(fox, trigrams("the quick brown fox leaps")) == 2 / 4
-    assert similarity(fox, trigrams("a b")) == 0
-    assert similarity(trigrams("数据结构算法"), trigrams("数据结构算符")) == 3 / 5
-    assert len(trigrams("")) == len(trigrams("... ☺")) == 0
-    assert similarity(trigrams(""), trigrams("")) == 0
-    assert len(token_trigrams(np.array([5, 6, 7, 5, 6, 7], np.uint16))) == 3
+    fox = hash_trigrams("the quick brown fox jumps")
+    assert measure_similarity(fox, hash_trigrams("The quick, brown fox: jumps!")) == 1
+    assert measure_similarity(fox, hash_trigrams("the quick brown fox leaps")) == 2 / 4
+    assert measure_similarity(fox, hash_trigrams("a b")) == 0
+    assert measure_similarity(hash_trigrams("数据结构算法"), hash_trigrams("数据结构算符")) == 3 / 5
+    assert len(hash_trigrams("")) == len(hash_trigrams("... ☺")) == 0
+    assert measure_similarity(hash_trigrams(""), hash_trigrams("")) == 0
+    assert len(hash_token_trigrams(np.array([5, 6, 7, 5, 6, 7], np.uint16))) == 3
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.8, 1.0])
@@ -50,20 +56,22 @@ def test_all_pairs_that_comparing_everything_finds_are_found(tmp_path, threshold
         near = [o for o, t in texts.items() if o != doc and len(own & words(t)) / len(own | words(t)) >= threshold]
         if near:
             expected[doc] = near
-    assert near_duplicates(tmp_path / "corpus.parquet", docs, threshold) == expected
+    assert find_near_duplicates(tmp_path / "corpus.parquet", docs, threshold) == expected
     assert expected or threshold == 1
 
 
 def test_a_near_duplicate_gets_the_highest_grade_of_those_it_is_near_to(tmp_path):
     texts = {"a": "one two three four five", "b": "one two three four six", "c": "one two three four five"}
     write_corpus(tmp_path / "corpus.parquet", texts | {"d": "nothing of all that"})
-    judged = tables.gather([("q", "a", 1, "test"), ("q", "c", 2, "test"), ("r", "a", 0, "dev")], tables.QRELS_SCHEMA)
-    result, added = judged_too(judged, tmp_path / "corpus.parquet", 0.5)
+    judged = tables.make_table(
+        [("q", "a", 1, "test"), ("q", "c", 2, "test"), ("r", "a", 0, "dev")], tables.QRELS_SCHEMA
+    )
+    result, added = label_near_duplicates(judged, tmp_path / "corpus.parquet", 0.5)
     assert added == 1
     assert isinstance(result, pa.Table)
-    assert list(tables.rows(result))[3:] == [("q", "b", 2, "test")]
+    assert list(tables.iterate_rows(result))[3:] == [("q", "b", 2, "test")]
     # what people judged stays as it is: r's grade of a, and q's of c, which says the same as a
-    assert list(tables.rows(result))[:3] == list(tables.rows(judged))
+    assert list(tables.iterate_rows(result))[:3] == list(tables.iterate_rows(judged))
 
 
 @pytest.mark.parametrize("judged", ["... !!!", "", "☺ ☺"])

@@ -10,7 +10,7 @@ import pytest
 
 from tandem.data import rows as module
 from tandem.data.collection import Collection
-from tandem.data.rows import IDS, META, RANKS, ROWS, PassageOrder, write_order
+from tandem.data.rows import IDS_FILE, META_FILE, RANKS_FILE, ROWS_FILE, PassageOrder, write_order
 from tandem.errors import UserError
 
 
@@ -26,7 +26,7 @@ def collection(tmp_path, make_dataset):
 @pytest.mark.parametrize("part", [7, 300, 1999, 5000])
 def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_path):
     ids = Collection(collection).doc_ids().to_pylist()
-    monkeypatch.setattr(module, "PART", part)
+    monkeypatch.setattr(module, "IDS_PER_PART", part)
     monkeypatch.setattr(Collection.batches, "__defaults__", (450, ("doc_id", "title", "text"), None))
     folder = tmp_path / "order" / collection.key
     write_order(Collection(collection), folder, collection.manifest.files["corpus.parquet"].sha256, part)
@@ -36,8 +36,10 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
     assert order.ids(np.arange(2000)) == alphabetical
     assert order.ids(np.array([1999, 0, 5, 5])) == [alphabetical[rank] for rank in (1999, 0, 5, 5)]
     assert order.rows(ids[::-1]).tolist() == list(range(2000))[::-1]
-    assert (folder / IDS).read_bytes() == "".join(alphabetical).encode()
-    assert sorted(path.name for path in folder.iterdir()) == sorted((RANKS, ROWS, "ends.npy", IDS, META))
+    assert (folder / IDS_FILE).read_bytes() == "".join(alphabetical).encode()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        (RANKS_FILE, ROWS_FILE, "ends.npy", IDS_FILE, META_FILE)
+    )
 
 
 def test_ids_that_are_not_there_are_named_or_minus_one(collection):
@@ -52,15 +54,15 @@ def test_ids_that_are_not_there_are_named_or_minus_one(collection):
 def test_an_order_of_an_older_kind_is_made_again(collection, tmp_path):
     folder = tmp_path / "order" / collection.key
     whole = PassageOrder(collection).rows(["nope"], missing_ok=True).tolist()
-    meta = json.loads((folder / META).read_text())
-    del meta["files"][ROWS]
-    (folder / META).write_text(json.dumps(meta))
-    (folder / ROWS).unlink()
+    meta = json.loads((folder / META_FILE).read_text())
+    del meta["files"][ROWS_FILE]
+    (folder / META_FILE).write_text(json.dumps(meta))
+    (folder / ROWS_FILE).unlink()
     assert PassageOrder(collection).rows(["nope"], missing_ok=True).tolist() == whole
 
 
 def test_a_part_holds_about_as_many_as_it_may(collection):
-    splitters = module._splitters(Collection(collection), 256)
+    splitters = module._choose_splitters(Collection(collection), 256)
     ids, edges = Collection(collection).doc_ids().to_pylist(), ["", *splitters, chr(0x10FFFF)]
     sizes = [sum(low <= name < high for name in ids) for low, high in pairwise(edges)]
     assert sizes == [250] * 8
@@ -69,14 +71,14 @@ def test_a_part_holds_about_as_many_as_it_may(collection):
 def test_what_is_damaged_or_of_another_corpus_is_made_again(collection, make_dataset, tmp_path):
     folder = tmp_path / "order" / collection.key
     whole = PassageOrder(collection).ranks.tolist()
-    there = (folder / RANKS).stat().st_mtime_ns
+    there = (folder / RANKS_FILE).stat().st_mtime_ns
     PassageOrder(collection)
-    assert (folder / RANKS).stat().st_mtime_ns == there
-    np.save(folder / RANKS, np.zeros(2000, np.uint32))
+    assert (folder / RANKS_FILE).stat().st_mtime_ns == there
+    np.save(folder / RANKS_FILE, np.zeros(2000, np.uint32))
     assert PassageOrder(collection).ranks.tolist() == whole
     other = make_dataset(tmp_path / "dataset" / collection.key, [("b", "", "x"), ("a", "", "x")])
     assert PassageOrder(other).ranks.tolist() == [1, 0]
-    assert json.loads((folder / META).read_text())["corpus"] == other.manifest.files["corpus.parquet"].sha256
+    assert json.loads((folder / META_FILE).read_text())["corpus"] == other.manifest.files["corpus.parquet"].sha256
 
 
 def test_a_corpus_that_was_changed_is_refused(collection):

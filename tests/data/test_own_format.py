@@ -33,13 +33,13 @@ class Counting(Source):
         self.numbers = range(entry.numbers)
         self.places = {"corpus": "number", "queries": "question"}
 
-    def corpus(self):
+    def read_corpus(self):
         return ((f"d{number}", "", f"the number {number}") for number in self.numbers)
 
-    def queries(self):
+    def read_queries(self):
         return ((f"q{number}", f"which number is {number}?", "test") for number in self.numbers)
 
-    def qrels(self):
+    def read_qrels(self):
         return ((f"q{number}", f"d{number}", 1, "test") for number in self.numbers)
 """
 

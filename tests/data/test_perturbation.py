@@ -8,7 +8,7 @@ import pytest
 from tandem.config.datasets import PERTURBATIONS
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.perturbation import NEIGHBOURS, SHORTEST, TYPOS, break_words, perturb
+from tandem.data.perturbation import FEWEST_LETTERS, NEIGHBOURS, TYPOS, break_words, perturb
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
@@ -92,7 +92,7 @@ def test_any_text_stays_a_text(kind, text):
 def test_short_words_are_left_alone_where_there_are_long_ones():
     for name in range(60):
         broken = perturb("how do the otters eat", "drop", str(name), 1).split()
-        assert [word for word in broken if len(word) < SHORTEST] == ["how", "do", "the", "eat"]
+        assert [word for word in broken if len(word) < FEWEST_LETTERS] == ["how", "do", "the", "eat"]
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.config.datasets import HashSplits
-from tandem.data.sources.docstrings import docstrings, plain, summary_and_body
-from tandem.data.sources.pydocs import find_modules, heading, is_query, masked, number_of, pair_of
+from tandem.data.sources.docstrings import list_docstrings, split_docstring, strip_markup
+from tandem.data.sources.pydocs import find_modules, hash_query, is_query, make_heading, make_pair, mask_name
 from tandem.errors import UserError
 
 NUMPY_STYLE = """
@@ -50,7 +50,7 @@ Returns:
 
 
 def test_a_numpy_docstring_loses_signature_heads_examples_and_references():
-    summary, body = summary_and_body(textwrap.dedent(NUMPY_STYLE))
+    summary, body = split_docstring(textwrap.dedent(NUMPY_STYLE))
     assert summary == "Sum the *elements* of x over an axis"
     assert body == (
         "Empty input gives zero. x : array_like Elements to sum, see pkg.other. Rounding follows IEEE 754 ."
@@ -58,7 +58,7 @@ def test_a_numpy_docstring_loses_signature_heads_examples_and_references():
 
 
 def test_a_google_docstring_keeps_arguments_and_results():
-    assert summary_and_body(GOOGLE_STYLE) == (
+    assert split_docstring(GOOGLE_STYLE) == (
         "Open a file and return its lines",
         "More about files. path: Where the file is. All lines.",
     )
@@ -66,7 +66,7 @@ def test_a_google_docstring_keeps_arguments_and_results():
 
 @pytest.mark.parametrize("docstring", ["", "   \n\n", "f(x)", "Parameters\n----------\nx : int", ">>> f(1)\n1"])
 def test_a_docstring_without_prose_has_no_summary(docstring):
-    assert summary_and_body(docstring) is None
+    assert split_docstring(docstring) is None
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_docstring_without_prose_has_no_summary(docstring):
     ],
 )
 def test_markup_becomes_plain(markup, text):
-    assert plain(markup) == text
+    assert strip_markup(markup) == text
 
 
 @pytest.mark.parametrize(
@@ -102,18 +102,18 @@ def test_only_sentences_are_queries(summary, good):
 
 
 def test_the_name_is_masked_as_a_word_only():
-    assert masked("call resize or obj.resize(), not resized or pre_resize", "resize") == (
+    assert mask_name("call resize or obj.resize(), not resized or pre_resize", "resize") == (
         "call   or obj. (), not resized or pre_ "
     )
-    assert masked("at x", "x") == "at x"
+    assert mask_name("at x", "x") == "at x"
 
 
 def test_a_pair_needs_a_passage_that_says_something():
     words = "these twelve words say enough about what it does for you all"
     text = f"Return the best value. Return the best value {words} best_value."
-    assert pair_of("best_value", text, None) == ("Return the best value", words + " .")
-    assert pair_of("best_value", text, 3) == ("Return the best value", "these twelve words")
-    assert pair_of("f", "Return the best value. These are too few words to be a passage.", None) is None
+    assert make_pair("best_value", text, None) == ("Return the best value", words + " .")
+    assert make_pair("best_value", text, 3) == ("Return the best value", "these twelve words")
+    assert make_pair("f", "Return the best value. These are too few words to be a passage.", None) is None
 
 
 SOURCE = '''
@@ -143,7 +143,7 @@ a doc""")
 
 
 def test_docstrings_of_everything_that_can_be_called():
-    by_name = dict(docstrings(SOURCE))
+    by_name = dict(list_docstrings(SOURCE))
     assert by_name == {
         "outer": "Outer.",
         "Thing": "Thing.",
@@ -152,7 +152,7 @@ def test_docstrings_of_everything_that_can_be_called():
         "sort": "sort(axis)\n\nSort it.",
         "abs": "abs(x)\nAbsolute.",
     }
-    assert docstrings("def broken(:") == []
+    assert list_docstrings("def broken(:") == []
 
 
 @pytest.fixture
@@ -231,11 +231,11 @@ def test_the_order_of_packages_does_not_show(package, make):
     ],
 )
 def test_splits_follow_the_hash(text, split):
-    assert HashSplits().of(number_of(text)) == split
+    assert HashSplits().of(hash_query(text)) == split
 
 
 def test_splits_have_their_shares():
-    splits = [HashSplits().of(number_of(f"query {i}")) for i in range(5000)]
+    splits = [HashSplits().of(hash_query(f"query {i}")) for i in range(5000)]
     assert abs(splits.count("test") / 5000 - 0.08) < 0.012
     assert abs(splits.count("dev") / 5000 - 0.04) < 0.01
     wide = HashSplits(dev=("8-24",), test=("0-8", "24-32"))
@@ -245,8 +245,8 @@ def test_splits_have_their_shares():
 
 
 def test_headings_are_the_words_of_the_module(package, make):
-    assert heading("sklearn.linear_model._logisticModel") == "sklearn linear model logistic Model"
-    assert heading("numpy.linalg.linalg") == "numpy linalg"
+    assert make_heading("sklearn.linear_model._logisticModel") == "sklearn linear model logistic Model"
+    assert make_heading("numpy.linalg.linalg") == "numpy linalg"
     dataset = make("h", {"source": "pydocs", "packages": ["tinypkg"], "heading": "module"})
     titles = pq.read_table(dataset.path("corpus.parquet"))["title"].to_pylist()
     assert set(titles) == {"tinypkg", "tinypkg b", "tinypkg sub"}

@@ -10,7 +10,7 @@ from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.data.imported import run_given
 from tandem.data.runs import write_run
-from tandem.data.splits import position
+from tandem.data.splits import compute_position
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
@@ -86,7 +86,7 @@ def test_the_reference_run_is_the_run_given(reduce, tmp_path):
 
 def test_other_passages_are_drawn_by_hash(reduce):
     few, more = reduce(depth=1, others=1), reduce(depth=1, others=2)
-    left = sorted("bfgh", key=position)
+    left = sorted("bfgh", key=compute_position)
     assert set(docs(few)) - set("acde") == set(left[:3])  # one for each of three queries
     assert set(docs(more)) == set("abcdefgh")
 

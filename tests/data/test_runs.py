@@ -7,7 +7,7 @@ from trec import iter_trec
 
 from tandem.data import runs
 from tandem.data.collection import Collection
-from tandem.data.runs import falling, followed, iter_rows, iter_run, ranked_order, write_run
+from tandem.data.runs import append_below, iter_rows, iter_run, lower_ties, order_by_score, write_run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -43,7 +43,7 @@ def test_scores_fall_strictly_as_ids_sorted_one_by_one_would(write, dataset, doc
         (f"test-{name}", list(draw.permutation(ids)[:30]), draw.choice(few, 30)) for name in ("owl", "bat", "mole")
     ]
     run = write(lists)
-    expected = [(query, *zip(*falling(ranked_order(docs, scores)), strict=True)) for query, docs, scores in lists]
+    expected = [(query, *zip(*lower_ties(order_by_score(docs, scores)), strict=True)) for query, docs, scores in lists]
     for rows in (iter_run(run, dataset), iter_trec(run.path("run.trec"))):
         for (query, docs, scores), (other, best, values) in zip(rows, expected, strict=True):
             assert (query, docs) == (other, list(best))
@@ -54,7 +54,7 @@ def test_the_size_of_row_groups_changes_no_line(write, dataset, documents, monke
     ids, draw = [doc for doc, _, _ in documents], np.random.default_rng(0)
     lists = [(f"test-{name}", ids[:7], draw.normal(size=7)) for name in ("seal", "owl", "bat", "mole", "lynx")]
     whole = write(lists)
-    monkeypatch.setattr(runs, "LINES", 14)
+    monkeypatch.setattr(runs, "LINES_PER_GROUP", 14)
     parts = write(lists)
     assert [pq.read_metadata(run.path("run.parquet")).num_row_groups for run in (whole, parts)] == [1, 3]
     pairs = zip(iter_rows(whole, dataset), iter_rows(parts, dataset), strict=True)
@@ -102,7 +102,7 @@ def test_a_run_over_another_dataset_is_refused(write, make_dataset, documents, t
 
 @pytest.mark.parametrize("lowest", [0.0, -1.5, -3e4, -(2.0**24), -1e9, -1073741800.0, -1e30])
 def test_what_is_below_a_re_ranked_top_falls_whatever_its_lowest_score(lowest):
-    scores = followed(np.array([3.0, lowest], np.float32), 1000)
+    scores = append_below(np.array([3.0, lowest], np.float32), 1000)
     assert (np.diff(scores) < 0).all()
     if lowest > -(2.0**24):
         assert scores[2:].tolist() == [np.floor(lowest) - 1 - rank for rank in range(998)]

@@ -2,30 +2,30 @@ import hashlib
 
 import pytest
 
-from tandem.data.splits import first_splits, move_share, position, subset
+from tandem.data.splits import choose_splits, compute_position, draw_subset, move_share
 from tandem.errors import UserError
 
 
 def test_a_query_of_several_splits_is_tested_rather_than_trained_on():
     judged = [("a", "train"), ("b", "dev"), ("b", "train"), ("a", "test"), ("a", "test"), ("c", "train")]
-    assert first_splits(judged) == ({"a": "test", "b": "dev", "c": "train"}, {"a", "b"})
+    assert choose_splits(judged) == ({"a": "test", "b": "dev", "c": "train"}, {"a", "b"})
 
 
 def test_position_is_the_start_of_the_sha1():
     # echo -n abc | sha1sum → a9993e36…
-    assert position("abc") == 0xA9993E36 / 2**32
+    assert compute_position("abc") == 0xA9993E36 / 2**32
 
 
 def test_a_subset_has_the_lowest_hashes_and_keeps_the_order():
     ids = [f"q{i}" for i in range(50)]
     lowest = sorted(ids, key=lambda q: hashlib.sha1(q.encode()).hexdigest())[:10]
-    selected = subset(dict.fromkeys(ids, "train"), {"train": 10, "dev": None, "test": None})
+    selected = draw_subset(dict.fromkeys(ids, "train"), {"train": 10, "dev": None, "test": None})
     assert list(selected) == [q for q in ids if q in lowest]
 
 
 def test_a_larger_subset_contains_the_smaller_and_other_splits_stay():
     splits = {f"q{i}": "train" if i % 2 else "test" for i in range(40)}
-    few, more = (subset(splits, {"train": n, "dev": None, "test": None}) for n in (5, 9))
+    few, more = (draw_subset(splits, {"train": n, "dev": None, "test": None}) for n in (5, 9))
     assert set(few) < set(more)
     assert sum(s == "test" for s in few.values()) == 20
 
@@ -33,7 +33,7 @@ def test_a_larger_subset_contains_the_smaller_and_other_splits_stay():
 def test_dev_is_carved_out_of_train_by_hash():
     splits = {**{f"q{i}": "train" for i in range(1000)}, "t": "test"}
     moved = move_share(splits, 0.1, "train", "dev")
-    assert {q for q, s in moved.items() if s == "dev"} == {q for q in splits if q != "t" and position(q) < 0.1}
+    assert {q for q, s in moved.items() if s == "dev"} == {q for q in splits if q != "t" and compute_position(q) < 0.1}
     assert 60 < sum(s == "dev" for s in moved.values()) < 140
     assert moved["t"] == "test"
 

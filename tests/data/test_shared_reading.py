@@ -13,7 +13,7 @@ import pytest
 
 from tandem.data import tables
 from tandem.data.dataset import run, run_shard
-from tandem.data.reading import count_lines, lines
+from tandem.data.reading import count_lines, iterate_lines
 from tandem.data.sources import open_source
 from tandem.errors import UserError
 from tandem.plan.graph import Stage
@@ -26,7 +26,7 @@ WORDS = ["amber", "birch", "clove", "dünn", "élan", "e\u0301lan", "flow", '"qu
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     """Parts of eight passages, in batches of four."""
-    monkeypatch.setattr(tables, "ROWS", 4)
+    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 4)
     monkeypatch.setitem(KINDS, "dataset", replace(KINDS["dataset"], part=replace(KINDS["dataset"].part, rows=8)))
 
 
@@ -109,10 +109,10 @@ def test_shards_change_no_byte(form, count, written, tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_lines_are_counted_and_passed_over(text, pack, tmp_path):
     (tmp_path / "file").write_bytes(pack(text.encode()))
-    every = list(lines(tmp_path / "file"))
+    every = list(iterate_lines(tmp_path / "file"))
     assert count_lines(tmp_path / "file") == len(every)
     for skipped in range(len(every) + 2):
-        assert list(lines(tmp_path / "file", skipped=skipped)) == every[skipped:]
+        assert list(iterate_lines(tmp_path / "file", skipped=skipped)) == every[skipped:]
 
 
 def test_titles_that_are_left_out_count_in_the_checksum_alone(written, tmp_path):
@@ -198,7 +198,7 @@ from typing import Literal
 
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.own_files import Beir
+from tandem.data.sources.own_files import BeirSource
 
 
 class Entry(datasets.Beir):
@@ -206,7 +206,7 @@ class Entry(datasets.Beir):
 
 
 @dataset_format("beir_of_mine")
-class Mine(Beir):
+class Mine(BeirSource):
     def __init__(self, job: DatasetJob, entry: Entry) -> None:
         super().__init__(job, entry)
 """

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tandem.data import reading, tables
-from tandem.data.statistics import word_counts
-from tandem.data.validate import Hashes, require_usable
+from tandem.data.statistics import count_text_words
+from tandem.data.validate import TextHashes, require_usable
 from tandem.errors import UserError
 
 SPACES = "".join(map(chr, filter(lambda code: chr(code).isspace(), range(sys.maxunicode + 1))))
@@ -23,12 +23,12 @@ TEXTS = st.lists(st.text(st.sampled_from(SPACES + 'aé中😀"\\\x00\x08\x0e\x1b
 @example(["", " a", "b ", "", "c\u2028d", "e\u3000"])
 def test_words_are_those_of_split(texts):
     array = pa.array(["cut off", *texts, "x"], pa.string()).slice(1, len(texts))
-    assert word_counts(array).tolist() == [len(text.split()) for text in texts]
+    assert count_text_words(array).tolist() == [len(text.split()) for text in texts]
 
 
 def test_every_white_space_of_python_parts_words():
     assert len(SPACES) == 29
-    assert word_counts(pa.array([f"a{space}b" for space in SPACES])).tolist() == [2] * 29
+    assert count_text_words(pa.array([f"a{space}b" for space in SPACES])).tolist() == [2] * 29
 
 
 @settings(deadline=None)
@@ -37,14 +37,14 @@ def test_a_batch_has_the_checksum_of_its_rows(rows):
     by_rows, by_batches = tables.Checksum(), tables.Checksum()
     rows = [tuple(text.encode(errors="replace").decode() for text in row) for row in rows]
     assert list(by_rows.of(rows)) == rows
-    for parts in tables.columns(rows):
-        by_batches.add(tables.batch_of(parts, tables.CORPUS_SCHEMA))
+    for parts in tables.split_columns(rows):
+        by_batches.add(tables.make_batch(parts, tables.CORPUS_SCHEMA))
     assert (by_rows.hex(), by_rows.rows) == (by_batches.hex(), by_batches.rows)
 
 
 def test_a_checksum_is_the_sha256_of_lines_of_json():
     checksum = tables.Checksum()
-    checksum.add(tables.batch_of((["d1"], [""], ['a "é"']), tables.CORPUS_SCHEMA))
+    checksum.add(tables.make_batch((["d1"], [""], ['a "é"']), tables.CORPUS_SCHEMA))
     # printf '["d1", "", "a \\"\\u00e9\\""]\n' | sha256sum
     assert checksum.hex() == "a5b062be2d028c23ab946226392696ccd6b9bd996846f30ca426c586ff783eea"
 
@@ -58,16 +58,16 @@ def test_what_a_thread_makes_ahead_arrives_in_order_and_so_do_its_errors():
 
     got = []
     with pytest.raises(UserError, match="^broken$"):
-        got.extend(tables.ahead(items()))
+        got.extend(tables.prefetch_batches(items()))
     assert got == [1, 2, 3, 4]
-    stream = tables.ahead(items())
+    stream = tables.prefetch_batches(items())
     assert [next(stream) for _ in range(4)] == [1, 2, 3, 4]
     stream.close()
     assert sys.getswitchinterval() == interval
 
 
 def hashes(*texts):
-    table = Hashes()
+    table = TextHashes()
     table.add(texts)
     return table
 
@@ -100,15 +100,15 @@ def test_the_first_unusable_id_of_a_batch_is_named(ids, row):
 def test_lines_do_not_depend_on_how_much_is_read_at_a_time(tmp_path, monkeypatch, piece):
     lines = ["a", "", "bc\u2028d", "é中", "", "long enough to be cut", "last"]
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    monkeypatch.setattr(reading, "PIECE", piece)
-    assert list(reading.lines(tmp_path / "f")) == list(enumerate(lines, start=1))
+    monkeypatch.setattr(reading, "_BYTES_PER_PIECE", piece)
+    assert list(reading.iterate_lines(tmp_path / "f")) == list(enumerate(lines, start=1))
     (tmp_path / "f").write_text("one\n\ntwo\n")
-    assert [line for _, line in reading.lines(tmp_path / "f")] == ["one", "", "two"]
+    assert [line for _, line in reading.iterate_lines(tmp_path / "f")] == ["one", "", "two"]
     (tmp_path / "f").write_text("1234\n\n123456789\nx\n")
-    assert len(list(reading.lines(tmp_path / "f", longest=10))) == 4
+    assert len(list(reading.iterate_lines(tmp_path / "f", longest=10))) == 4
     got = []
     with pytest.raises(UserError, match=r"f:3: longer than 0 MiB;"):
-        got.extend(line for _, line in reading.lines(tmp_path / "f", longest=9))
+        got.extend(line for _, line in reading.iterate_lines(tmp_path / "f", longest=9))
     assert got == ["1234", ""]
 
 

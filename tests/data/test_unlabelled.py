@@ -7,7 +7,7 @@ import pytest
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.splits import move_share, position
+from tandem.data.splits import compute_position, move_share
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
@@ -38,10 +38,10 @@ def base(beir, make):
 
 
 def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
-    share = sorted(position(f"q{i}") for i in range(1, 9))[3]  # three lie below
+    share = sorted(compute_position(f"q{i}") for i in range(1, 9))[3]  # three lie below
     dataset = derive("part", {"of": base}, {"share": share})
     collection = Collection(dataset)
-    lost = {f"q{i}" for i in range(1, 9) if position(f"q{i}") < share}
+    lost = {f"q{i}" for i in range(1, 9) if compute_position(f"q{i}") < share}
     assert set(collection.queries("unlabelled")) == lost
     assert len(lost) == 3
     assert set(collection.queries("train")) == {f"q{i}" for i in range(1, 9)} - lost == set(collection.qrels("train"))
@@ -87,6 +87,6 @@ def test_queries_come_from_one_place(base, derive):
 def test_a_train_split_is_carved_out_of_test_by_hash():
     splits = {f"q{i}": "test" for i in range(100)}
     moved = move_share(splits, 0.5, "test", "train")
-    assert {q for q, s in moved.items() if s == "train"} == {q for q in splits if position(q) < 0.5}
+    assert {q for q, s in moved.items() if s == "train"} == {q for q in splits if compute_position(q) < 0.5}
     with pytest.raises(UserError, match="train_from_test: the source has a train split of its own"):
         move_share(splits | {"t": "train"}, 0.5, "test", "train")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.data.text import count_windows, cut, document_of, window_id
+from tandem.data.text import count_windows, cut_windows, name_window, split_window_id
 
 SPACES = st.sampled_from([" ", "  ", "\n", "\t \n", "\u2028", "\u3000"])
 WORDS = st.lists(st.text("ab.é中", min_size=1, max_size=3), max_size=40)
@@ -26,25 +26,25 @@ LENGTHS = st.integers(1, 12).flatmap(lambda length: st.tuples(st.just(length), s
     ],
 )
 def test_windows_by_hand(text, length, stride, windows):
-    assert cut(text, length, stride, "words") == windows
+    assert cut_windows(text, length, stride, "words") == windows
 
 
 def test_windows_of_text_without_spaces():
-    assert cut("水獭是哺乳动物", 3, 2, "characters") == ["水獭是", "是哺乳", "乳动物"]
-    assert cut("水獭", 3, 2, "characters") == ["水獭"]
-    assert cut("", 3, 2, "characters") == [""]
+    assert cut_windows("水獭是哺乳动物", 3, 2, "characters") == ["水獭是", "是哺乳", "乳动物"]
+    assert cut_windows("水獭", 3, 2, "characters") == ["水獭"]
+    assert cut_windows("", 3, 2, "characters") == [""]
 
 
 def test_no_more_windows_than_asked():
-    assert cut("a b c d e f g", 2, 2, "words", most=2) == ["a b", "c d"]
-    assert cut("a", 2, 2, "words", most=2) == ["a"]
+    assert cut_windows("a b c d e f g", 2, 2, "words", most=2) == ["a b", "c d"]
+    assert cut_windows("a", 2, 2, "words", most=2) == ["a"]
 
 
 @given(WORDS, SPACES, LENGTHS)
 def test_every_word_stands_in_the_windows_it_belongs_to(words, space, lengths):
     length, stride = lengths
     text = space + space.join(words)
-    windows = cut(text, length, stride, "words")
+    windows = cut_windows(text, length, stride, "words")
     assert len(windows) == count_windows(len(words), length, stride)
     assert [window.split() for window in windows] == [
         words[number * stride : number * stride + length] for number in range(len(windows))
@@ -60,7 +60,7 @@ def test_every_word_stands_in_the_windows_it_belongs_to(words, space, lengths):
 @given(st.text("ab 中\n", max_size=60), LENGTHS)
 def test_every_character_stands_in_the_windows_it_belongs_to(text, lengths):
     length, stride = lengths
-    windows = cut(text, length, stride, "characters")
+    windows = cut_windows(text, length, stride, "characters")
     rebuilt = windows[0] + "".join(window[length - stride :] for window in windows[1:])
     assert rebuilt == text
     assert len(windows) == count_windows(len(text), length, stride)
@@ -68,12 +68,12 @@ def test_every_character_stands_in_the_windows_it_belongs_to(text, lengths):
 
 @given(st.lists(st.tuples(st.text("x#0", max_size=4), st.integers(0, 12)), unique=True))
 def test_ids_do_not_clash_whatever_documents_are_called(windows):
-    ids = [window_id(document, number) for document, number in windows]
+    ids = [name_window(document, number) for document, number in windows]
     assert len(set(ids)) == len(windows)
-    assert [document_of(window) for window in ids] == windows
+    assert [split_window_id(window) for window in ids] == windows
 
 
 def test_an_id_is_the_document_and_a_number_from_zero():
-    assert window_id("d#7", 0) == "d#7#0"
-    assert document_of("d#7#12") == ("d#7", 12)
-    assert not re.search(r"\s", window_id("d", 3))
+    assert name_window("d#7", 0) == "d#7#0"
+    assert split_window_id("d#7#12") == ("d#7", 12)
+    assert not re.search(r"\s", name_window("d", 3))

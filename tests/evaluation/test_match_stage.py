@@ -52,7 +52,7 @@ def make(tmp_path):
                     write_run(job, draft, [(query, *zip(*ranked, strict=True)) for query, ranked in rows.items()])
                 else:
                     schema = getattr(tables, f"{file.split('.')[0].upper()}_SCHEMA")
-                    tables.write(draft.path(file), tables.batches(rows, schema), schema)
+                    tables.write_batches(draft.path(file), tables.make_batches(rows, schema), schema)
         return open_artifact(job.out)
 
     return build

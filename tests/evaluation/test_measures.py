@@ -6,7 +6,7 @@ import pytest
 import pytrec_eval
 from ir_measures.bin import msmarco_eval
 
-from tandem.data.runs import falling, ranked_order, write_trec
+from tandem.data.runs import lower_ties, order_by_score, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.measures import evaluate, parse_measures
 
@@ -153,7 +153,7 @@ def test_bad_names_are_told_in_one_line(names, message):
 def test_other_tools_read_the_same_numbers_off_a_run_with_ties(tmp_path):
     qrels, run = random_case(4)
     assert any(len(set(scores)) < len(scores) for _, _, scores in run)
-    ranked = [(query, *zip(*falling(ranked_order(docs, scores)), strict=True)) for query, docs, scores in run]
+    ranked = [(query, *zip(*lower_ties(order_by_score(docs, scores)), strict=True)) for query, docs, scores in run]
     write_trec(tmp_path / "run.trec", ranked, "tag")
     ours, _ = scored([*TREC, "RR@10"], qrels, run)
     measures = parse_measures([*TREC, "RR@10"])

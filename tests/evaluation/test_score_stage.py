@@ -54,7 +54,7 @@ def make_input(tmp_path):
     def build(file, schema, rows):
         out = Job("dataset", tmp_path / "given" / f"{file}-0123456789", {}, {})
         with writing(out) as draft:
-            tables.write(draft.path(file), tables.batches(rows, schema), schema)
+            tables.write_batches(draft.path(file), tables.make_batches(rows, schema), schema)
         return open_artifact(out.out)
 
     return build

@@ -12,7 +12,7 @@ from toy_world import World
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.evaluation.scores import SCORES_FILE
+from tandem.evaluation.scores import QUERY_SCORES_FILE
 from tandem.extras import sweeps as results
 from tandem.extras.sweep_page import sweep_grid
 from tandem.extras.sweeps import SweepPlan, compute, label_point, short_path
@@ -49,7 +49,7 @@ def write_scores(root, make_job, inputs=None):
                 "measure": measures * 4,
                 "value": [value for value in values for _ in measures],
             }
-            pq.write_table(pa.table(columns), draft.path(SCORES_FILE))
+            pq.write_table(pa.table(columns), draft.path(QUERY_SCORES_FILE))
         paths[name] = str(job.out)
     return paths
 

@@ -27,8 +27,12 @@ def limited(copied, stage, most: int) -> tuple[int, str]:
 
 def needed(stage) -> int:
     """Bytes of addresses that a stage must be allowed."""
-    cores = faults.CORE * (os.cpu_count() or 1)
-    return faults.START + cores + (faults.JAVA + 2 * faults.GIB if stage.kind in ("lucene", "bm25") else 0)
+    cores = faults.BYTES_PER_CORE * (os.cpu_count() or 1)
+    return (
+        faults.START_BYTES
+        + cores
+        + (faults.JAVA_BYTES + 2 * faults.BYTES_PER_GIB if stage.kind in ("lucene", "bm25") else 0)
+    )
 
 
 def test_a_limit_below_what_libraries_map_is_a_line_in_every_stage(copied):
@@ -39,7 +43,7 @@ def test_a_limit_below_what_libraries_map_is_a_line_in_every_stage(copied):
             code, output = limited(copied, stage, most)
             assert code == 1
             (line,) = output.strip().splitlines()
-            limit = f"the limit of addresses is {most / faults.GIB:.1f} GiB (ulimit -v)"
+            limit = f"the limit of addresses is {most / faults.BYTES_PER_GIB:.1f} GiB (ulimit -v)"
             assert line.startswith(f"tandem {stage.kind}: out of memory: {limit}")
             assert not (copied.folder / stage.folder).exists()
 
@@ -68,7 +72,7 @@ def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
 )
 def test_java_s_heap_counts_and_shards_are_stages(words, gib, refused):
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (gib * faults.GIB, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (gib * faults.BYTES_PER_GIB, before[1]))
     refusal = pytest.raises(
         UserError, match=rf"is {gib}\.0 GiB \(ulimit -v\), at least \d+\.\d are mapped at the start"
     )

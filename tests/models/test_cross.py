@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tandem.config.settings import Execution
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import is_onednn_used, rows_change_bits
@@ -49,7 +49,7 @@ def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs
     first = [queries[q - 40] for q, _ in pairs[2]]
     second = [
         tokenizer.decode(
-            tokenizer(contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)["input_ids"][:24]
+            tokenizer(join_contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)["input_ids"][:24]
         )
         for _, p in pairs[2]
     ]
@@ -142,7 +142,7 @@ def test_a_saved_folder_loads_as_a_sentence_transformers_cross_encoder(
     queries = list(Collection(dataset).queries("test").values())
     short = [(q, p) for q, p in pairs[2] if p % 3 == 0]  # passages that are not cut
     theirs = Theirs(str(model.folder / "cross"), device="cpu", local_files_only=True)
-    texts = [(queries[q - 40], contents(rows[p]["title"], rows[p]["text"])) for q, p in short]
+    texts = [(queries[q - 40], join_contents(rows[p]["title"], rows[p]["text"])) for q, p in short]
     expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
     selected = [i for i, (_, p) in enumerate(pairs[2]) if p % 3 == 0]
     scores = cross.score([pairs[0][i] for i in selected], [pairs[1][i] for i in selected], template, "fp32", BUDGET)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.encoding import pool_packed, pool_states
@@ -58,7 +58,7 @@ def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
     ours, opened = DualEncoder.load(model.folder / "dual").eval(), Tokens.open(tokens)
     assert ours.shared is shared
     texts = [
-        contents(row["title"], row["text"]) for batch in Collection(dataset).batches() for row in batch.to_pylist()
+        join_contents(row["title"], row["text"]) for batch in Collection(dataset).batches() for row in batch.to_pylist()
     ]
     for tower in ("query", "passage"):
         with torch.inference_mode():
@@ -82,7 +82,7 @@ def test_two_towers_load_as_one_model_of_sentence_transformers(
     ours, opened = DualEncoder.load(model.folder / "dual").eval(), Tokens.open(tokens)
     texts = list(Collection(dataset).queries("train").values())
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
-    passages = [contents(row["title"], row["text"]) for row in rows]
+    passages = [join_contents(row["title"], row["text"]) for row in rows]
     theirs = SentenceTransformer(str(model.folder / "dual"), device="cpu", local_files_only=True)
     theirs.max_seq_length = 24 + 2
     with torch.inference_mode():

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tandem.config.settings import Execution
 from tandem.config.training import Lora
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models import encoding
 from tandem.models.acceleration import accelerate
@@ -71,7 +71,7 @@ def taken_over(make_job, dataset, tmp_path):
 def assert_equal_vectors(ours, tokens, theirs, dataset, **options):
     """Vectors of all queries and passages, by a dual encoder here and by a model of sentence-transformers."""
     collection = Collection(dataset)
-    passages = [contents(row["title"], row["text"]) for batch in collection.batches() for row in batch.to_pylist()]
+    passages = [join_contents(row["title"], row["text"]) for batch in collection.batches() for row in batch.to_pylist()]
     queries = [text for split in ("train", "dev", "test") for text in collection.queries(split).values()]
     rows = {"query": tokens.queries, "passage": tokens.passages}
     for side, texts, length in (("query", queries, 40), ("passage", passages, 24)):
@@ -183,7 +183,9 @@ def test_the_stage_writes_them_in_one_piece_or_two(
     theirs = SentenceTransformer(str(folder), device="cpu")
     theirs.max_seq_length = 24 + tokens.template.extra[0]
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
-    expected = theirs.encode_document([contents(row["title"], row["text"]) for row in rows], show_progress_bar=False)
+    expected = theirs.encode_document(
+        [join_contents(row["title"], row["text"]) for row in rows], show_progress_bar=False
+    )
     assert vectors.shape == expected.shape
     assert np.abs(vectors - expected).max() < 1e-5
 

@@ -9,7 +9,7 @@ from trec import iter_trec
 
 from tandem.config.settings import Execution
 from tandem.config.training import Lora
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.models import published as encoders
@@ -282,7 +282,7 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
     params = {"depth": 8, "precision": "fp32", "batch_tokens": 512}
     job = make_job("rerank", tmp_path / "x" / "rerank" / "mini-0123456789", params, inputs)
     rerank.run(job)
-    passages = [contents(*collection.texts(docs)[doc]) for doc in docs]
+    passages = [join_contents(*collection.texts(docs)[doc]) for doc in docs]
     expected = Theirs(str(folder), device="cpu", local_files_only=True).predict(
         [(text, p) for p in passages], **IDENTITY
     )

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tiny_sparse import masked_lm_folder, start
 from transformers import AutoTokenizer
 
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models.described import describe_towers
 from tandem.models.dual import dot_scores, encode_batches
@@ -87,7 +87,7 @@ def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(tmp_path,
     ours, opened = SparseEncoder.load(tmp_path).eval(), Tokens.open(tokens)
     queries = list(Collection(dataset).queries("train").values())
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
-    passages = [contents(row["title"], row["text"]) for row in rows]
+    passages = [join_contents(row["title"], row["text"]) for row in rows]
     prompt = ours.prompts.get("query", "")
     ids = tokenizer([prompt + text for text in queries], add_special_tokens=False)["input_ids"]
     with torch.inference_mode():

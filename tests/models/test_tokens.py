@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokenisation import run
 from tandem.models.tokens import Tokens
@@ -14,13 +14,13 @@ def test_stored_ids_are_the_tokenizers_own(tokens, dataset, encoder):
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
     assert len(opened.passages) == len(rows) == 60
     for i, row in enumerate(rows):
-        text = contents(row["title"], row["text"])
+        text = join_contents(row["title"], row["text"])
         whole = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert opened.passages[i].tolist() == whole[:24]
     assert int(opened.passages.lengths(np.arange(60)).max()) == 24  # some passage was cut
     queries = list(Collection(dataset).queries("dev").values())
     assert opened.queries[20].tolist() == tokenizer(queries[0], add_special_tokens=False)["input_ids"]
-    ids = tokenizer([contents(row["title"], row["text"]) for row in rows], add_special_tokens=False)["input_ids"]
+    ids = tokenizer([join_contents(row["title"], row["text"]) for row in rows], add_special_tokens=False)["input_ids"]
     cut = sum(len(own) > 24 for own in ids)
     assert tokens.manifest.facts["truncated"] == {"passages": cut, "queries": 0}
     line = f"{cut} of 60 passage texts are longer than lengths.passage (24) and cut: {cut / 60:.1%}"

@@ -11,7 +11,7 @@ from listed import listed_rows
 from tandem.config.models import Denoise
 from tandem.config.references import parameters_of
 from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows
+from tandem.data.rows import index_passages
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
@@ -247,7 +247,7 @@ def labels_of(make_job, make_dataset, documents, tmp_path):
         rows = [("train-owl", doc, grade, "train") for doc, grade in grades.items()]
         columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*rows, strict=True), strict=True))
         pq.write_table(pa.table(columns), dataset.folder / "qrels.parquet")
-        docs = doc_rows(Collection(dataset))
+        docs = index_passages(Collection(dataset))
 
         def labels(ids=(), **params):
             out, values = tmp_path / "candidates" / "c-0123456789", CandidatesParams(seed=3, **params)

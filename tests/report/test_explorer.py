@@ -110,7 +110,7 @@ def test_questions_without_qrels_show_the_passages_that_hold_an_answer(tmp_path)
             ("qrels", [], tables.QRELS_SCHEMA),
             ("answers", answers, tables.ANSWERS_SCHEMA),
         ):
-            tables.write(draft.path(f"{name}.parquet"), tables.batches(rows, schema), schema)
+            tables.write_batches(draft.path(f"{name}.parquet"), tables.make_batches(rows, schema), schema)
         write_json(draft.path("statistics.json"), {})
 
     data, scored = world.make("dataset", "toy", {}, files), {}

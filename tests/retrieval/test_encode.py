@@ -79,7 +79,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, dual_inputs, passage
 
 
 def test_threads_change_no_byte(tmp_path, monkeypatch, make_job, dual_inputs, passages):
-    monkeypatch.setattr("tandem.models.device.usable_cores", lambda: 3)  # however many this machine has
+    monkeypatch.setattr("tandem.models.device.count_usable_cores", lambda: 3)  # however many this machine has
     before = torch.get_num_threads()
     try:
         for threads in (1, 3):

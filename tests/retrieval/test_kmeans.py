@@ -77,7 +77,7 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
 
     monkeypatch.setattr(faiss_search, "on_gpus", lambda index, how: index)
     monkeypatch.setattr(faiss_search, "VECTORS_PER_PIECE", 10)
-    monkeypatch.setattr(faiss_search, "usable_cores", lambda: 4)  # however many this machine has
+    monkeypatch.setattr(faiss_search, "count_usable_cores", lambda: 4)  # however many this machine has
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
         with open_threads(4) as threads:

@@ -10,8 +10,8 @@ from pytest import approx
 from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.columns import Names
-from tandem.data.runs import scored_depth
+from tandem.data.columns import DatasetNames
+from tandem.data.runs import get_scored_depth
 from tandem.errors import UserError
 from tandem.retrieval import pipeline, rerank
 from tandem.store.artifact import open_artifact
@@ -90,7 +90,7 @@ def test_a_depth_is_chosen_by_hand_and_its_cut_is_taken_on_test(write, lists, ch
     assert ranked == [["2", "1", "3"]] * 20  # passages 1 and 2 by the cross-encoder's scores, 3 below them
     assert best.manifest.facts["notes"] == ["bm25+ce, the first 2 re-ranked: chosen of 3 by nDCG@10 on dev (1.0000)"]
     assert "warnings" not in best.manifest.facts
-    assert scored_depth(best) == 2
+    assert get_scored_depth(best) == 2
 
 
 def test_where_re_ranking_is_worse_or_no_better_the_first_stage_is_taken(write, lists, choose, take):
@@ -105,7 +105,7 @@ def test_where_re_ranking_is_worse_or_no_better_the_first_stage_is_taken(write, 
     best = take("dev", chosen, **runs)
     before, after = ([docs for _, docs, _ in iter_trec(run.path("run.trec"))] for run in (first, best))
     assert before == after
-    assert scored_depth(best) is None
+    assert get_scored_depth(best) is None
     assert best.manifest.facts["warnings"] == ["chosen on dev, the queries that are scored"]
 
 
@@ -156,7 +156,9 @@ def test_a_cut_run_has_the_order_of_re_ranking_to_that_depth(
         runs[depth] = open_artifact(job.out)
     cut = (
         ranked
-        for (ranked,) in pipeline.iterate_rankings(pipeline.SearchSystem(0, runs[10], first, (4,)), Names(dataset))
+        for (ranked,) in pipeline.iterate_rankings(
+            pipeline.SearchSystem(0, runs[10], first, (4,)), DatasetNames(dataset)
+        )
     )
     for (query, docs, scores), (other, expected, values) in zip(cut, iter_trec(runs[4].path("run.trec")), strict=True):
         assert query == other

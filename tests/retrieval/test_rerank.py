@@ -12,7 +12,7 @@ from trec import iter_trec
 
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows, query_rows
+from tandem.data.rows import index_passages, index_queries
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
@@ -65,7 +65,7 @@ def test_order_equals_direct_scoring(
     job = make_job("rerank", tmp_path / "tiny" / "rerank" / "ce-0123456789", PARAMS, inputs)
     run(job)
     collection, opened = Collection(dataset), Tokens.open(tokens)
-    docs, queries = doc_rows(collection), query_rows(collection)
+    docs, queries = index_passages(collection), index_queries(collection)
     cross = CrossEncoder.load(cross_model.folder / "cross")
     accelerate(cross, Execution(), 512, "fp32", training=False)
     expected = []
@@ -235,7 +235,7 @@ def test_late_interaction_re_ranks_by_its_own_scores(tmp_path, make_job, make_ru
     job = make_job("rerank", tmp_path / "tiny" / "rerank" / "colbert-0123456789", PARAMS, inputs)
     run(job)
     collection, opened = Collection(dataset), Tokens.open(tokens)
-    docs, queries, late = doc_rows(collection), query_rows(collection), load_dual(model.folder / "dual").eval()
+    docs, queries, late = index_passages(collection), index_queries(collection), load_dual(model.folder / "dual").eval()
     for query, ranked, scores in iter_trec(job.out / "run.trec"):
         passages = [opened.passages[row] for row in docs.rows(ranked[:10])]
         with torch.no_grad():

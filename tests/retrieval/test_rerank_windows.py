@@ -10,7 +10,7 @@ from messages import other_dataset
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as cut
-from tandem.data.runs import ranked_order
+from tandem.data.runs import order_by_score
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
@@ -86,7 +86,7 @@ def expected(ranked, logit, method, turn=lambda x: x):
         scores = [METHODS[method]([turn(x) for x in windows]) for windows in logit(query, docs[:7])]
         below = math.floor(min(0.0, *map(np.float32, scores))) - 1
         scores += [below - n for n in range(len(docs) - 7)]
-        lines += [(query, doc, score) for doc, score in ranked_order(docs, scores)]
+        lines += [(query, doc, score) for doc, score in order_by_score(docs, scores)]
     return lines
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.data import rows as module
 from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, doc_rows, hash_ids, query_rows, split_rows
+from tandem.data.rows import IdRows, hash_ids, index_passages, index_queries, split_rows
 from tandem.errors import UserError
 
 IDS = ["b", "", "ab", "a", "ba", "Straße", "鳥", "a" * 300, "0", "00"]
@@ -59,8 +59,8 @@ def test_an_id_that_stands_twice_is_refused():
 
 def test_rows_of_a_collection(dataset):
     collection = Collection(dataset)
-    assert doc_rows(collection).rows(["heron-1", "otter-3"]).tolist() == [3, 2]
-    assert query_rows(collection).rows(["train-otter", "test-otter"]).tolist() == [0, 40]
+    assert index_passages(collection).rows(["heron-1", "otter-3"]).tolist() == [3, 2]
+    assert index_queries(collection).rows(["train-otter", "test-otter"]).tolist() == [0, 40]
     assert split_rows(collection, "dev").tolist() == list(range(20, 40))
     with pytest.raises(UserError, match="has no queries of the split eval; it has dev, test, train"):
         split_rows(collection, "eval")

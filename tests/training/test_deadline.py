@@ -62,13 +62,13 @@ def signalled(monkeypatch):
 
 def test_the_end_of_a_job_is_what_slurm_says(scheduler):
     scheduler("")
-    assert slurm.end_of_job({}) is None
-    assert slurm.end_of_job({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1700000000"}) == 1700000000
+    assert slurm.read_job_end({}) is None
+    assert slurm.read_job_end({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1700000000"}) == 1700000000
     began = time.time()
-    end = slurm.end_of_job({"SLURM_JOB_ID": "12"})
+    end = slurm.read_job_end({"SLURM_JOB_ID": "12"})
     assert end is not None
     assert began + 89 <= end <= time.time() + 90
-    assert slurm.end_of_job({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
+    assert slurm.read_job_end({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -84,7 +84,7 @@ def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(numb
         f"train quick-0123456789 at step 2/4: stopped by {number.name}; the next try goes on from there"
     )
     assert error.value.status == (1 if number == signal.SIGUSR1 else 128 + number)  # a cancelled one is not tried again
-    assert slurm.newest(job.out) == "step-00000002"
+    assert slurm.find_newest(job.out) == "step-00000002"
     assert [signal.getsignal(sig) for sig in SIGNALS] == handlers
     signalled(signal.SIGTERM, 4)  # after the last step there is nothing to give way for
     stage.run(job)
@@ -161,13 +161,13 @@ def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(model_jo
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True) as launcher:
         deadline = time.monotonic() + 120
-        while not slurm.newest(job.out) and time.monotonic() < deadline:
+        while not slurm.find_newest(job.out) and time.monotonic() < deadline:
             time.sleep(0.01)
         ranks = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True).stdout.split()
         (second,) = [int(pid) for pid in ranks if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
         os.kill(second, signal.SIGTERM)
         output = launcher.communicate(timeout=120)[1]
-    step = int(slurm.newest(job.out).removeprefix("step-"))
+    step = int(slurm.find_newest(job.out).removeprefix("step-"))
     assert 0 < step < 2000
     expected = f"tandem model: train two-0123456789 at step {step:,}/2,000: stopped by another process; the next try"
     assert expected in output

@@ -9,7 +9,7 @@ from pytest import approx
 
 from tandem.config.training import DualTrain
 from tandem.data.collection import Collection
-from tandem.data.rows import query_rows
+from tandem.data.rows import index_queries
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import Embeddings
@@ -75,7 +75,7 @@ def live_job(model_job, start, passages, tmp_path):
 def batch_of(dataset):
     """Two training queries with a passage each that somebody says is relevant."""
     collection = Collection(dataset)
-    queries = query_rows(collection).rows(list(collection.queries("train"))[:2])
+    queries = index_queries(collection).rows(list(collection.queries("train"))[:2])
     return Batch(np.asarray(queries), np.array([[7, 20], [40, 3]]))
 
 

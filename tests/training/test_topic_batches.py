@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.rows import query_rows
+from tandem.data.rows import index_queries
 from tandem.negatives import teacher
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -40,7 +40,7 @@ def scores(make_job, dataset, tokens, cross_model, lists, tmp_path_factory):
 def test_queries_of_other_splits_have_no_topic(model_job, dataset, topics, tmp_path):
     collection = Collection(dataset)
     job = model_job("dual", tmp_path / "m-0123456789", TRAIN, more={"topics": topics})
-    rows = query_rows(collection)
+    rows = index_queries(collection)
     row_topics = read_query_topics(job, rows)
     train, dev = (rows.rows(list(collection.queries(split))) for split in ("train", "dev"))
     assert row_topics[train].tolist() == (np.arange(len(train)) % 2).tolist()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tandem.cluster.faults import explain_fault, require_address_space
-from tandem.cluster.launch import as_rank, exclusive, place
-from tandem.cluster.progress import progress_file
+from tandem.cluster.launch import lock_output, place, run_as_rank
+from tandem.cluster.progress import keep_progress_file
 from tandem.cluster.scheduler import Try
 from tandem.cluster.threads import others_compute, sleep_at_once, wait_briefly
 from tandem.errors import UserError
@@ -74,14 +74,14 @@ def choose_waiting(words: list[str], command: str) -> None:
 def run_stage(words: list[str], attempt: Try) -> int:
     """Run a stage or a shard, with its lock, its devices and its progress file; the exit status."""
     require_address_space(words)
-    with exclusive(words, os.environ) as finished, as_rank():
+    with lock_output(words, os.environ) as finished, run_as_rank():
         if finished:
             return 0
         if (status := place(words)) is not None:
             if status:
                 attempt.failed(status)
             return status
-        with progress_file(words):
+        with keep_progress_file(words):
             if words[0] not in KINDS:
                 run_shard(words[0], words[1:])
                 return 0

@@ -75,7 +75,7 @@ COMMANDS = {
         Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it."),
         Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
         Command("encoder", "extras.init:encoder", DATA, "How an encoder makes vectors.", reads=True),
-        Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
+        Command("datasets", "data.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
         Command("table", "report.commands:write_table", STEPS, "A table's files."),
         Command("report", "extras.report:report", STEPS, "The report's page."),
         Command("sweep", "extras.sweep_page:sweep", STEPS, "A sweep's table and charts."),

@@ -10,7 +10,7 @@ import pytest
 from tandem.cli import run as run_command
 from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.runs import iter_run
-from tandem.data.splits import position
+from tandem.data.splits import compute_position
 from tandem.errors import UserError
 from tandem.evaluation.measures import skip_excluded
 from tandem.extras.analysis import error_table
@@ -56,7 +56,7 @@ def rows_of(path):
 
 def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(artifact, dataset):
     wrong = [query for query in Collection(dataset).queries("test") if query != "test-hare"]
-    lowest = sorted(wrong, key=position)[:6]
+    lowest = sorted(wrong, key=compute_position)[:6]
     rows = rows_of(artifact.path("sheet.csv"))
     assert len(rows) == 18
     assert {row["query_id"] for row in rows} == set(lowest)

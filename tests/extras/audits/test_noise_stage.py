@@ -12,7 +12,7 @@ import pytest
 
 from tandem.data.dataset import run as make_dataset
 from tandem.data.rows import IdRows
-from tandem.data.runs import ranked_order, write_run
+from tandem.data.runs import order_by_score, write_run
 from tandem.errors import UserError
 from tandem.extras.audits.duplicates import Duplicates, pack
 from tandem.extras.audits.labels import Split, holes
@@ -198,7 +198,7 @@ def test_holes_are_what_ir_measures_leaves_of_judged():
     split = Split({query: query for query in lists}, judged, {doc: row for row, doc in enumerate(docs)})
     duplicates = Duplicates(np.arange(60, dtype=np.uint32), np.zeros(60, bool), pack([], []), np.empty(0, np.float32))
     ids = IdRows(pa.chunked_array([docs]), "passage", "test")
-    best_first = {query: ranked_order(some, scores[query]) for query, some in lists.items()}
+    best_first = {query: order_by_score(some, scores[query]) for query, some in lists.items()}
     run_ = ((query, [doc for doc, _ in pairs], np.empty(0, np.float32)) for query, pairs in best_first.items())
     depths = holes(run_, split, [5, 10, 50], duplicates, ids, most=5).depths
     ranked = {query: dict(zip(some, scores[query], strict=True)) for query, some in lists.items()}

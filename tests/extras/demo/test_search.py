@@ -22,7 +22,7 @@ from trec import iter_trec
 
 from tandem import ROOT
 from tandem.cli import run
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.demo import ranking
 from tandem.extras.demo.workers import Worker, serve
@@ -338,7 +338,7 @@ def test_what_is_not_built_is_named_with_the_command_that_builds_it(built, monke
     key = line.split("before lucene ")[1].split(" is built")[0]
     target = f"results/tiny/lucene/{key}/stage.json"
     # no table has this run, so the configuration must be told that it is wanted
-    expected = f"--cores {usable_cores()} {target} --configfile config.yaml --config 'systems=[bm25.krovetz]'"
+    expected = f"--cores {count_usable_cores()} {target} --configfile config.yaml --config 'systems=[bm25.krovetz]'"
     assert line.endswith(f"build it: snakemake -s {ROOT}/Snakefile {expected}")
     assert key.startswith("krovetz-")
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tandem.cli import run
-from tandem.cluster.progress import Progress, progress_file
+from tandem.cluster.progress import Progress, keep_progress_file
 from tandem.errors import UserError
 
 
@@ -119,7 +119,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(job, run_command
 
 def test_a_job_tells_its_progress_and_takes_the_file_away(project):
     out = project.root / "results/toy/model/de-0123456789/stage.json"
-    with progress_file(["model", "--out", str(out)]):
+    with keep_progress_file(["model", "--out", str(out)]):
         path = out.with_name("progress.json")
         assert json.loads(path.read_text())["key"] == "de-0123456789"
         with Progress("train de", 10, "steps") as progress:
@@ -135,7 +135,7 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(project):
                 silent.add(9)
             assert json.loads(path.read_text())["done"] == 4
     assert not path.exists()
-    with pytest.raises(ValueError, match="ended"), progress_file(["model", "--out", str(out)]):
+    with pytest.raises(ValueError, match="ended"), keep_progress_file(["model", "--out", str(out)]):
         raise ValueError("ended")
     assert list(out.parent.iterdir()) == []
 
@@ -143,7 +143,7 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(project):
 def test_a_disk_that_is_full_ends_no_job(project):
     (project.root / "file").touch()
     with (
-        progress_file(["model", "--out", str(project.root / "file/de-0123456789/stage.json")]),
+        keep_progress_file(["model", "--out", str(project.root / "file/de-0123456789/stage.json")]),
         Progress("x", 1, "steps") as progress,
     ):
         progress.add(1)

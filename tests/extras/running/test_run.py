@@ -13,7 +13,7 @@ import pytest
 
 from tandem import ROOT
 from tandem.cli import run as command
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration
 from tandem.extras.running.command import answer_lines, interrupt_behind, read_request
@@ -64,7 +64,7 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("")
     request = read_request(["mine.yaml", "baseline", "--config", "seed=7", "--", "--keep-going"])
-    cores = str(usable_cores())
+    cores = str(count_usable_cores())
     expected = ["baseline", "--cores", cores, "--keep-going", "--configfile", "mine.yaml", "--config", "seed=7"]
     assert request.words == expected
     assert read_request(["--", "-c4"]).words == ["-c4"]
@@ -325,10 +325,10 @@ def test_a_stage_at_a_fifth_of_its_estimate_is_named_once(watched, monkeypatch):
     assert watched(700, 50) == ""  # 100 s for a tenth, as estimated
     assert watched(1000, 10) == ""  # a validation within it shows a progress of its own
     assert watched(1099, 50) == ""
-    monkeypatch.setattr("os.getloadavg", lambda: (usable_cores() + 7.6, 0.0, 0.0))
+    monkeypatch.setattr("os.getloadavg", lambda: (count_usable_cores() + 7.6, 0.0, 0.0))
     text = watched(1101, 50)
     assert text.startswith("training cross-encoder ce_deneg is slow: 8 min 21 s for what was estimated at 1 min 40 s; ")
-    assert f"{usable_cores() + 7.6:.1f} threads" in text
+    assert f"{count_usable_cores() + 7.6:.1f} threads" in text
     assert watched(2000, 50) == ""
 
 

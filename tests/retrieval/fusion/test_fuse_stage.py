@@ -7,7 +7,7 @@ from trec import iter_trec
 
 from tandem.data import runs
 from tandem.data.collection import Collection
-from tandem.data.runs import ranked_order
+from tandem.data.runs import order_by_score
 from tandem.errors import UserError
 from tandem.retrieval.fusion import fuse_pools, iterate_pools, pool_lists, run
 from tandem.stages.retrieval import FuseParams, fusion
@@ -62,7 +62,7 @@ def test_ranks_are_fused_query_by_query(fuse, release, random_hits, dataset):
         scores = {}
         for lists in (first, second):
             for name, docs, values in lists:
-                for rank, (doc, _) in enumerate(ranked_order(docs, values) if name == query else (), 1):
+                for rank, (doc, _) in enumerate(order_by_score(docs, values) if name == query else (), 1):
                     scores[doc] = scores.get(doc, 0) + 1 / (60 + rank)
         ranked = sorted(((np.float32(score), doc) for doc, score in scores.items()), key=lambda p: (-p[0], p[1]))[:8]
         expected += [(query, doc, rank, pytest.approx(score, rel=1e-6)) for rank, (score, doc) in enumerate(ranked, 1)]
@@ -78,7 +78,7 @@ def test_weights_decide_whose_order_it_is(fuse, release, random_hits):
             query: docs for query, docs, _ in iter_trec(fuse(WEIGHTED | {"weights": weights}, *runs).path("run.trec"))
         }
         for query, docs, scores in lists[at]:
-            above = [doc for doc, score in ranked_order(docs, scores) if score > scores.min()][:8]
+            above = [doc for doc, score in order_by_score(docs, scores) if score > scores.min()][:8]
             assert fused[query][: len(above)] == above
 
 
@@ -101,12 +101,12 @@ def test_below_its_depth_a_reranked_run_has_ranks_and_no_scores(fuse, release):
 
 
 def test_runs_of_any_order_are_read_once(release, random_hits, dataset, monkeypatch, tmp_path):
-    monkeypatch.setattr(runs, "LINES", 24)  # two lists of twelve a row group
+    monkeypatch.setattr(runs, "LINES_PER_GROUP", 24)  # two lists of twelve a row group
     first, second = random_hits("test", 1), random_hits("test", 2)
     shuffled = [second[at] for at in np.random.default_rng(3).permutation(len(second))]
     lists, read, opened = [release(first), release(shuffled)], [], []
-    read_group, read_ids = runs.read_group, Collection.doc_ids
-    monkeypatch.setattr(runs, "read_group", lambda file, group: read.append(group) or read_group(file, group))
+    read_group, read_ids = runs.read_row_group, Collection.doc_ids
+    monkeypatch.setattr(runs, "read_row_group", lambda file, group: read.append(group) or read_group(file, group))
     monkeypatch.setattr(Collection, "doc_ids", lambda self: opened.append(self) or read_ids(self))
     queries = list(Collection(dataset).queries("test"))
     assert [query for query, _ in iterate_pools(lists, dataset, queries, tmp_path)] == queries

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_language_models import make_language_model
 
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.retrieval.llm.local import LocalModel
 from tandem.retrieval.llm.prompts import (
@@ -64,7 +64,7 @@ def test_a_passage_scores_by_the_logits_of_two_words(family, form, words, langua
     for query, text in queries:
         scores = {}
         for doc in docs[:6]:
-            prompt = write_yes_no_prompt(form, ASK, text, contents(*passages[doc]))
+            prompt = write_yes_no_prompt(form, ASK, text, join_contents(*passages[doc]))
             scores[doc] = expected_odds(folder, WHOLE[form].format(prompt), words)
         ranking, values = runs[query]
         assert ranking[:6] == sorted(scores, key=scores.get, reverse=True)
@@ -85,7 +85,7 @@ def test_a_model_orders_a_window_by_its_answer(language_model, rerank, questions
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     passages, repaired = Collection(dataset).texts(docs), 0
     for query, text in queries:
-        prompt = write_listwise_prompt(text, [contents(*passages[doc]) for doc in docs[:6]])
+        prompt = write_listwise_prompt(text, [join_contents(*passages[doc]) for doc in docs[:6]])
         ids = tokenizer(f"<|im_start|>{prompt}<|im_end|><|im_start|>", return_tensors="pt")
         answer = model.generate(**ids, max_new_tokens=36, do_sample=False)[0, ids["input_ids"].shape[1] :]
         order, mended = read_permutation(tokenizer.decode(answer, skip_special_tokens=True), 6)

@@ -8,7 +8,7 @@ import pytest
 from llm_server import completion
 from pytest import approx
 
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.retrieval.llm.prompts import write_pair_prompt
 from tandem.retrieval.llm.rerank import average_orders, compare_orders, order_by_bubbles, sum_all_pairs
 
@@ -68,7 +68,7 @@ def test_a_model_in_this_process_compares_as_transformers_does(language_model, r
     for query, text in queries:
         sums = dict.fromkeys(docs[:4], 0.0)
         for first, second in permutations(docs[:4], 2):
-            prompt = write_pair_prompt("duot5", text, contents(*texts[first]), contents(*texts[second]))
+            prompt = write_pair_prompt("duot5", text, join_contents(*texts[first]), join_contents(*texts[second]))
             ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
             with torch.inference_mode():
                 logits = model(ids, decoder_input_ids=torch.tensor([[1]])).logits[0, -1]

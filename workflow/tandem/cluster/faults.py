@@ -10,11 +10,11 @@ from tandem.stages import kind_of_command
 from tandem.stages.base import flag_value
 from tandem.store.environment import peak_mib
 
-GIB = 1 << 30
-START = 3 * GIB  # addresses of torch, transformers and pyarrow; 2.6 GiB with two threads
-CORE = GIB // 8  # a thread's stack, its arena and OpenBLAS's buffer
-JAVA = 5 * GIB // 2  # Java's classes, code and threads, besides its heap
-UNITS = {"k": 1 << 10, "m": 1 << 20, "g": GIB}
+BYTES_PER_GIB = 1 << 30
+START_BYTES = 3 * BYTES_PER_GIB  # addresses of torch, transformers and pyarrow; 2.6 GiB with two threads
+BYTES_PER_CORE = BYTES_PER_GIB // 8  # a thread's stack, its arena and OpenBLAS's buffer
+JAVA_BYTES = 5 * BYTES_PER_GIB // 2  # Java's classes, code and threads, besides its heap
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": BYTES_PER_GIB}
 MEMORY = (
     "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "outofmemory", "bad_alloc",
     "unable to allocate", "malloc of size", "failed to map segment", "can't start new thread", "insufficient memory",
@@ -22,13 +22,13 @@ MEMORY = (
     "_status_alloc_failed",
 )  # fmt: skip
 WRITABLE = "make it writable, or work in another folder (snakemake --directory)"
-PERMITTED = "get the permission, or work in another folder (snakemake --directory)"  # to read or to write
+_PERMITTED = "get the permission, or work in another folder (snakemake --directory)"  # to read or to write
 DISK = {
     errno.ENOSPC: "free space",
     errno.EDQUOT: "free space, or ask for more",
     errno.EROFS: WRITABLE,
-    errno.EACCES: PERMITTED,
-    errno.EPERM: PERMITTED,
+    errno.EACCES: _PERMITTED,
+    errno.EPERM: _PERMITTED,
     errno.EMFILE: "raise the limit (ulimit -n)",
     errno.EFBIG: "raise the limit (ulimit -f)",
     errno.ENFILE: "raise the system's limit (sysctl fs.file-max)",
@@ -37,7 +37,7 @@ DISK = {
 }
 # Packages that not everybody needs → the extra of pyproject.toml that brings them.
 EXTRAS = {"openai": "llm", **dict.fromkeys(("jupyter_client", "nbclient", "nbconvert", "nbformat"), "notebooks")}
-AGAIN = "then run the same command again: it goes on with what is done"
+RUN_AGAIN = "then run the same command again: it goes on with what is done"
 
 
 def explain_fault(error: BaseException) -> str | None:
@@ -47,37 +47,40 @@ def explain_fault(error: BaseException) -> str | None:
     while current is not None and current not in chain:
         chain.append(current)
         current = current.__cause__ or current.__context__
-    return next((line for link in chain if (line := _memory(link) or _disk(link) or _package(link))), None)
+    return next(
+        (line for link in chain if (line := _explain_memory(link) or _explain_disk(link) or _explain_package(link))),
+        None,
+    )
 
 
-def _memory(error: BaseException) -> str | None:
+def _explain_memory(error: BaseException) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     text = str(error).lower()
     if not isinstance(error, MemoryError) and number != errno.ENOMEM and not any(word in text for word in MEMORY):
         return None
     where = "the GPU's memory is used up" if "cuda" in text else f"out of memory, with {peak_mib():,} MiB in use"
     smaller = "execution.micro_tokens, search_memory or batch_tokens"
-    return f"{where}{_first_line(error)}; give the job more, or lower {smaller}, {AGAIN}"
+    return f"{where}{_get_first_line(error)}; give the job more, or lower {smaller}, {RUN_AGAIN}"
 
 
-def _disk(error: BaseException) -> str | None:
+def _explain_disk(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in DISK:
         place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{os.strerror(error.errno)}; {DISK[error.errno]}, {AGAIN}"
+        return f"{place}{os.strerror(error.errno)}; {DISK[error.errno]}, {RUN_AGAIN}"
     text = str(error)
     for number, hint in DISK.items():
         if os.strerror(number) in text:
-            return f"{_first_line(error).removeprefix(': ')}; {hint}, {AGAIN}"
+            return f"{_get_first_line(error).removeprefix(': ')}; {hint}, {RUN_AGAIN}"
     return None
 
 
-def _package(error: BaseException) -> str | None:
+def _explain_package(error: BaseException) -> str | None:
     """The line about a package that only an extra of the distribution brings."""
     extra = EXTRAS.get((error.name or "").partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
     return f"{error}; install it: pip install 'tandem-retrieval[{extra}]'" if extra else None
 
 
-def _first_line(error: BaseException) -> str:
+def _get_first_line(error: BaseException) -> str:
     first = next((text.strip() for text in str(error).splitlines() if text.strip()), "")
     return f": {first[:200]}" if first else ""
 
@@ -91,14 +94,20 @@ def require_address_space(words: list[str]) -> None:
     kind = kind_of_command(words[0])
     if limit == resource.RLIM_INFINITY or kind is None:
         return
-    needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if kind.env == "lexical" else 0)
+    needed = (
+        START_BYTES
+        + BYTES_PER_CORE * (os.cpu_count() or 1)
+        + (JAVA_BYTES + _read_heap(words) if kind.env == "lexical" else 0)
+    )
     if limit < needed:
-        fault = f"out of memory: the limit of addresses is {limit / GIB:.1f} GiB (ulimit -v)"
-        raise UserError(f"{fault}, at least {needed / GIB:.1f} are mapped at the start; raise it: ulimit -v unlimited")
+        fault = f"out of memory: the limit of addresses is {limit / BYTES_PER_GIB:.1f} GiB (ulimit -v)"
+        raise UserError(
+            f"{fault}, at least {needed / BYTES_PER_GIB:.1f} are mapped at the start; raise it: ulimit -v unlimited"
+        )
 
 
-def _heap(words: list[str]) -> int:
+def _read_heap(words: list[str]) -> int:
     """Bytes of Java's heap; the default for an option that is no size, which is refused where Java starts."""
     text = flag_value(words, "--run.heap", HEAP)
     text = text if text[:-1].isdecimal() else HEAP
-    return int(text[:-1]) * UNITS.get(text[-1].lower(), 1)
+    return int(text[:-1]) * _UNITS.get(text[-1].lower(), 1)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tandem import CHECKOUT, PACKAGE
 
-LINKED = Path(".snakemake/tandem/library")  # a folder with a link to an installed package and nothing else
+_LINK_FOLDER = Path(".snakemake/tandem/library")  # a folder with a link to an installed package and nothing else
 
 
-def library_folder(same_python: bool = True) -> Path | None:
+def find_library_folder(same_python: bool = True) -> Path | None:
     """Return the folder that PYTHONPATH must name for a process to import this package; None if it does so anyway.
 
     A Python of conda's or a container's does not see where pip has installed the package. It is shown a link to it, in
@@ -19,7 +19,7 @@ def library_folder(same_python: bool = True) -> Path | None:
         return PACKAGE.parent
     if same_python:
         return None
-    link = LINKED.absolute() / PACKAGE.name
+    link = _LINK_FOLDER.absolute() / PACKAGE.name
     if not link.is_symlink() or link.resolve() != PACKAGE.resolve():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
@@ -29,7 +29,7 @@ def library_folder(same_python: bool = True) -> Path | None:
 
 def with_library(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a process that imports this package, in this Python."""
-    folder = library_folder()
+    folder = find_library_folder()
     if folder is None:
         return dict(environment)
     path = os.pathsep.join(filter(None, [str(folder), environment.get("PYTHONPATH")]))

@@ -29,17 +29,17 @@ from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import is_partial, write_json
 
-PORTS = range(15000, 30000)  # below those that systems hand out by themselves
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
-LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
-POLL = 0.2  # seconds between two attempts to lock an output
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
-GRACE = 2.0  # seconds; torchrun looks after its ranks ten times a second
-PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_PORTS = range(15000, 30000)  # below those that systems hand out by themselves
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
+_LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
+_POLL_SECONDS = 0.2  # seconds between two attempts to lock an output
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
+_GRACE_SECONDS = 2.0  # seconds; torchrun looks after its ranks ten times a second
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @contextmanager
-def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool]:
+def lock_output(words: list[str], environment: Mapping[str, str]) -> Iterator[bool]:
     """Hold the lock of a stage's output; while another process has it, wait and say which.
 
     A job may outlive its Snakemake and meet its next try. Ranks and further nodes share the lock of the first launcher.
@@ -54,7 +54,7 @@ def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool
     out = Path(flag_value(words, "--out"))
     out.parent.mkdir(parents=True, exist_ok=True)
     path = out.with_name(f".{out.name}.lock")
-    lock, waited = FileLock(path, poll_interval=POLL, fallback_to_soft=False), False
+    lock, waited = FileLock(path, poll_interval=_POLL_SECONDS, fallback_to_soft=False), False
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -64,7 +64,7 @@ def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool
         say(f"{words[0]} {out.parent.name} · {holder or 'another process'} is making this already: waits until it ends")
         lock.acquire()
     except OSError as error:
-        if error.errno not in NO_LOCKS:
+        if error.errno not in _NO_LOCKS:
             raise
     try:
         if lock.is_locked:
@@ -99,7 +99,7 @@ def place(words: list[str]) -> int | None:
     if devices * nodes == 1:
         return None
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _count(words, "workers") // devices)))
-    return launch(words, devices, rendezvous(nodes, os.environ))
+    return launch(words, devices, make_rendezvous_flags(nodes, os.environ))
 
 
 def _count(words: list[str], name: str) -> int:
@@ -109,7 +109,7 @@ def _count(words: list[str], name: str) -> int:
     return int(text)
 
 
-def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:
+def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[str]:
     """torchrun's flags for where launchers meet: on the slurm job's first node, at a port that follows from the job.
 
     Several nodes without slurm, or an allocation that is smaller, are a `UserError`.
@@ -127,7 +127,7 @@ def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:
         raise UserError(f"execution.nodes is {nodes}, but the slurm job has {len(hosts)}: {', '.join(hosts)}")
     job = environment["SLURM_JOB_ID"]
     meet = ["--rdzv-backend", "c10d", "--rdzv-id", f"{job}.{environment.get('SLURM_STEP_ID', '0')}"]
-    meet += ["--rdzv-endpoint", f"{hosts[0]}:{PORTS[int(job) % len(PORTS)]}"]
+    meet += ["--rdzv-endpoint", f"{hosts[0]}:{_PORTS[int(job) % len(_PORTS)]}"]
     return ["--nnodes", str(nodes), *meet, "--rdzv-conf", f"is_host={int(environment.get('SLURM_NODEID', '0') == '0')}"]
 
 
@@ -135,7 +135,7 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
     """Run a command once per device under torchrun: 0, or the status of the first rank that failed."""
     logging.disable()  # torchrun's own account of a failure is a page; ours is a line
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ[LAUNCHER] = str(os.getpid())
+    os.environ[_LAUNCHER] = str(os.getpid())
     # Imported here: planning and most stages need no torch.
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -170,24 +170,24 @@ def _report_failure(command: str, error: Any) -> int:
 
 
 @contextmanager
-def as_rank() -> Iterator[None]:
+def run_as_rank() -> Iterator[None]:
     """Run a stage as a rank, if this process is a rank.
 
     A user's mistake goes to the launcher, which reports it once. Another error waits a moment: where it only follows
     from another rank's end, the launcher stops this process meanwhile.
     """
-    if ERROR_FILE not in os.environ or LAUNCHER not in os.environ:
+    if _ERROR_FILE not in os.environ or _LAUNCHER not in os.environ:
         yield
         return
     if sys.platform == "linux":  # the kernel ends this process with its launcher: it would spoil the next try
-        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != int(os.environ[LAUNCHER]):  # it has ended already
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != int(os.environ[_LAUNCHER]):  # it has ended already
         sys.exit(1)
     try:
         yield
     except UserError as error:
-        write_json(Path(os.environ[ERROR_FILE]), {"message": str(error), "timestamp": int(time.time())})
+        write_json(Path(os.environ[_ERROR_FILE]), {"message": str(error), "timestamp": int(time.time())})
         sys.exit(1)
     except Exception:
-        time.sleep(GRACE)
+        time.sleep(_GRACE_SECONDS)
         raise

@@ -24,12 +24,12 @@ from tandem.store.environment import peak_mib
 from tandem.store.files import replacing
 from tandem.store.job import Draft, Job
 
-FILE = "progress.json"
-EVERY = 2.0  # seconds between two writings of the file
-LINE = 10.0  # seconds between two lines in a log; a bar moves ten times as often
+PROGRESS_FILE = "progress.json"
+SECONDS_PER_WRITE = 2.0  # seconds between two writings of the file
+_SECONDS_PER_LINE = 10.0  # seconds between two lines in a log; a bar moves ten times as often
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`47 s`, `3 min 20 s`, `1 h 56 min`."""
     whole = round(seconds)
     if whole < 60:
@@ -71,7 +71,7 @@ class Progress:
 
     def __post_init__(self) -> None:
         self.before, self.tokens, self.bar = self.done, 0, sys.stderr.isatty()
-        self.every = LINE / 10 if self.bar else LINE
+        self.every = _SECONDS_PER_LINE / 10 if self.bar else _SECONDS_PER_LINE
         self.started = self.printed = self.filed = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -92,7 +92,7 @@ class Progress:
         now = time.monotonic()
         if now - self.printed >= self.every:
             self._print(note)
-        if now - self.filed >= EVERY:
+        if now - self.filed >= SECONDS_PER_WRITE:
             self._file(note)
 
     def _pace(self) -> tuple[float, float, float | None]:
@@ -113,7 +113,9 @@ class Progress:
         of = f"/{self.total:,}" if self.total else ""
         parts = [self.label, f"{self.done:,}{of} {self.unit}", note, f"{rate:,.1f} {self.unit}/s"]
         parts.append(f"{self.tokens / seconds:,.0f} tok/s" if self.tokens else "")
-        parts.append(f"took {duration(seconds)}" if end else "" if left is None else f"{duration(left)} left")
+        parts.append(
+            f"took {format_duration(seconds)}" if end else "" if left is None else f"{format_duration(left)} left"
+        )
         line = " · ".join(filter(None, parts))
         if self.bar:
             filled = int(20 * self.done / self.total) if self.total else 0
@@ -157,12 +159,12 @@ class ProgressRecord(BaseModel):
 _current: tuple[ProgressRecord, Path] | None = None  # of the job that this process does, and its file
 
 
-def progress_path(out: Path) -> Path:
+def get_progress_path(out: Path) -> Path:
     """The file of the job that makes `out`: `progress.json` beside `stage.json`, `<name>.progress.json` of a shard."""
-    return out.with_name(FILE if out.name == MANIFEST else f"{out.stem}.{FILE}")
+    return out.with_name(PROGRESS_FILE if out.name == MANIFEST else f"{out.stem}.{PROGRESS_FILE}")
 
 
-def pid_namespace() -> str | None:
+def get_pid_namespace() -> str | None:
     """The namespace that process ids are counted in, a machine's or a container's; None where that is unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -171,19 +173,26 @@ def pid_namespace() -> str | None:
 
 
 @contextmanager
-def progress_file(words: list[str]) -> Iterator[None]:
+def keep_progress_file(words: list[str]) -> Iterator[None]:
     """Keep a progress file while a command line with `--out` runs; of several ranks only the first writes one."""
     global _current
     out = Path(flag_value(words, "--out"))
     if not out.name or os.environ.get("RANK", "0") != "0":
         yield
         return
-    path, folder = progress_path(out), out.parent if out.name == MANIFEST else out.parents[1]
+    path, folder = get_progress_path(out), out.parent if out.name == MANIFEST else out.parents[1]
     now = round(time.time(), 1)
     job = ProgressRecord(
-        command=words[0], key=folder.name, out=str(out), pid=os.getpid(), node=platform.node(), pids=pid_namespace(),
-        slurm=os.environ.get("SLURM_JOB_ID"), started=now, updated=now,
-    )  # fmt: skip
+        command=words[0],
+        key=folder.name,
+        out=str(out),
+        pid=os.getpid(),
+        node=platform.node(),
+        pids=get_pid_namespace(),
+        slurm=os.environ.get("SLURM_JOB_ID"),
+        started=now,
+        updated=now,
+    )
     _current = job, path
     try:
         write_state()

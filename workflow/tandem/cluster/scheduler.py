@@ -20,7 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from tandem.cluster.progress import duration, say
+from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
 from tandem.stages import KINDS
 from tandem.stages.base import flag_value
@@ -28,13 +28,13 @@ from tandem.store.artifact import MANIFEST
 from tandem.store.environment import command_output
 from tandem.store.files import try_lock
 
-VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
+_VISIBLE, _IDS, _FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
 DEVICES = Path("/dev")
-HIDDEN = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
-POLL, EVERY = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
-JOB, END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
-COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
-PATIENCE = 60.0  # seconds for cancelled jobs to end
+_HIDING = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
+_POLL_SECONDS, _SECONDS_PER_LINE = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
+_JOB, _END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
+_COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
+_CANCEL_SECONDS = 60.0  # seconds for cancelled jobs to end
 SIGNALLED = 128  # a status from here on: ended by a signal
 _leased: list[FileLock] = []  # held until this process ends
 
@@ -46,44 +46,44 @@ def lease(count: int, label: str) -> None:
     without it, the ids are leased from. A machine without GPUs leases none. `label` names the job that waits. Too few
     GPUs, or a folder of the locks that cannot be written, are a `UserError`.
     """
-    visible = os.environ.get(VISIBLE)
-    ids = offered(os.environ)
+    visible = os.environ.get(_VISIBLE)
+    ids = list_offered(os.environ)
     if not ids:
         return
     if len(ids) < count:
-        named = f"{VISIBLE} names" if visible else f"{IDS} names" if IDS in os.environ else "this machine has"
+        named = f"{_VISIBLE} names" if visible else f"{_IDS} names" if _IDS in os.environ else "this machine has"
         raise UserError(f"{label}: execution.devices is {count}, but {named} {len(ids)} GPUs ({', '.join(ids)})")
     if visible and len(ids) == count:
         return
     if not visible:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # count as nvidia-smi does
-    folder = _folder(os.environ)
+    folder = _get_lock_folder(os.environ)
     try:
         taken = _wait(folder, ids, count, label)
     except OSError as error:
         at = error.filename or folder
-        raise UserError(f"{at}: cannot be locked ({error.strerror}); set {FOLDER} to a folder") from None
-    os.environ[VISIBLE] = ",".join(taken)
+        raise UserError(f"{at}: cannot be locked ({error.strerror}); set {_FOLDER} to a folder") from None
+    os.environ[_VISIBLE] = ",".join(taken)
 
 
-def offered(environment: Mapping[str, str]) -> list[str]:
+def list_offered(environment: Mapping[str, str]) -> list[str]:
     """The ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists.
 
     A container may lack it: its GPUs are then counted by their device files, `/dev/nvidia0` and so on.
     """
-    names = environment.get(VISIBLE, environment.get(IDS))
+    names = environment.get(_VISIBLE, environment.get(_IDS))
     if names is None:  # indices by the driver's own tool, which starts no CUDA
         if (listed := command_output("nvidia-smi", "-L")) is not None:
             return re.findall(r"^GPU (\d+):", listed, re.MULTILINE)
         return [str(index) for index, _ in enumerate(DEVICES.glob("nvidia[0-9]*"))]
-    return [name for name in dict.fromkeys(map(str.strip, names.split(","))) if name not in HIDDEN]
+    return [name for name in dict.fromkeys(map(str.strip, names.split(","))) if name not in _HIDING]
 
 
-def _folder(environment: Mapping[str, str]) -> Path:
+def _get_lock_folder(environment: Mapping[str, str]) -> Path:
     """The folder of the locks, one per user and machine since homes are shared; `TANDEM_LEASES` names another."""
-    folder = environment.get(FOLDER) or f"~/.cache/tandem/leases/{platform.node()}"
-    if VISIBLE in environment and JOB in environment:
-        folder += f"/slurm-{environment[JOB]}"  # slurm may count each job's GPUs from 0
+    folder = environment.get(_FOLDER) or f"~/.cache/tandem/leases/{platform.node()}"
+    if _VISIBLE in environment and _JOB in environment:
+        folder += f"/slurm-{environment[_JOB]}"  # slurm may count each job's GPUs from 0
     return Path(folder).expanduser().absolute()
 
 
@@ -91,16 +91,16 @@ def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
     """Take `count` of the ids when it is this process' turn and they are free; they stay locked."""
     queue, name = folder / "queue", f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
     queue.mkdir(parents=True, exist_ok=True)
-    began, reported = time.monotonic(), -EVERY
+    began, reported = time.monotonic(), -_SECONDS_PER_LINE
     with FileLock(queue / f".{name}"):  # a ticket, locked before it gets the name that the others see
         ticket = (queue / f".{name}").rename(queue / name)
         try:
             while not (_is_next(ticket) and (taken := _take(folder, ids, count))):
                 waited = time.monotonic() - began
-                if waited - reported >= EVERY:
-                    say(f"{label} · waits for {count} of {len(ids)} GPUs · {duration(waited)}")
+                if waited - reported >= _SECONDS_PER_LINE:
+                    say(f"{label} · waits for {count} of {len(ids)} GPUs · {format_duration(waited)}")
                     reported = waited
-                time.sleep(POLL)
+                time.sleep(_POLL_SECONDS)
             return taken
         finally:
             ticket.unlink(missing_ok=True)
@@ -131,15 +131,15 @@ def _is_next(ticket: Path) -> bool:
     return True
 
 
-def end_of_job(environment: Mapping[str, str]) -> float | None:
+def read_job_end(environment: Mapping[str, str]) -> float | None:
     """The end of this process' slurm job, in seconds since the epoch; None without slurm, or if it is unknown."""
-    if JOB not in environment:
+    if _JOB not in environment:
         return None
-    seconds = environment.get(END, "")  # from slurm 23.02 on
+    seconds = environment.get(_END, "")  # from slurm 23.02 on
     if seconds.isdecimal():
         return float(seconds)
     try:
-        end = command_output("squeue", "-h", "-j", environment[JOB], "-o", "%e")
+        end = command_output("squeue", "-h", "-j", environment[_JOB], "-o", "%e")
         return datetime.fromisoformat(end or "").timestamp()
     except ValueError:
         return None
@@ -150,13 +150,13 @@ def requeue(environment: Mapping[str, str]) -> bool:
 
     Only a job that Snakemake submitted is put back: another script may hold steps that must not be done twice.
     """
-    if JOB not in environment:
+    if _JOB not in environment:
         return False
-    comment = command_output("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
-    return comment.startswith(COMMENT) and command_output("scontrol", "requeue", environment[JOB]) is not None
+    comment = command_output("squeue", "-h", "-j", environment[_JOB], "-o", "%k") or ""
+    return comment.startswith(_COMMENT) and command_output("scontrol", "requeue", environment[_JOB]) is not None
 
 
-def newest(out: Path) -> str:
+def find_newest(out: Path) -> str:
     """The name of a training's newest complete checkpoint; empty without one."""
     return max((path.parent.name for path in out.glob("checkpoints/step-*/state.json")), default="")
 
@@ -168,15 +168,20 @@ class Try:
         kind = KINDS.get(words[0])
         out = flag_value(words, "--out")
         self.out = Path(out).parent if out and kind and kind.ranks and "RANK" not in os.environ else None
-        self.before = newest(self.out) if self.out else ""
+        self.before = find_newest(self.out) if self.out else ""
 
     def failed(self, status: int = 1) -> None:
         """Requeue the job of a stage that has failed, but not if it was cancelled; not to be called for user errors."""
-        if self.out and status not in range(SIGNALLED, 256) and newest(self.out) > self.before and requeue(os.environ):
-            say(f"{self.out.name} has failed after {newest(self.out)}; its slurm job is back in the queue")
+        if (
+            self.out
+            and status not in range(SIGNALLED, 256)
+            and find_newest(self.out) > self.before
+            and requeue(os.environ)
+        ):
+            say(f"{self.out.name} has failed after {find_newest(self.out)}; its slurm job is back in the queue")
 
 
-def leftovers(folder: Path) -> list[str]:
+def list_left_jobs(folder: Path) -> list[str]:
     """The numbers of the slurm jobs that Snakemake submitted from a folder and that still exist.
 
     When Snakemake starts these are what a killed run has left behind.
@@ -184,7 +189,7 @@ def leftovers(folder: Path) -> list[str]:
     queue = command_output("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
     lines = [line.split("|", 2) for line in queue.splitlines()]
     own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
-    return [job for job, comment, _ in own if comment.startswith(COMMENT)]
+    return [job for job, comment, _ in own if comment.startswith(_COMMENT)]
 
 
 def keep_finished(folder: Path) -> None:
@@ -214,13 +219,13 @@ def keep_finished(folder: Path) -> None:
 
 def clear(folder: Path) -> None:
     """Cancel what a killed Snakemake has left in the queue, and wait: two jobs would write the same artifact."""
-    jobs = leftovers(folder)
+    jobs = list_left_jobs(folder)
     if not jobs:
         return
     say(f"cancels {len(jobs)} slurm jobs that an earlier Snakemake has left: {', '.join(jobs)}")
     command_output("scancel", *jobs)
-    deadline = time.monotonic() + PATIENCE
-    while (jobs := leftovers(folder)) and time.monotonic() < deadline:
+    deadline = time.monotonic() + _CANCEL_SECONDS
+    while (jobs := list_left_jobs(folder)) and time.monotonic() < deadline:
         time.sleep(1)
     if jobs:
         say(f"still there: {', '.join(jobs)}")

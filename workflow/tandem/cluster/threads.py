@@ -18,8 +18,8 @@ WAITING = {
     "KMP_BLOCKTIME": "0",  # Intel's and LLVM's OpenMP: milliseconds, by default 200; old ones know no shorter unit
     "OPENBLAS_THREAD_TIMEOUT": "16",  # numpy's and scipy's OpenBLAS: 2^16 cycles, by default 2^26
 }
-POLICY = "OMP_WAIT_POLICY"  # OpenMP's own variable for the same
-OVERRIDE_POLICY = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # which a policy of the user's must not meet
+_POLICY = "OMP_WAIT_POLICY"  # OpenMP's own variable for the same
+_OVERRIDE_POLICY = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # which a policy of the user's must not meet
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 STATISTICS = Path("/proc/stat")
@@ -33,7 +33,7 @@ def wait_briefly(environment: MutableMapping[str, str]) -> None:
     No result depends on it: the number of threads, by which sums are cut, stays.
     """
     for name, value in WAITING.items():
-        if name not in OVERRIDE_POLICY or POLICY not in environment:
+        if name not in _OVERRIDE_POLICY or _POLICY not in environment:
             environment.setdefault(name, value)
 
 
@@ -42,8 +42,8 @@ def sleep_at_once(environment: MutableMapping[str, str]) -> None:
 
     Beside other programs a training gets on a quarter faster so; alone it takes a tenth longer.
     """
-    if not any(name in environment for name in (POLICY, *OVERRIDE_POLICY)):
-        environment[POLICY] = "PASSIVE"
+    if not any(name in environment for name in (_POLICY, *_OVERRIDE_POLICY)):
+        environment[_POLICY] = "PASSIVE"
     wait_briefly(environment)
 
 
@@ -70,29 +70,29 @@ def busy_seconds(cores: set[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Return how many cores this process may use: by its affinity, and by the CPU quota of its control groups.
 
     A quota of one and a half cores counts as two.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *map(math.ceil, _quotas())]))
+    return max(1, min([allowed, *map(math.ceil, _read_quotas())]))
 
 
-def _quotas() -> Iterator[float]:
+def _read_quotas() -> Iterator[float]:
     """Yield the quotas in cores of this process' control groups and of those above them, of version 1 and 2."""
     with suppress(OSError, ValueError):
         for line in OWN_CGROUPS.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                for folder in _upwards(CGROUPS, path):
+                for folder in _walk_upwards(CGROUPS, path):
                     yield from _read_quota(folder / "cpu.max")
             elif "cpu" in controllers.split(","):
-                for folder in _upwards(CGROUPS / "cpu", path):
+                for folder in _walk_upwards(CGROUPS / "cpu", path):
                     yield from _read_quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
 
 
-def _upwards(root: Path, path: str) -> Iterator[Path]:
+def _walk_upwards(root: Path, path: str) -> Iterator[Path]:
     """Yield a group's folder and those above; a container may see its own group as the root, whatever its path."""
     group = root / path.lstrip("/")
     yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
@@ -107,4 +107,4 @@ def _read_quota(*files: Path) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    print(usable_cores())
+    print(count_usable_cores())

@@ -23,20 +23,20 @@ from tandem.stages.base import Json
 from tandem.store.files import files_in, replacing, sha256, write_json
 from tandem.store.job import Job, plain
 
-P = ParamSpec("P")
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-CHUNK = 32  # items that a process gets at once
-AHEAD = 4  # chunks that a process may be ahead of the reader
-WORK = "work"  # the folder, beside the artifact's files, of pieces that are put together and then removed
+_P = ParamSpec("_P")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_ITEMS_PER_CHUNK = 32  # items that a process gets at once
+_CHUNKS_AHEAD = 4  # chunks that a process may be ahead of the reader
+WORK_FOLDER = "work"  # the folder, beside the artifact's files, of pieces that are put together and then removed
 
 
 @contextmanager
-def ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
+def prefetch_items(items: Iterator[_Item]) -> Iterator[Iterator[_Item]]:
     """The same items in order; a thread prepares the next one, and its exception is raised in that item's place."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
 
-        def take() -> Iterator[Item]:
+        def take() -> Iterator[_Item]:
             coming = thread.submit(next, items, None)
             while (item := coming.result()) is not None:
                 coming = thread.submit(next, items, None)
@@ -46,7 +46,7 @@ def ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
 
 
 @contextmanager
-def behind(work: Callable[P, object]) -> Iterator[Callable[P, None]]:
+def write_behind(work: Callable[_P, object]) -> Iterator[Callable[_P, None]]:
     """A function that does `work` in a thread, in the order of the calls, while the caller goes on.
 
     A call waits for the one before it. An exception of `work` is raised by the next call or at the end of the context,
@@ -55,7 +55,7 @@ def behind(work: Callable[P, object]) -> Iterator[Callable[P, None]]:
     with ThreadPoolExecutor(1, thread_name_prefix="behind") as thread:
         under_way: Future[object] = thread.submit(lambda: None)
 
-        def submit(*args: P.args, **keywords: P.kwargs) -> None:
+        def submit(*args: _P.args, **keywords: _P.kwargs) -> None:
             nonlocal under_way
             under_way.result()
             under_way = thread.submit(work, *args, **keywords)
@@ -64,13 +64,13 @@ def behind(work: Callable[P, object]) -> Iterator[Callable[P, None]]:
         under_way.result()
 
 
-def ordered_map(
-    work: Callable[[Item], Result],
-    items: Iterable[Item],
+def map_in_order(
+    work: Callable[[_Item], _Result],
+    items: Iterable[_Item],
     workers: int,
-    chunk_size: int = CHUNK,
+    chunk_size: int = _ITEMS_PER_CHUNK,
     start: Callable[[], object] | None = None,
-) -> Iterator[Result]:
+) -> Iterator[_Result]:
     """`map(work, items)` by `workers` processes, in the order of the items; one worker is this process.
 
     Unlike the pool's own map it reads only a few chunks ahead, so that a stream of any length fits into memory. Each
@@ -82,22 +82,22 @@ def ordered_map(
         yield from map(work, items)
         return
     stream = iter(items)
-    waiting: deque[Future[list[Result]]] = deque()
+    waiting: deque[Future[list[_Result]]] = deque()
     # Spawned, not forked: this process may hold threads of Arrow.
     with ProcessPoolExecutor(workers, get_context("spawn"), start) as pool:
         while chunk := list(islice(stream, chunk_size)):
             waiting.append(pool.submit(_map_chunk, work, chunk))
-            if len(waiting) >= AHEAD * workers:
+            if len(waiting) >= _CHUNKS_AHEAD * workers:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
 
 
-def _map_chunk(work: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+def _map_chunk(work: Callable[[_Item], _Result], items: list[_Item]) -> list[_Result]:
     return [work(item) for item in items]
 
 
-def origin(job: Job[Any], files: object) -> str:
+def compute_origin(job: Job[Any], files: object) -> str:
     """A digest of what decides a job's result: its parameters, and `files`, the checksums of what it reads."""
     return hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
 
@@ -106,7 +106,7 @@ def origin(job: Job[Any], files: object) -> str:
 class Pieces:
     """Files or folders that appear whole, each marked as finished by a JSON file beside it.
 
-    A piece of another `origin` does not count.
+    A piece of another `compute_origin` does not count.
     """
 
     folder: Path
@@ -120,7 +120,7 @@ class Pieces:
             facts |= write(unfinished) or {}
             if unfinished.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
-        facts |= {"sha256": _digest(path), "origin": self.origin}
+        facts |= {"sha256": _compute_digest(path), "origin": self.origin}
         write_json(path.with_suffix(".json"), facts)
         return facts
 
@@ -129,13 +129,13 @@ class Pieces:
         path = self.folder / name
         try:
             facts: Json = json.loads(path.with_suffix(".json").read_text())
-            whole = facts["origin"] == self.origin and facts["sha256"] == _digest(path)
+            whole = facts["origin"] == self.origin and facts["sha256"] == _compute_digest(path)
         except (FileNotFoundError, ValueError, KeyError):
             return None
         return facts if whole else None
 
 
-def _digest(path: Path) -> str:
+def _compute_digest(path: Path) -> str:
     """sha256 of a file, or of a folder's names and files."""
     if not path.is_dir():
         return sha256(path)
@@ -143,7 +143,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def spans(rows: int, size: int) -> list[range]:
+def split_spans(rows: int, size: int) -> list[range]:
     """The rows of each part where all but the last have `size` rows."""
     return [range(first, min(first + size, rows)) for first in range(0, rows, size)]
 
@@ -159,7 +159,7 @@ class Parts:
         assert part is not None
         self.job, self.suffix, self.rows, self.unit = job, suffix, part.rows, part.unit
         files = {role: artifact.manifest.checksums for role, artifact in job.inputs.items()}
-        self.pieces = Pieces(job.out / WORK, origin(job, [files, part.rows]))
+        self.pieces = Pieces(job.out / WORK_FOLDER, compute_origin(job, [files, part.rows]))
 
     def path(self, number: int) -> Path:
         """The file or folder of a part."""
@@ -167,7 +167,7 @@ class Parts:
 
     def spans(self, rows: int) -> list[range]:
         """The rows of each part."""
-        return spans(rows, self.rows)
+        return split_spans(rows, self.rows)
 
     def is_own(self, number: int) -> bool:
         """Whether this job writes a part, if it is missing: the stage any, a shard every n-th."""

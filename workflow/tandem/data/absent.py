@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.data.columns import Floats, Names, RankedRows
+from tandem.data.columns import DatasetNames, Floats, RankedRows
 from tandem.data.rows import Rows
 from tandem.store.artifact import Artifact
 
-FILE = "absent.parquet"
-SCHEMA = pa.schema([("query", pa.uint32()), ("doc_id", pa.large_string()), ("score", pa.float32())])
+ABSENT_FILE = "absent.parquet"
+ABSENT_SCHEMA = pa.schema([("query", pa.uint32()), ("doc_id", pa.large_string()), ("score", pa.float32())])
 
 
 class AbsentLines:
-    """Such lines in the columns of `SCHEMA`, where a query's row tells whose they are; a query's stand together."""
+    """Keep such lines in the columns of `ABSENT_SCHEMA`, by the row of their query; those of a query stand together."""
 
     def __init__(self, parts: Iterable[pa.Table] = ()) -> None:
-        self.table = pa.concat_tables([SCHEMA.empty_table(), *parts]).combine_chunks()
+        self.table = pa.concat_tables([ABSENT_SCHEMA.empty_table(), *parts]).combine_chunks()
         queries = self.table["query"].to_numpy()
         self.places = dict[int, tuple[int, int]]()  # of each query's row, where its lines begin and end
         if len(queries):
@@ -34,12 +34,14 @@ class AbsentLines:
     @classmethod
     def of(cls, run: Artifact) -> "AbsentLines":
         """Return those of a run; most runs have none."""
-        return cls([pq.read_table(run.path(FILE), schema=SCHEMA)] if FILE in run.manifest.files else [])
+        return cls(
+            [pq.read_table(run.path(ABSENT_FILE), schema=ABSENT_SCHEMA)] if ABSENT_FILE in run.manifest.files else []
+        )
 
     @staticmethod
     def part(queries: Rows, docs: Sequence[str], scores: Floats) -> pa.Table:
         """Return lines as a table, a value of each argument for every line."""
-        return pa.table([queries.astype(np.uint32), docs, scores], schema=SCHEMA)
+        return pa.table([queries.astype(np.uint32), docs, scores], schema=ABSENT_SCHEMA)
 
     def lines(self, query: int) -> tuple[list[str], Floats]:
         """Return the documents and scores of a query by its row, best first; most queries have none."""
@@ -56,7 +58,7 @@ class AbsentLines:
         order = np.argsort(-values, kind="stable")  # a stored list has no ties
         return [together[at] for at in order.tolist()], values[order]
 
-    def ranked(self, lists: Iterable[RankedRows], names: Names) -> Iterator[tuple[str, list[str], Floats]]:
+    def ranked(self, lists: Iterable[RankedRows], names: DatasetNames) -> Iterator[tuple[str, list[str], Floats]]:
         """Yield (query id, document ids, scores) of each query, best first; last those with no line in `lists`."""
         left = dict.fromkeys(self.places)
         for query, rows, scores in lists:

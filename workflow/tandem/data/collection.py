@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.data.tables import rows, stream, streaming
+from tandem.data.tables import iterate_rows, open_parquet, stream_rows
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
@@ -24,7 +24,7 @@ EXCLUDED = -100
 ANSWERS, LISTS, DOMAINS = "answers.parquet", "lists.parquet", "domains.parquet"
 
 
-def contents(title: str, text: str) -> str:
+def join_contents(title: str, text: str) -> str:
     """The text that every stage indexes, encodes or shows of a passage: `title text`, or without a title the text."""
     return f"{title} {text}" if title else text
 
@@ -51,7 +51,7 @@ class Collection:
         Reading begins with the row group of the first row.
         """
         span = range(self.passages) if span is None else span
-        with streaming(self.artifact.path(CORPUS)) as file:
+        with open_parquet(self.artifact.path(CORPUS)) as file:
             sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
             ends = list(accumulate(sizes, initial=0))
             groups = [n for n, (start, stop) in enumerate(pairwise(ends)) if start < span.stop and stop > span.start]
@@ -68,16 +68,16 @@ class Collection:
 
     def queries(self, split: str) -> dict[str, str]:
         """Query id → text of a split, in file order; a `UserError` if the split has none."""
-        return dict(rows(self._split(QUERIES, split, ["query_id", "text"])))
+        return dict(iterate_rows(self._split(QUERIES, split, ["query_id", "text"])))
 
     def query_texts(self) -> dict[str, str]:
         """Query id → text of all splits."""
-        return dict(rows(pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"])))
+        return dict(iterate_rows(pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"])))
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""
         judged: dict[str, dict[str, int]] = {}
-        for query, doc, relevance in rows(self._split(QRELS, split, ["query_id", "doc_id", "relevance"])):
+        for query, doc, relevance in iterate_rows(self._split(QRELS, split, ["query_id", "doc_id", "relevance"])):
             judged.setdefault(query, {})[doc] = relevance
         return judged
 
@@ -85,7 +85,7 @@ class Collection:
         """The part of `qrels` that is graded `EXCLUDED`; empty if the split has no such grade, or no qrels."""
         path, of_split = self.artifact.path(QRELS), [("split", "==", split), ("relevance", "==", EXCLUDED)]
         judged: dict[str, dict[str, int]] = {}
-        for query, doc in rows(pq.read_table(path, columns=["query_id", "doc_id"], filters=of_split)):
+        for query, doc in iterate_rows(pq.read_table(path, columns=["query_id", "doc_id"], filters=of_split)):
             judged.setdefault(query, {})[doc] = EXCLUDED
         return judged
 
@@ -94,7 +94,7 @@ class Collection:
         queries = self.queries(split)
         if ANSWERS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
-        answers = dict(rows(pq.read_table(self.artifact.path(ANSWERS))))
+        answers = dict(iterate_rows(pq.read_table(self.artifact.path(ANSWERS))))
         of_split = {query: answers[query] for query in queries if query in answers}
         if not of_split:
             raise UserError(f"{self.artifact.path(ANSWERS)}: no query of split {split} has answers")
@@ -104,7 +104,7 @@ class Collection:
         """(query id, its (document id, label, score)) of the source's own training lists, in its order."""
         if LISTS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
-        for query, group in groupby(stream(self.artifact.path(LISTS)), key=itemgetter(0)):
+        for query, group in groupby(stream_rows(self.artifact.path(LISTS)), key=itemgetter(0)):
             yield query, [(doc, label, score) for _, doc, label, score in group]
 
     def texts(self, doc_ids: Iterable[str]) -> dict[str, tuple[str, str]]:

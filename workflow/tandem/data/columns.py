@@ -20,10 +20,10 @@ Floats = NDArray[np.float32]
 Floats64 = NDArray[np.float64]
 RankedRows = tuple[int, Rows, Floats]  # the query's row, its passages' rows, their scores
 
-SCHEMA = pa.schema([("query", pa.uint32()), ("passage", pa.uint32()), ("score", pa.float32())])
+RUN_SCHEMA = pa.schema([("query", pa.uint32()), ("passage", pa.uint32()), ("score", pa.float32())])
 
 
-def column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) -> pq.ParquetWriter:
+def open_column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) -> pq.ParquetWriter:
     """A writer of packed tables: the columns `numbers` are stored byte by byte, the others by their distinct values."""
     return pq.ParquetWriter(
         path,
@@ -35,7 +35,7 @@ def column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) -> pq.P
     )
 
 
-class Names:
+class DatasetNames:
     """The ids of a dataset's queries and passages by row, read when they are first needed.
 
     With an `order`, which is on disk, those of passages take no memory.
@@ -71,7 +71,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Block:
+class RunBlock:
     """Whole lists, one after the other: a line each for every passage of a query.
 
     Attributes:
@@ -84,13 +84,13 @@ class Block:
     scores: Any
 
     @classmethod
-    def of(cls, lists: Sequence[RankedRows]) -> "Block":
+    def of(cls, lists: Sequence[RankedRows]) -> "RunBlock":
         """Some queries' lists."""
         queries = np.repeat(np.array([query for query, _, _ in lists], np.uint32), [len(rows) for _, rows, _ in lists])
         passages = np.concatenate([rows for _, rows, _ in lists]).astype(np.uint32)
         return cls(queries, passages, np.concatenate([scores for _, _, scores in lists], dtype=np.float32))
 
-    def ranked(self, names: Names) -> "Block":
+    def ranked(self, names: DatasetNames) -> "RunBlock":
         """Each list by score, then by document id, with strictly falling scores.
 
         Raises:
@@ -106,7 +106,7 @@ class Block:
             passages, scores = passages[order], scores[order]
         ties = same & (scores[1:] == scores[:-1])
         if not ties.any():
-            return Block(self.queries, passages, scores)
+            return RunBlock(self.queries, passages, scores)
         tied = np.flatnonzero(np.append(ties, False) | np.append(False, ties))
         by_id = np.empty(len(tied), np.int64)
         by_id[pc.sort_indices(names.at(passages[tied])).to_numpy()] = np.arange(len(tied))
@@ -116,12 +116,12 @@ class Block:
         has_tie = np.zeros(lists[-1] + 1, bool)
         has_tie[lists[tied]] = True
         at = np.flatnonzero(has_tie[lists])
-        scores[at] = lowered(scores[at], lists[at])
-        return Block(self.queries, passages, scores)
+        scores[at] = break_ties(scores[at], lists[at])
+        return RunBlock(self.queries, passages, scores)
 
     def table(self) -> pa.Table:
-        """The lines as a table of `SCHEMA`."""
-        return pa.table([self.queries, self.passages, self.scores], schema=SCHEMA)
+        """The lines as a table of `RUN_SCHEMA`."""
+        return pa.table([self.queries, self.passages, self.scores], schema=RUN_SCHEMA)
 
     def lists(self) -> Iterator[RankedRows]:
         """The list of each query."""
@@ -131,7 +131,7 @@ class Block:
             yield int(self.queries[start]), passages[start:stop], self.scores[start:stop]
 
 
-def lowered(scores: Floats, lists: Rows) -> Floats:
+def break_ties(scores: Floats, lists: Rows) -> Floats:
     """`falling` of scores that do not rise within a list; `lists` is the number of each line's list, ascending.
 
     With each float32 as its number k in the order of all of them, k'_i = min(k_i, k'_{i-1} - 1) within a list: a

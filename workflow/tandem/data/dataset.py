@@ -21,20 +21,20 @@ import pyarrow as pa
 from tandem.cluster.progress import Progress, say
 from tandem.cluster.work import Parts
 from tandem.data import tables
-from tandem.data.collection import ANSWERS, CORPUS, DOMAINS, LISTS, QRELS, QUERIES, contents
-from tandem.data.forms import PASSAGES, Composer
-from tandem.data.language import Sample
+from tandem.data.collection import ANSWERS, CORPUS, DOMAINS, LISTS, QRELS, QUERIES, join_contents
+from tandem.data.forms import PASSAGES_SIDE, Composer
+from tandem.data.language import TextSample
 from tandem.data.sources import Listed, Source, open_source
 from tandem.data.splits import count_keys
-from tandem.data.statistics import CorpusStatistics, SplitStatistics, lengths, split_statistics
-from tandem.data.text import judged_too
+from tandem.data.statistics import CorpusStatistics, SplitStatistics, describe_splits, measure_lengths
+from tandem.data.text import label_near_duplicates
 from tandem.data.validate import (
-    Hashes,
     OwnPassages,
-    Queries,
+    SelectedQueries,
+    TextHashes,
     Warnings,
     count_negative_grades,
-    read_queries,
+    prepare_queries,
     require_positives,
     require_unique,
     require_usable,
@@ -46,7 +46,7 @@ from tandem.stages.data import DatasetParams
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
 
-MEASURED = pa.schema([*tables.CORPUS_SCHEMA, ("words", pa.uint32()), ("characters", pa.uint32())])  # of a part
+_PART_SCHEMA = pa.schema([*tables.CORPUS_SCHEMA, ("words", pa.uint32()), ("characters", pa.uint32())])  # of a part
 
 
 def run(job: Job[DatasetParams]) -> None:
@@ -61,13 +61,13 @@ def run(job: Job[DatasetParams]) -> None:
     parts = ("corpus", "queries", "qrels", "answers", "lists", "domains")
     sums = {name: tables.Checksum() for name in parts}
     with writing(job) as draft:
-        judged = tables.gather(sums["qrels"].of(source.qrels()), tables.QRELS_SCHEMA)
-        answers = tables.gather(sums["answers"].of(composer.answers(source.answers())), tables.ANSWERS_SCHEMA)
+        judged = tables.make_table(sums["qrels"].of(source.read_qrels()), tables.QRELS_SCHEMA)
+        answers = tables.make_table(sums["answers"].of(composer.answers(source.read_answers())), tables.ANSWERS_SCHEMA)
         if judged.num_rows == answers.num_rows == 0:
             raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
         answered = answers["query_id"].to_pylist()
-        rows = sums["queries"].of(composer.queries(source.queries()))
-        queries = read_queries(rows, judged, answered, source, job.params, warnings)
+        rows = sums["queries"].of(composer.queries(source.read_queries()))
+        queries = prepare_queries(rows, judged, answered, source, job.params, warnings)
         corpus = CorpusWriter(job, source, draft.path(CORPUS), composer, queries)
         corpus.write(sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
@@ -77,19 +77,21 @@ def run(job: Job[DatasetParams]) -> None:
             say(f"dataset {job.key} · {line}")
         extra: dict[str, int] = {}
         if job.params.near_duplicates is not None:
-            judged, extra["near_duplicates"] = judged_too(judged, corpus.path, job.params.near_duplicates)
+            judged, extra["near_duplicates"] = label_near_duplicates(judged, corpus.path, job.params.near_duplicates)
         qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)
         if not any(query in queries.splits for query in answered):
             require_positives(qrels)
         count_negative_grades(qrels, source.literal_matches, warnings)
-        tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
-        tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
+        tables.write_batches(
+            draft.path(QUERIES), tables.make_batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA
+        )
+        tables.write_batches(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
         extra["answers"] = _write_answers(answers, queries, draft, warnings)
-        extra["lists"] = _write_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
+        extra["lists"] = _write_lists(sums["lists"].of(source.read_lists()), queries, corpus.ids, draft, warnings)
         domains = _write_domains(sums["domains"], source, corpus.ids, draft, warnings)
         passages = corpus.statistics.summary()
-        splits = split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics)
-        checksum = tables.combined(sums.values())
+        splits = describe_splits(queries.rows(), tables.iterate_rows(qrels), corpus.ids, corpus.statistics)
+        checksum = tables.combine_checksums(sums.values())
         _compare(job, checksum, passages["count"], splits, warnings)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
         summary |= {"domains": domains} if domains else {}
@@ -102,7 +104,7 @@ def run(job: Job[DatasetParams]) -> None:
             checksum=checksum,
             not_nfc=composer.others,
             own_passages=dict(corpus.own_passages.counts),
-            texts={"passages": corpus.sample.facts(), "queries": Sample(list(queries.texts.values())).facts()},
+            texts={"passages": corpus.sample.facts(), "queries": TextSample(list(queries.texts.values())).facts()},
             warnings=warnings.lines,
             source=source.facts,
         )
@@ -126,41 +128,43 @@ def _compare(
             warnings.add(f"{actual.get(name, 0):,} {what}, expected {number:,}")
 
 
-def _write_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:
+def _write_answers(answers: pa.Table, queries: SelectedQueries, draft: Draft, warnings: Warnings) -> int:
     """Write answers.parquet for selected queries, unless the source has none; the number of queries with answers."""
     if answers.num_rows == 0:
         return 0
     ids = answers["query_id"].to_pylist()
-    require_unique("query", "answers", Hashes(ids), ids.__getitem__)
-    rows = [(query, texts) for query, texts in tables.rows(answers) if query in queries.splits]
+    require_unique("query", "answers", TextHashes(ids), ids.__getitem__)
+    rows = [(query, texts) for query, texts in tables.iterate_rows(answers) if query in queries.splits]
     warnings.count(sum(not any(text.strip() for text in texts) for _, texts in rows), "questions have no answer text")
-    tables.write(draft.path(ANSWERS), tables.batches(rows, tables.ANSWERS_SCHEMA), tables.ANSWERS_SCHEMA)
+    tables.write_batches(draft.path(ANSWERS), tables.make_batches(rows, tables.ANSWERS_SCHEMA), tables.ANSWERS_SCHEMA)
     return len(rows)
 
 
-def _write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Draft, warnings: Warnings) -> int:
+def _write_lists(
+    rows: Iterable[Listed], queries: SelectedQueries, ids: TextHashes, draft: Draft, warnings: Warnings
+) -> int:
     """Write the known documents of the source's training lists, unless it has none, to lists.parquet; their number."""
     counts: Counter[bool] = Counter()  # of the rows, by whether the dataset has their query and document
 
     def known() -> Iterator[Listed]:
         """The rows whose query and document the dataset has."""
-        for columns in tables.columns(_grouped(rows)):
+        for columns in tables.split_columns(_require_grouped(rows)):
             for row, in_corpus in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
                 is_known = in_corpus and row[0] in queries.splits
                 counts[is_known] += 1
                 if is_known:
                     yield row
 
-    batches = tables.batches(known(), tables.LISTS_SCHEMA)
+    batches = tables.make_batches(known(), tables.LISTS_SCHEMA)
     if first := next(batches, None):
-        tables.write(draft.path(LISTS), chain([first], batches), tables.LISTS_SCHEMA)
+        tables.write_batches(draft.path(LISTS), chain([first], batches), tables.LISTS_SCHEMA)
     dropped = "rows of training lists name documents or queries that are not kept and were dropped"
     warnings.count(counts[False], dropped)
     return counts[True]
 
 
 def _write_domains(
-    checksum: tables.Checksum, source: Source, passages: Hashes, draft: Draft, warnings: Warnings
+    checksum: tables.Checksum, source: Source, passages: TextHashes, draft: Draft, warnings: Warnings
 ) -> dict[str, int]:
     """Write the domain of every passage to domains.parquet, unless the source has none; passages by domain.
 
@@ -168,30 +172,30 @@ def _write_domains(
         UserError: a passage has two domains, or none of those that are named is in the corpus.
     """
     numbers: dict[str, int] = {}  # of domains, as they come
-    labelled, labels = Hashes(), array("i")  # passages that have a domain, and its number
-    for ids, domains in tables.columns(checksum.of(source.domains())):
+    labelled, labels = TextHashes(), array("i")  # passages that have a domain, and its number
+    for ids, domains in tables.split_columns(checksum.of(source.read_domains())):
         labelled.add(ids)
         labels.extend(numbers.setdefault(domain, len(numbers)) for domain in domains)
     if not numbers:
         return {}
-    require_unique("document", "domains", labelled, lambda row: next(islice(source.domains(), row, None))[0])
+    require_unique("document", "domains", labelled, lambda row: next(islice(source.read_domains(), row, None))[0])
     rows = labelled.rows(passages)
     if (rows < 0).all():
-        doc, _ = next(source.domains())
+        doc, _ = next(source.read_domains())
         raise UserError(f"domains: none of the {len(labelled):,} ids is a passage's, the first is {doc}; mend the ids")
     warnings.count(len(labelled) - int((rows >= 0).sum()), "domains are of passages that the corpus lacks")
     warnings.count(int((rows < 0).sum()), "passages have no domain")
     names = [*numbers, ""]
     # The number of a row -1, which is a passage without a domain, is that of the last name.
     of_passages = np.append(np.frombuffer(labels, np.intc), len(numbers))[rows]
-    docs = tables.stream(draft.path(CORPUS), "doc_id")
+    docs = tables.stream_rows(draft.path(CORPUS), "doc_id")
     named = ((doc, names[number]) for (doc,), number in zip(docs, of_passages, strict=True))
-    tables.write(draft.path(DOMAINS), tables.batches(named, tables.DOMAINS_SCHEMA), tables.DOMAINS_SCHEMA)
+    tables.write_batches(draft.path(DOMAINS), tables.make_batches(named, tables.DOMAINS_SCHEMA), tables.DOMAINS_SCHEMA)
     counts = np.bincount(of_passages, minlength=len(names))
     return {name: int(counts[numbers[name]]) for name in sorted(numbers)}
 
 
-def _grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
+def _require_grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
     done: set[str] = set()
     for query, group in groupby(rows, key=itemgetter(0)):
         if query in done:
@@ -201,7 +205,7 @@ def _grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
 
 
 class Chunk(NamedTuple):
-    """Some passages, as lists and as a batch; the batch of a part has the columns `MEASURED`."""
+    """Some passages, as lists and as a batch; the batch of a part has the columns `_PART_SCHEMA`."""
 
     ids: Sequence[str]
     titles: Sequence[str]
@@ -216,12 +220,12 @@ class CorpusWriter:
     """
 
     def __init__(
-        self, job: Job[DatasetParams], source: Source, path: Path, composer: Composer, queries: Queries
+        self, job: Job[DatasetParams], source: Source, path: Path, composer: Composer, queries: SelectedQueries
     ) -> None:
         self.job, self.source, self.path, self.composer = job, source, path, composer
         self.own_passages = OwnPassages(queries)
         self.parts, self.place, self.titles = Parts(job, ".arrow"), source.places["corpus"], job.params.title
-        self.ids, self.statistics, self.sample = Hashes(), CorpusStatistics(), Sample()
+        self.ids, self.statistics, self.sample = TextHashes(), CorpusStatistics(), TextSample()
 
     def write(self, checksum: tables.Checksum) -> None:
         """Write every passage; without `titles` they are blanked, after `checksum` took them.
@@ -233,11 +237,11 @@ class CorpusWriter:
         """
         expected = (self.job.execution.counts or {}).get("passages", 0)
         with Progress(f"dataset {self.job.key}", expected, "passages") as progress:
-            batches = self._measured(tables.ahead(self._hashed()), checksum, progress)
-            tables.write(self.path, batches, tables.CORPUS_SCHEMA)
+            batches = self._measured(tables.prefetch_batches(self._hashed()), checksum, progress)
+            tables.write_batches(self.path, batches, tables.CORPUS_SCHEMA)
             if progress.done == 0:
                 raise UserError(f"{self.place}: the corpus is empty; at least one passage is needed")
-        require_unique("document", self.place, self.ids, lambda row: tables.value_at(self.path, "doc_id", row))
+        require_unique("document", self.place, self.ids, lambda row: tables.read_value(self.path, "doc_id", row))
 
     def _hashed(self) -> Iterator[pa.RecordBatch]:
         """Batches of the passages, after hashing them: the part that handles Python strings."""
@@ -246,17 +250,17 @@ class CorpusWriter:
             self.sample.add(texts)
             self.own_passages.add(ids, titles, texts)
             titled = self.titles and any(titles)
-            self.statistics.texts.add(map(contents, titles, texts) if titled else texts)
+            self.statistics.texts.add(map(join_contents, titles, texts) if titled else texts)
             yield batch
 
     def _chunks(self) -> Iterator[Chunk]:
         """The whole corpus: finished parts from their files, what is missing between them from the source."""
         reading: Iterator[Chunk] | None = None
-        chunks = self.parts.rows // tables.ROWS
+        chunks = self.parts.rows // tables.ROWS_PER_GROUP
         for number in count():
             if facts := self.parts.facts(number):
                 reading, is_last = None, facts["is_last"]
-                self.composer.others[PASSAGES] += facts["not_nfc"]
+                self.composer.others[PASSAGES_SIDE] += facts["not_nfc"]
                 with pa.memory_map(str(self.parts.path(number))) as file, pa.ipc.open_file(file) as part:
                     for batch in map(part.get_batch, range(part.num_record_batches)):
                         ids, titles, texts = (batch[name].to_pylist() for name in tables.CORPUS_SCHEMA.names)
@@ -275,13 +279,13 @@ class CorpusWriter:
     ) -> Iterator[pa.RecordBatch]:
         """The batches as they are written: the part that Arrow and numpy do without holding up the other."""
         for batch in batches:
-            if batch.schema != MEASURED:
-                batch = measured(batch, self.titles)
+            if batch.schema != _PART_SCHEMA:
+                batch = measure_batch(batch, self.titles)
             self.statistics.add(batch["words"].to_numpy(), batch["characters"].to_numpy())
             batch = batch.select(tables.CORPUS_SCHEMA.names)
             checksum.add(batch)
             progress.add(batch.num_rows)
-            yield batch if self.titles else blanked(batch)
+            yield batch if self.titles else clear_titles(batch)
 
 
 def run_shard(job: Job[DatasetParams]) -> Json:
@@ -297,7 +301,7 @@ def run_shard(job: Job[DatasetParams]) -> Json:
             if number != at:  # after the part before, the source is where this one begins
                 composer = Composer(job.params.normalize)
                 chunks = read_chunks(source, spans[number].start, composer)
-            some = islice(chunks, parts.rows // tables.ROWS)
+            some = islice(chunks, parts.rows // tables.ROWS_PER_GROUP)
             is_last = number + 1 == len(spans)
             parts.write(number, partial(_write_part, some, job.params.title, progress, is_last, composer))
             at = number + 1
@@ -307,12 +311,12 @@ def run_shard(job: Job[DatasetParams]) -> Json:
 def _write_part(
     chunks: Iterator[Chunk], titles: bool, progress: Progress, is_last: bool, composer: Composer, path: Path
 ) -> Json:
-    before = composer.others[PASSAGES]
-    with pa.ipc.new_file(path, MEASURED, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        for batch in tables.ahead(chunk.batch for chunk in chunks):
-            writer.write_batch(measured(batch, titles))
+    before = composer.others[PASSAGES_SIDE]
+    with pa.ipc.new_file(path, _PART_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for batch in tables.prefetch_batches(chunk.batch for chunk in chunks):
+            writer.write_batch(measure_batch(batch, titles))
             progress.add(batch.num_rows)
-    return {"is_last": is_last, "not_nfc": composer.others[PASSAGES] - before}
+    return {"is_last": is_last, "not_nfc": composer.others[PASSAGES_SIDE] - before}
 
 
 def read_chunks(source: Source, row: int, composer: Composer) -> Iterator[Chunk]:
@@ -321,26 +325,26 @@ def read_chunks(source: Source, row: int, composer: Composer) -> Iterator[Chunk]
     Raises:
         UserError: an id that a run file could not carry, or None in place of a title or text.
     """
-    rows = source.corpus_from(row) if row else source.corpus()
-    for ids, titles, texts in tables.columns(rows):
+    rows = source.read_corpus_from(row) if row else source.read_corpus()
+    for ids, titles, texts in tables.split_columns(rows):
         require_usable("document", source.places["corpus"], row + 1, *ids)
         for name, values in (("title", titles), ("text", texts)):
             if None in values:  # by a plugin's format
                 missing = f"document {ids[values.index(None)]} has no {name}"
                 raise UserError(f"{source.places['corpus']}: {missing}; a text is needed, which may be empty")
         titles, texts = composer.passages(titles, texts)
-        yield Chunk(ids, titles, texts, tables.batch_of((ids, titles, texts), tables.CORPUS_SCHEMA))
+        yield Chunk(ids, titles, texts, tables.make_batch((ids, titles, texts), tables.CORPUS_SCHEMA))
         row += len(ids)
 
 
-def measured(batch: pa.RecordBatch, titles: bool) -> pa.RecordBatch:
+def measure_batch(batch: pa.RecordBatch, titles: bool) -> pa.RecordBatch:
     """A batch with the numbers of words and characters of each passage."""
-    heading = batch["title"] if titles else blanked(batch)["title"]
-    columns = [*batch.columns, *map(pa.array, lengths(heading, batch["text"]))]
-    return pa.RecordBatch.from_arrays(columns, schema=MEASURED)
+    heading = batch["title"] if titles else clear_titles(batch)["title"]
+    columns = [*batch.columns, *map(pa.array, measure_lengths(heading, batch["text"]))]
+    return pa.RecordBatch.from_arrays(columns, schema=_PART_SCHEMA)
 
 
-def blanked(batch: pa.RecordBatch) -> pa.RecordBatch:
+def clear_titles(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch without its titles."""
     blank = pa.array([""] * batch.num_rows, pa.string())
     return batch.set_column(1, tables.CORPUS_SCHEMA.field(1), blank)

@@ -28,17 +28,17 @@ from tandem.errors import UserError
 from tandem.redaction import fingerprinted, redacted, without_secrets
 from tandem.store.files import locked, try_lock, write_json
 
-VARIABLE = "TANDEM_DATA"
-TRIES = 5  # in a row without a new byte
-LONGEST_PAUSE = 60.0  # seconds
-TIMEOUT = (20, 60)  # seconds to connect, and between two bytes
-PIECE = 1 << 16
-HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tandem-retrieval"}
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
+DATA_VARIABLE = "TANDEM_DATA"
+_TRIES = 5  # in a row without a new byte
+_LONGEST_PAUSE_SECONDS = 60.0  # seconds
+_TIMEOUT_SECONDS = (20, 60)  # seconds to connect, and between two bytes
+_BYTES_PER_PIECE = 1 << 16
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tandem-retrieval"}
+_PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
 
-def readable(size: int) -> str:
+def format_bytes(size: int) -> str:
     """A number of bytes as a person reads it: `512 B`, `1.2 MB`, `21.8 GB` (powers of 1,000)."""
     power = 0
     while power < 4 and size / 1000**power >= 999.95:
@@ -46,24 +46,24 @@ def readable(size: int) -> str:
     return f"{size / 1000**power:.1f} {' kMGT'[power]}B" if power else f"{size} B"
 
 
-def data_folder() -> Path:
+def get_data_folder() -> Path:
     """The folder of `TANDEM_DATA`, absolute; it need not exist yet."""
-    return Path(os.environ.get(VARIABLE) or "~/.cache/tandem").expanduser().absolute()
+    return Path(os.environ.get(DATA_VARIABLE) or "~/.cache/tandem").expanduser().absolute()
 
 
-def alternatives(url: str, mirrors: Sequence[Mirror]) -> list[str]:
+def list_alternatives(url: str, mirrors: Sequence[Mirror]) -> list[str]:
     """URLs to try in order: each mirror whose `from` the URL begins with, then the URL itself."""
     mirrored = [mirror.to + url.removeprefix(mirror.from_) for mirror in mirrors if url.startswith(mirror.from_)]
     return list(dict.fromkeys([*mirrored, url]))
 
 
-def local_path(url: str) -> Path | None:
+def get_local_path(url: str) -> Path | None:
     """The path of a `file://` URL; None for any other."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def cache_path(url: str) -> Path:
+def get_cache_path(url: str) -> Path:
     """The file that keeps a URL's bytes: `<host>/<path>` in the data folder, with a query after `?`.
 
     Its name has no user and password, and of a secret in the query the beginning of its sha256.
@@ -76,10 +76,10 @@ def cache_path(url: str) -> Path:
     if not host or not path or path.endswith("/") or {"", ".", ".."} & set(path.split("/")):
         raise UserError(f"{url}: names no file; a URL is https://host/path/file")
     name = f"{path}?{quote(parts.query, safe='=&')}" if parts.query else path
-    return data_folder() / quote(host, safe=".-_") / name
+    return get_data_folder() / quote(host, safe=".-_") / name
 
 
-def mismatch(path: Path, file: File) -> str | None:
+def find_mismatch(path: Path, file: File) -> str | None:
     """How a file's size or checksum differs from what its entry says; None if it does not."""
     if file.bytes is not None and (size := path.stat().st_size) != file.bytes:
         return f"has {size:,} bytes, expected {file.bytes:,}"
@@ -116,36 +116,36 @@ def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float
         UserError: no URL gives the file, or it cannot be written.
     """
     failures = []
-    for url in alternatives(file.url, mirrors):
+    for url in list_alternatives(file.url, mirrors):
         try:
-            path = local_path(url)
+            path = get_local_path(url)
             if path is None:
                 _download(url, file, target, pause)
                 return target
-            if error := mismatch(path, file) if path.is_file() else "is no file":
+            if error := find_mismatch(path, file) if path.is_file() else "is no file":
                 raise TransferError(error)
             return path
         except TransferError as fault:
             failures.append(f"{url} {fault}" if url != file.url else str(fault))
         except OSError as fault:
             where = f"{target}: cannot be written ({fault.strerror or fault})"
-            raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
+            raise UserError(f"{where}; set {DATA_VARIABLE} to a folder of yours with enough space") from None
     message = f"{file.url}: cannot be fetched: {'; '.join(failures)}"
     raise UserError(f"{message}. Name another place in execution.mirrors, or put the file at {target}")
 
 
 def _download(url: str, file: File, target: Path, pause: float) -> None:
     label, part, has_checksum = f"download {target.name}", PartialDownload(target), bool(file.sha256 or file.md5)
-    with _alone(target, label):
+    with _lock_download(target, label):
         if target.is_file():
             return
         resumed = part.size
         needed, free = (file.bytes or 0) - resumed, shutil.disk_usage(target.parent).free
         if needed > free:
-            message = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
-            raise UserError(f"{message}; set {VARIABLE} to a folder with enough space")
+            message = f"{target.parent}: {format_bytes(free)} are free, {target.name} needs {format_bytes(needed)}"
+            raise UserError(f"{message}; set {DATA_VARIABLE} to a folder with enough space")
         _transfer(url, part, label, has_checksum, pause)
-        while error := mismatch(part.path, file):
+        while error := find_mismatch(part.path, file):
             part.remove()
             if not resumed:
                 raise TransferError(error)
@@ -157,7 +157,7 @@ def _download(url: str, file: File, target: Path, pause: float) -> None:
 
 
 @contextmanager
-def _alone(target: Path, label: str) -> Iterator[None]:
+def _lock_download(target: Path, label: str) -> Iterator[None]:
     """Let one process at a time download a file; the lock goes when it is there, and whoever waits sees the file."""
     lock = target.with_name(f".{target.name}.lock")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -213,7 +213,7 @@ class PartialDownload:
 
 
 def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: float) -> None:
-    """Complete a partial download from `url`; give up after `TRIES` tries in a row without a new byte.
+    """Complete a partial download from `url`; give up after `_TRIES` tries in a row without a new byte.
 
     It is continued if the server still has the same version, with `trust` even if the server does not tell: a checksum
     decides in the end. The pause doubles with each try.
@@ -225,24 +225,24 @@ def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: f
         except InterruptedTransferError as error:
             failures = failures + 1 if part.size <= furthest else 0
             furthest = max(furthest, part.size)
-            if failures >= TRIES:
-                raise TransferError(f"{error}, {TRIES} times in a row") from None
-            wait = min(max(pause * 2**failures, error.pause), LONGEST_PAUSE)
+            if failures >= _TRIES:
+                raise TransferError(f"{error}, {_TRIES} times in a row") from None
+            wait = min(max(pause * 2**failures, error.pause), _LONGEST_PAUSE_SECONDS)
             say(f"{label} · {error}; another try in {wait:.0f} s")
             time.sleep(wait)
 
 
 def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
     present, known, public_url = part.size, part.version, redacted(url)
-    headers = dict(HEADERS)
+    headers = dict(_HEADERS)
     if present and known and known.url == public_url and (known.validator or trust):
         if present == known.size:
             return
         headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known.validator} if known.validator else {})
     try:
-        response = requests.get(url, headers=headers, stream=True, timeout=TIMEOUT)
+        response = requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS)
     except requests.RequestException as error:
-        raise _fault(error) from None
+        raise _make_fault(error) from None
     with response:
         start, size = _place(response)
         if start is None or (start and (start != present or known is None or size != known.size)):
@@ -253,7 +253,7 @@ def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
             validator = etag if etag.startswith('"') else response.headers.get("Last-Modified")  # no weak ETag: §13.1.5
             part.begin(Version(public_url, validator, size))
         with open(part.path, "ab") as out, Progress(label, (size or 0) >> 20, "MiB", done=start >> 20) as progress:
-            for piece in _pieces(response):
+            for piece in _iterate_pieces(response):
                 out.write(piece)
                 progress.add((out.tell() >> 20) - progress.done)
             out.flush()
@@ -264,7 +264,7 @@ def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
 
 def _place(response: requests.Response) -> tuple[int | None, int | None]:
     """(first byte of the answer, size of the file); the first is None if the requested range does not exist."""
-    match = RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if response.status_code == 206 and match and match[1]:
         return int(match[1]), None if match[2] == "*" else int(match[2])
     if response.status_code == 200:
@@ -273,20 +273,20 @@ def _place(response: requests.Response) -> tuple[int | None, int | None]:
     if response.status_code in (206, 416):
         return None, None
     why = f"{response.status_code} {response.reason}"
-    if response.status_code in PASSING:
+    if response.status_code in _PASSING_STATUSES:
         after = response.headers.get("Retry-After", "")
         raise InterruptedTransferError(why, float(after) if after.isdigit() else 0.0)
     raise TransferError(why)
 
 
-def _pieces(response: requests.Response) -> Iterator[bytes]:
+def _iterate_pieces(response: requests.Response) -> Iterator[bytes]:
     try:
-        yield from response.raw.stream(PIECE, decode_content=False)
+        yield from response.raw.stream(_BYTES_PER_PIECE, decode_content=False)
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise _fault(error) from None
+        raise _make_fault(error) from None
 
 
-def _fault(error: BaseException) -> TransferError:
+def _make_fault(error: BaseException) -> TransferError:
     """A library's exception in the words of its first cause; worth another try unless the URL is invalid."""
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return TransferError("no valid URL")

@@ -24,18 +24,18 @@ from tandem.cluster.progress import say
 from tandem.config.datasets import File
 from tandem.config.settings import Mirror
 from tandem.config.validation import read
-from tandem.data.fetch import cache_path, data_folder, fetch, local_path, mismatch
-from tandem.data.reading import PACKED, is_leftover
-from tandem.data.splits import SPLIT, order
+from tandem.data.fetch import fetch, find_mismatch, get_cache_path, get_data_folder, get_local_path
+from tandem.data.reading import PACKED_ENDS, is_leftover
+from tandem.data.splits import SPLIT, sort_key
 from tandem.errors import UserError
 from tandem.store.files import locked, replacing
 from tandem.store.job import Job
 
-HERE = "./"
-WHOLE = "files"  # the folder of an archive that is unpacked as a whole
+_HERE = "./"
+_WHOLE_FOLDER = "files"  # the folder of an archive that is unpacked as a whole
 
 
-class Files:
+class DatasetFiles:
     """The files of one dataset.
 
     With `path` (in `job.execution`) they are looked for in that folder or archive only. Without it they are those of
@@ -47,7 +47,7 @@ class Files:
         execution = job.execution
         self._downloads: Downloads | None = None
         if execution.path:
-            self.folder = folder_of(Path(execution.path))
+            self.folder = open_folder(Path(execution.path))
         elif isinstance(execution.files, dict) and execution.files:
             name = execution.name or job.out.parent.parent.name
             entries = {key: read(File, file, f"datasets.{name}.files.{key}") for key, file in execution.files.items()}
@@ -59,7 +59,7 @@ class Files:
 
     def find_optional(self, *names: str) -> Path | None:
         """The first of several names (`/` allowed) that exists, plain or packed; None if none does."""
-        for file in (f"{name}{end}" for name in names for end in ("", *PACKED)):
+        for file in (f"{name}{end}" for name in names for end in ("", *PACKED_ENDS)):
             path = self._downloads.find(file) if self._downloads else self.folder / file
             if path is not None and path.is_file():
                 return path
@@ -80,13 +80,13 @@ class Files:
         if self._downloads:
             paths = self._downloads.glob(pattern)
         else:
-            paths = without_leftovers(path for path in self.folder.glob(pattern) if path.is_file())
+            paths = drop_leftovers(path for path in self.folder.glob(pattern) if path.is_file())
         if required and not paths:
             raise UserError(f"{self.place}: holds no {pattern}; put the files there")
         return paths
 
 
-def without_leftovers(paths: Iterable[Path]) -> list[Path]:
+def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
     """The paths in order, without what editors and systems leave, such as test.tsv.bak, which is named."""
     data = sorted(paths)
     if leftovers := [path.name for path in data if is_leftover(path)]:
@@ -94,12 +94,12 @@ def without_leftovers(paths: Iterable[Path]) -> list[Path]:
     return list(filterfalse(is_leftover, data))
 
 
-def files_by_split(key: str, names: Mapping[str, str] | None, files: Files) -> dict[str, Path]:
+def find_by_split(key: str, names: Mapping[str, str] | None, files: DatasetFiles) -> dict[str, Path]:
     """Split → file of an entry's `{train: train.tsv, …}`, in the order train, dev, test, others; empty for None."""
     names = names or {}
     if not all(map(SPLIT.fullmatch, names)):
         raise UserError(f"{key}: {names!r}; a file by split is needed, as in {key}: {{test: FILE}}")
-    return {split: files.find(names[split]) for split in sorted(names, key=order)}
+    return {split: files.find(names[split]) for split in sorted(names, key=sort_key)}
 
 
 class Downloads:
@@ -115,13 +115,13 @@ class Downloads:
     def __init__(self, dataset: str, files: Mapping[str, File], mirrors: Sequence[Mirror] = ()) -> None:
         where = f"datasets.{dataset}.files"
         for name, file in files.items():
-            if name != HERE and not is_below(name):
+            if name != _HERE and not is_below(name):
                 raise UserError(f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed")
             if name.endswith("/") and not (file.member or "").endswith("/"):
                 raise UserError(f"{where}: {name} is a folder; its member must end in `/` too")
         self.dataset, self.files, self.mirrors = dataset, files, mirrors
-        self.folder = data_folder() / dataset
-        self._folders = [(name, name.removeprefix(HERE)) for name in files if name.endswith("/")]  # and their prefixes
+        self.folder = get_data_folder() / dataset
+        self._folders = [(name, name.removeprefix(_HERE)) for name in files if name.endswith("/")]  # and their prefixes
         self._paths: dict[str, Path] = {}
 
     def find(self, name: str) -> Path | None:
@@ -138,18 +138,18 @@ class Downloads:
         parts = pattern.split("/")
         paths: dict[str, Path | None] = dict.fromkeys(name for name in self.files if not name.endswith("/"))
         for name, prefix in self._folders:
-            if _matches(prefix.split("/")[:-1], parts, whole=False):
+            if _match_parts(prefix.split("/")[:-1], parts, whole=False):
                 folder = self._path(name)
                 paths |= {prefix + path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-        matching = sorted(name for name in paths if _matches(name.split("/"), parts))
+        matching = sorted(name for name in paths if _match_parts(name.split("/"), parts))
         return [path for name in matching if (path := paths[name] or self._path(name)).is_file()]
 
     def is_present(self, name: str) -> bool:
         """Whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
         file = self.files[name]
-        places = [*self._places(file.url), *([] if name == HERE else [self.folder / name])]
+        places = [*self._places(file.url), *([] if name == _HERE else [self.folder / name])]
         places += [self._unpacked_folder(file) / file.member] if file.member is not None else []
-        return any(place is not None and place.exists() for place in (*places, local_path(file.url)))
+        return any(place is not None and place.exists() for place in (*places, get_local_path(file.url)))
 
     def _path(self, name: str) -> Path:
         """The path of a file, fetched if necessary; it ends in the file's name, from which formats read the split."""
@@ -158,7 +158,7 @@ class Downloads:
         return self._paths[name]
 
     def _link(self, name: str, path: Path) -> Path:
-        if name == HERE or path.name == Path(name).name:
+        if name == _HERE or path.name == Path(name).name:
             return path
         link = self.folder / ".named" / name.removesuffix("/")
         if not link.is_symlink() or link.readlink() != path:
@@ -169,25 +169,25 @@ class Downloads:
 
     def _fetched(self, name: str) -> Path:
         file, own = self.files[name], self.folder / name
-        if name != HERE and own.exists():
-            return own if file.member is not None else _checked(own, file)
+        if name != _HERE and own.exists():
+            return own if file.member is not None else _check_placed(own, file)
         places, folder = self._places(file.url), self._unpacked_folder(file)
         source = next((place for place in places if place.is_file()), None)
         if file.member is not None and source is None and (folder / file.member).exists():
             return folder / file.member  # the archive was deleted to save space
-        source = _checked(source, file) if source else fetch(file, places[-1], self.mirrors)
+        source = _check_placed(source, file) if source else fetch(file, places[-1], self.mirrors)
         if file.member is None:
             return source
         members = {other.member for other in self.files.values() if other.url == file.url and other.member}
-        return unpack(source, members, folder)[file.member]
+        return unpack_members(source, members, folder)[file.member]
 
     def _places(self, url: str) -> list[Path]:
         """The paths at which a URL's bytes may lie; a download goes to the last."""
-        own = self.folder / _last_part(url)
-        if local_path(url):
+        own = self.folder / _get_last_part(url)
+        if get_local_path(url):
             return [own]
-        unique = {file.url for file in self.files.values() if _last_part(file.url) == own.name} == {url}
-        return [*([own] if unique else []), cache_path(url)]
+        unique = {file.url for file in self.files.values() if _get_last_part(file.url) == own.name} == {url}
+        return [*([own] if unique else []), get_cache_path(url)]
 
     def _unpacked_folder(self, file: File) -> Path:
         """The folder of an archive's members, another for another content."""
@@ -195,25 +195,25 @@ class Downloads:
         return archive.with_name(f"{archive.name}.{(file.sha256 or file.md5 or 'files')[:10]}")
 
 
-def _last_part(url: str) -> str:
+def _get_last_part(url: str) -> str:
     return unquote(urlsplit(url).path).rpartition("/")[2]
 
 
-def _checked(path: Path, file: File) -> Path:
+def _check_placed(path: Path, file: File) -> Path:
     """A file that was put there by hand; a `UserError` if it is another one."""
-    if error := mismatch(path, file):
+    if error := find_mismatch(path, file):
         raise UserError(f"{path}: {error}; delete it to have it fetched, or put the right file there")
     return path
 
 
-def _matches(name: list[str], pattern: list[str], whole: bool = True) -> bool:
+def _match_parts(name: list[str], pattern: list[str], whole: bool = True) -> bool:
     """Whether the parts of a path match those of a pattern; without `whole`, as far as the path goes."""
     fits = len(name) == len(pattern) if whole else len(name) <= len(pattern)
     return fits and all(map(fnmatchcase, name, pattern))
 
 
 # What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)
+_ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)
 
 
 def is_below(name: str) -> bool:
@@ -221,7 +221,7 @@ def is_below(name: str) -> bool:
     return bool(name) and not name.startswith("/") and not {"", ".", ".."} & set(name.removesuffix("/").split("/"))
 
 
-def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
+def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
     """Unpack members of a zip or tar archive in one pass, unless they are there from the same archive.
 
     Each gets its name only when it is whole, with the archive's modification time as the mark of its origin.
@@ -235,20 +235,20 @@ def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, P
         UserError: a broken archive, a member it lacks, a path that leaves `folder`, or a link.
     """
     for member in members:
-        if member != HERE and not is_below(member):
+        if member != _HERE and not is_below(member):
             raise UserError(f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed")
     mark = archive.stat().st_mtime_ns
-    paths = {member: folder / (WHOLE if member == HERE else member) for member in members}
+    paths = {member: folder / (_WHOLE_FOLDER if member == _HERE else member) for member in members}
     with locked(folder / ".lock"):
         missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
         if missing:
-            say(f"unpack {archive.name} · {', '.join(missing).replace(HERE, 'all files')}")
+            say(f"unpack {archive.name} · {', '.join(missing).replace(_HERE, 'all files')}")
             temporary = folder / ".partial"
             shutil.rmtree(temporary, ignore_errors=True)
             try:
                 for member, names in _extract(archive, missing, temporary).items():
                     _move(archive, member, names, temporary, paths[member], mark)
-            except BROKEN as error:
+            except _ARCHIVE_ERRORS as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     what = f"cannot be unpacked ({error.strerror}); mend that"
                 else:
@@ -267,7 +267,7 @@ def is_archive(path: Path) -> bool:
         return False
 
 
-def folder_of(path: Path) -> Path:
+def open_folder(path: Path) -> Path:
     """The folder that a dataset's `path` is, or that the archive which it is has been unpacked into.
 
     That lies in the data folder, and is unpacked again where the archive has changed. If all files of the archive are
@@ -281,7 +281,7 @@ def folder_of(path: Path) -> Path:
     if not is_archive(path):
         raise UserError(f"{path}: no such folder; path names the folder or the archive that holds the dataset's files")
     name = f"{path.name}.{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:10]}"
-    folder = unpack(path, [HERE], data_folder() / "archives" / name)[HERE]
+    folder = unpack_members(path, [_HERE], get_data_folder() / "archives" / name)[_HERE]
     below = list(filterfalse(is_leftover, folder.iterdir()))
     return below[0] if len(below) == 1 and below[0].is_dir() else folder
 
@@ -289,8 +289,8 @@ def folder_of(path: Path) -> Path:
 def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[str]]:
     """Extract the files that some members name; member → their paths in the archive."""
     names: dict[str, list[str]] = {member: [] for member in members}
-    for name, is_plain, open_entry in _entries(archive):
-        matching = [member for member in members if _holds(member, name)]
+    for name, is_plain, open_entry in _iterate_entries(archive):
+        matching = [member for member in members if _is_of_member(member, name)]
         if not matching:
             continue
         if not (is_plain and is_below(name)):
@@ -304,14 +304,14 @@ def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[
     return names
 
 
-def _holds(member: str, name: str) -> bool:
+def _is_of_member(member: str, name: str) -> bool:
     """Whether a path in an archive is a member's, or below it."""
     if member.endswith("/"):
-        return member == HERE or name.startswith(member)
+        return member == _HERE or name.startswith(member)
     return f"/{name}".endswith(f"/{member}")
 
 
-def _entries(archive: Path) -> Iterator[tuple[str, bool, Callable[[], Any]]]:
+def _iterate_entries(archive: Path) -> Iterator[tuple[str, bool, Callable[[], Any]]]:
     """(path, whether it is a plain file, how to open it) of each entry but folders; read one before the next."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:

@@ -11,19 +11,19 @@ from typing import Final
 from tandem.config.datasets import Normalize
 from tandem.data.sources import Answers, Query
 
-Texts = tuple[str, ...]
-FORM: Final = "NFC"
-PASSAGES, QUERIES, ANSWERS = "passages", "queries", "answers"
+_TextColumn = tuple[str, ...]
+_FORM: Final = "NFC"
+PASSAGES_SIDE, _QUERIES_SIDE, _ANSWERS_SIDE = "passages", "queries", "answers"
 
 
 def is_composed(text: str) -> bool:
     """Whether a text is in Unicode's form NFC."""
-    return text.isascii() or unicodedata.is_normalized(FORM, text)
+    return text.isascii() or unicodedata.is_normalized(_FORM, text)
 
 
-def composed(text: str, normalize: Normalize) -> str:
+def compose_text(text: str, normalize: Normalize) -> str:
     """A text as a dataset with this key has it: in Unicode's form NFC, or as it is."""
-    return unicodedata.normalize(FORM, text) if normalize == "nfc" else text
+    return unicodedata.normalize(_FORM, text) if normalize == "nfc" else text
 
 
 class Composer:
@@ -35,26 +35,26 @@ class Composer:
 
     def __init__(self, normalize: Normalize) -> None:
         self.normalize = normalize
-        self.others = dict.fromkeys((PASSAGES, QUERIES, ANSWERS), 0)
+        self.others = dict.fromkeys((PASSAGES_SIDE, _QUERIES_SIDE, _ANSWERS_SIDE), 0)
 
-    def passages(self, titles: Texts, texts: Texts) -> tuple[Texts, Texts]:
+    def passages(self, titles: _TextColumn, texts: _TextColumn) -> tuple[_TextColumn, _TextColumn]:
         """Titles and texts of some passages; the same objects where all are in the form."""
         others = [not (is_composed(title) and is_composed(text)) for title, text in zip(titles, texts, strict=True)]
         if not any(others):
             return titles, texts
-        self.others[PASSAGES] += sum(others)
+        self.others[PASSAGES_SIDE] += sum(others)
         return tuple(map(self._text, titles)), tuple(map(self._text, texts))
 
     def queries(self, rows: Iterable[Query]) -> Iterator[Query]:
         """Queries, their texts in the form."""
         for query, text, split in rows:
-            self.others[QUERIES] += not is_composed(text)
+            self.others[_QUERIES_SIDE] += not is_composed(text)
             yield query, self._text(text), split
 
     def answers(self, rows: Iterable[Answers]) -> Iterator[Answers]:
         """Questions' answers, in the form."""
         for query, texts in rows:
-            self.others[ANSWERS] += not all(map(is_composed, texts))
+            self.others[_ANSWERS_SIDE] += not all(map(is_composed, texts))
             yield query, [self._text(text) for text in texts]
 
     def note(self) -> str:
@@ -67,4 +67,4 @@ class Composer:
         return f"{counts} not in Unicode's form NFC: what looks equal may not match; set normalize: nfc"
 
     def _text(self, text: str) -> str:
-        return composed(text, self.normalize)
+        return compose_text(text, self.normalize)

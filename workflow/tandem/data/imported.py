@@ -15,22 +15,22 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.reading import RUN_FORMATS, RunLine, read_triples
-from tandem.data.rows import IdRows, doc_rows
-from tandem.data.runs import falling, ranked_order, write_run
+from tandem.data.rows import IdRows, index_passages
+from tandem.data.runs import lower_ties, order_by_score, write_run
 from tandem.data.validate import Warnings
 from tandem.errors import UserError
 from tandem.stages.data import GivenParams, ImportedParams
 from tandem.store.job import Job, writing
 
-PIECE = 1 << 16  # scored pairs that are converted at once
+_PAIRS_PER_PIECE = 1 << 16  # scored pairs that are converted at once
 # Reasons to drop a line.
-UNKNOWN_QUERY = "lines name queries that the split lacks"
-UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
-RANKS_STAY = "which keep their ranks where the run is scored"
-REPEATED = "lines name a passage of their query again"
-TIED = "lines have a rank that their query has already, and stand in the order of their passages' ids"
+_UNKNOWN_QUERY = "lines name queries that the split lacks"
+_UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
+_RANKS_STAY = "which keep their ranks where the run is scored"
+_REPEATED = "lines name a passage of their query again"
+_TIED = "lines have a rank that their query has already, and stand in the order of their passages' ids"
 
-Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
+_Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
 
 
 def run_given(job: Job[GivenParams]) -> None:
@@ -43,14 +43,16 @@ def run_given(job: Job[GivenParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     queries = collection.queries(job.params.split)
     with writing(job) as draft, Progress(f"given {job.key}", len(queries), "queries") as progress:
-        lines = write_run(job, draft, _negatives(collection, queries, job.params.depth, progress))
+        lines = write_run(job, draft, _rank_negatives(collection, queries, job.params.depth, progress))
         if not lines:
             error = f"{collection.artifact.folder}: its training lists hold no negative"
             raise UserError(f"{error} for a query of split {job.params.split}; name a run instead of given")
         draft.facts.update(queries=progress.done, lines=lines, without_negative=len(queries) - progress.done)
 
 
-def _negatives(collection: Collection, queries: dict[str, str], depth: int, progress: Progress) -> Iterator[Ranking]:
+def _rank_negatives(
+    collection: Collection, queries: dict[str, str], depth: int, progress: Progress
+) -> Iterator[_Ranking]:
     """The negatives of every query that has one; a passage that is also a positive is not a negative."""
     for query, listed in collection.lists():
         if query in queries:
@@ -72,36 +74,36 @@ def run_imported(job: Job[ImportedParams]) -> None:
     """
     params, path = job.params, Path(str(job.execution.path))
     collection = Collection(job.inputs["dataset"])
-    queries, docs = collection.queries(params.split), doc_rows(collection)
-    dropped: Counter[str] = Counter({UNKNOWN_QUERY: 0, UNKNOWN_PASSAGE: 0, REPEATED: 0})
+    queries, docs = collection.queries(params.split), index_passages(collection)
+    dropped: Counter[str] = Counter({_UNKNOWN_QUERY: 0, _UNKNOWN_PASSAGE: 0, _REPEATED: 0})
     read = read_margin_mse if params.format == "margin_mse" else RUN_FORMATS[params.format]
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
-        rankings = _rankings(read(path), queries, docs, params, dropped, progress)
+        rankings = _rank_lines(read(path), queries, docs, params, dropped, progress)
         written = write_run(job, draft, rankings, docs, keep_absent=True)
         if not written:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
             reasons = "; ".join(f"{count:,} {what}" for what, count in dropped.items() if count)
             raise UserError(f"{error} ({reasons or 'it is empty'}); its ids must be those of the dataset")
         warnings = Warnings(f"imported {job.key}")
-        warnings.count(dropped.pop(TIED, 0), TIED)
-        warnings.count(dropped.pop(UNKNOWN_PASSAGE), f"{UNKNOWN_PASSAGE}, {RANKS_STAY}")
+        warnings.count(dropped.pop(_TIED, 0), _TIED)
+        warnings.count(dropped.pop(_UNKNOWN_PASSAGE), f"{_UNKNOWN_PASSAGE}, {_RANKS_STAY}")
         for what, count in dropped.items():
             warnings.count(count, f"{what} and were dropped")
         missing = len(queries) - progress.done
         draft.facts.update(queries=progress.done, lines=written, without_run=missing, warnings=warnings.lines)
 
 
-def _rankings(
+def _rank_lines(
     lines: Iterator[RunLine],
     queries: dict[str, str],
     docs: IdRows,
     params: ImportedParams,
     dropped: Counter[str],
     progress: Progress,
-) -> Iterator[Ranking]:
+) -> Iterator[_Ranking]:
     """Yield the best `depth` lines of each query of the split, a passage at its best place; counts what is `dropped`.
 
-    Passages that the corpus lacks are among them, and counted as `UNKNOWN_PASSAGE`.
+    Passages that the corpus lacks are among them, and counted as `_UNKNOWN_PASSAGE`.
     """
     done: set[str] = set()
     for query, group in groupby(lines, key=itemgetter(0)):
@@ -110,18 +112,18 @@ def _rankings(
             raise UserError(f"{scored[0][2]}: query {query} again; the lines of a query must stand together")
         done.add(query)
         if query not in queries:
-            dropped[UNKNOWN_QUERY] += len(scored)
+            dropped[_UNKNOWN_QUERY] += len(scored)
             continue
         ids, scores = [doc for _, doc, _, _ in scored], [score for _, _, _, score in scored]
         best: dict[str, float] = {}
-        for doc, score in ranked_order(ids, scores, ties=params.ties):
+        for doc, score in order_by_score(ids, scores, ties=params.ties):
             best.setdefault(doc, score)
-        dropped[UNKNOWN_PASSAGE] += int((docs.rows(list(best), missing_ok=True) < 0).sum())
-        dropped[REPEATED] += len(scored) - len(best)
+        dropped[_UNKNOWN_PASSAGE] += int((docs.rows(list(best), missing_ok=True) < 0).sum())
+        dropped[_REPEATED] += len(scored) - len(best)
         if params.format == "ranks":  # equal scores are common, an equal rank says that the order was lost
-            dropped[TIED] += len(best) - len(set(best.values()))
+            dropped[_TIED] += len(best) - len(set(best.values()))
         progress.add(1)
-        top = list(falling(best.items()))[: params.depth]  # no tie is left to break otherwise
+        top = list(lower_ties(best.items()))[: params.depth]  # no tie is left to break otherwise
         yield query, [doc for doc, _ in top], [score for _, score in top]
 
 
@@ -147,7 +149,7 @@ def read_margin_mse(path: Path) -> Iterator[RunLine]:
                 positives.add(key)  # it stands on every line of its query
     pairs, first = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
     pair_scores, query_ids, doc_ids, place = np.frombuffer(scores), list(queries), list(passages), str(path)
-    for start in range(0, len(pairs), PIECE):
-        part = slice(start, start + PIECE)
+    for start in range(0, len(pairs), _PAIRS_PER_PIECE):
+        part = slice(start, start + _PAIRS_PER_PIECE)
         for key, score in zip(pairs[part].tolist(), pair_scores[first[part]].tolist(), strict=True):
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score

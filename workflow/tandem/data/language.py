@@ -12,21 +12,21 @@ from functools import cache
 
 from tandem.store.artifact import Artifact
 
-WORD = re.compile(r"[^\W\d_]+")
-LOOKED_AT = 400  # characters of a text
-FEWEST_WORDS = 12  # of a text in Latin script, to say that it is in none of the languages below: titles are shorter
-LEAST_SHARE = 0.12  # of stop words among a text's words: English prose has about 0.4
+_WORD = re.compile(r"[^\W\d_]+")
+_CHARACTERS = 400  # characters of a text
+_FEWEST_WORDS = 12  # of a text in Latin script, to say that it is in none of the languages below: titles are shorter
+_LEAST_STOP_WORDS = 0.12  # of stop words among a text's words: English prose has about 0.4
 # A script that is of one language, as far as retrieval collections go.
-LANGUAGES = {
+_LANGUAGE_OF_SCRIPT = {
     "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "THAI": "th", "BENGALI": "bn", "TELUGU": "te",
     "GREEK": "el", "HEBREW": "he",
 }  # fmt: skip
-SAMPLED = 2000  # texts of a collection, at least; at most twice as many
-FEW = 0.2  # of the texts in another language: beyond, the analysis of one language does not fit
-HALF = 0.5  # of the texts in the language that is expected, at least
-SHOWN = 0.01
-ONE_SCRIPT = 0.8  # of a vocabulary's pieces
-JAPANESE = 0.1  # share of kana from which a text with Chinese characters is Japanese
+TEXTS_SAMPLED = 2000  # texts of a collection, at least; at most twice as many
+_MOST_OTHERS = 0.2  # of the texts in another language: beyond, the analysis of one language does not fit
+_LEAST_EXPECTED = 0.5  # of the texts in the language that is expected, at least
+_LEAST_NAMED = 0.01
+_LEAST_OF_SCRIPT = 0.8  # of a vocabulary's pieces
+_LEAST_KANA = 0.1  # share of kana from which a text with Chinese characters is Japanese
 STOP_WORDS = {
     "en": "the of and to in is that for with this are be from by an it was which or as not have what how who when",
     "de": "der die das und ist nicht ein eine den von zu mit sich auf für dem des im auch als wie wird wer welche",
@@ -48,32 +48,32 @@ BY_WORD = {word: [name for name, words in STOP_WORDS.items() if word in words.sp
 
 
 @cache
-def script_of(letter: str) -> str:
+def get_script(letter: str) -> str:
     """A letter's script by its Unicode name: LATIN, CJK, ARABIC, …; empty for what is no letter."""
     return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
 
 
-def script(text: str) -> str:
+def identify_script(text: str) -> str:
     """The script of most letters of a text's beginning; empty without letters."""
-    scripts = Counter(filter(None, map(script_of, text[:LOOKED_AT])))
-    if scripts["HIRAGANA"] + scripts["KATAKANA"] > JAPANESE * scripts.total():
+    scripts = Counter(filter(None, map(get_script, text[:_CHARACTERS])))
+    if scripts["HIRAGANA"] + scripts["KATAKANA"] > _LEAST_KANA * scripts.total():
         return "HIRAGANA"
     return next((name for name, _ in scripts.most_common(1)), "")
 
 
-def guess(text: str) -> str:
+def identify_language(text: str) -> str:
     """A text's language, else its script in lower case; empty where the text is too short to tell."""
-    name = script(text)
+    name = identify_script(text)
     if name != "LATIN":
-        return LANGUAGES.get(name, name.lower())
-    words = WORD.findall(text[:LOOKED_AT].lower())
+        return _LANGUAGE_OF_SCRIPT.get(name, name.lower())
+    words = _WORD.findall(text[:_CHARACTERS].lower())
     votes = Counter(language for word in words for language in BY_WORD.get(word, ()))
-    if votes and (best := votes.most_common(1)[0])[1] >= max(2, LEAST_SHARE * len(words)):
+    if votes and (best := votes.most_common(1)[0])[1] >= max(2, _LEAST_STOP_WORDS * len(words)):
         return best[0]
-    return "latin" if len(words) >= FEWEST_WORDS else ""
+    return "latin" if len(words) >= _FEWEST_WORDS else ""
 
 
-class Sample:
+class TextSample:
     """The shares of scripts and of guessed languages in a sample of texts.
 
     It takes every text, then, as more come, every second, every fourth, …: evenly, whatever the batches are.
@@ -87,54 +87,57 @@ class Sample:
     def add(self, texts: Sequence[str]) -> None:
         """Take the next texts into the sample."""
         first = -self._seen % self._every
-        self._texts += [text[:LOOKED_AT] for text in texts[first :: self._every]]
+        self._texts += [text[:_CHARACTERS] for text in texts[first :: self._every]]
         self._seen += len(texts)
-        while len(self._texts) > 2 * SAMPLED:
+        while len(self._texts) > 2 * TEXTS_SAMPLED:
             self._texts = self._texts[::2]
             self._every *= 2
 
     def facts(self) -> dict[str, dict[str, float]]:
         """`scripts` and `languages` → name → share, the most frequent first."""
-        scripts = Counter(script(text).lower() for text in self._texts)
-        return {"scripts": _shares(scripts), "languages": _shares(Counter(map(guess, self._texts)))}
+        scripts = Counter(identify_script(text).lower() for text in self._texts)
+        return {
+            "scripts": _compute_shares(scripts),
+            "languages": _compute_shares(Counter(map(identify_language, self._texts))),
+        }
 
 
-def _shares(counts: Counter[str]) -> dict[str, float]:
+def _compute_shares(counts: Counter[str]) -> dict[str, float]:
     named = Counter({name: count for name, count in counts.items() if name})
     return {name: round(count / named.total(), 3) for name, count in named.most_common()}
 
 
-def misfits(language: str, shares: Mapping[str, float]) -> str:
+def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
     """The other languages of many texts, `41% zh, 9% latin`; empty if texts fit their language or it is unclear."""
     others = {name: share for name, share in shares.items() if name != language}
     identified = sum(share for name, share in others.items() if name != "latin")
-    recognised = language in STOP_WORDS or language in LANGUAGES.values()
-    if not shares or not recognised or (identified <= FEW and shares.get(language, 0.0) >= HALF):
+    recognised = language in STOP_WORDS or language in _LANGUAGE_OF_SCRIPT.values()
+    if not shares or not recognised or (identified <= _MOST_OTHERS and shares.get(language, 0.0) >= _LEAST_EXPECTED):
         return ""
-    return ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
+    return ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED)
 
 
-def language_warnings(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
+def warn_of_language(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
     """A line for passages, and one for queries, that are not in the language of their analysis."""
     language = "zh" if analyzer == "jieba" else language
     for side, facts in dataset.manifest.facts.get("texts", {}).items():
-        if analyzer != "whitespace" and (others := misfits(language, facts["languages"])):
+        if analyzer != "whitespace" and (others := describe_misfits(language, facts["languages"])):
             hint = "say the dataset's language, and perhaps its analyzer"
             yield f"the {side} are analysed as {language}, but look like {others}: {hint}"
 
 
-def vocabulary_warnings(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str]:
+def warn_of_vocabulary(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str]:
     """A line where the passages have another script than the pieces of a vocabulary."""
     scripts = dataset.manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
-    own = vocabulary_script(pieces)
+    own = find_vocabulary_script(pieces)
     others = {name: share for name, share in scripts.items() if name != own}
-    if own is not None and sum(others.values()) > FEW:
-        shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
+    if own is not None and sum(others.values()) > _MOST_OTHERS:
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED)
         yield f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
 
 
-def vocabulary_script(pieces: Sequence[str]) -> str | None:
+def find_vocabulary_script(pieces: Sequence[str]) -> str | None:
     """The one script that a tokenizer's pieces have, in lower case; None where they have several."""
-    sample = Sample(pieces)
+    sample = TextSample(pieces)
     name, share = next(iter(sample.facts()["scripts"].items()), ("", 0.0))
-    return name if share >= ONE_SCRIPT else None
+    return name if share >= _LEAST_OF_SCRIPT else None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 
 
-class Pairs(NamedTuple):
+class MentionPairs(NamedTuple):
     """Training pairs: numbers of their queries, rows of their passages, labels, and numbers of their first mentions."""
 
     queries: Integers
@@ -37,7 +37,7 @@ class Mentions:
             self._query.append(self.queries.setdefault(query, len(self.queries)))
             self._label.append(label)
 
-    def pairs(self, rows: Integers) -> tuple[Pairs, int]:
+    def pairs(self, rows: Integers) -> tuple[MentionPairs, int]:
         """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
 
         Args:
@@ -55,5 +55,5 @@ class Mentions:
         np.minimum.at(lowest, back, labels)
         order = np.lexsort((first, queries[first]))
         chosen = first[order]
-        pairs = Pairs(queries[chosen], passages[chosen], highest[order], present[chosen])
+        pairs = MentionPairs(queries[chosen], passages[chosen], highest[order], present[chosen])
         return pairs, int((highest > lowest).sum())

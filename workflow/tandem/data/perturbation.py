@@ -9,19 +9,19 @@ import random
 import re
 from collections.abc import Callable
 
-WORD = re.compile(r"[^\W\d_]+")  # letters of any script
-SHORTEST = 4  # letters of a word that gets a typo, if any is as long: short words are mostly function words
-ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a US keyboard, each half a key right of the one above
+_LETTERS = re.compile(r"[^\W\d_]+")  # letters of any script
+FEWEST_LETTERS = 4  # letters of a word that gets a typo, if any is as long: short words are mostly function words
+_KEYBOARD_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a US keyboard, each half a key right of the one above
 
 
-def perturbed_id(kind: str, query: str) -> str:
+def name_perturbed(kind: str, query: str) -> str:
     """Return the id of a query's broken copy."""
     return f"{kind}.{query}"
 
 
-def keyboard_neighbours() -> dict[str, str]:
+def find_neighbours() -> dict[str, str]:
     """Return the letters around each letter of a US keyboard, in the order of the rows."""
-    places = {letter: (row, at) for row, letters in enumerate(ROWS) for at, letter in enumerate(letters)}
+    places = {letter: (row, at) for row, letters in enumerate(_KEYBOARD_ROWS) for at, letter in enumerate(letters)}
     neighbours = {}
     for letter, (row, at) in places.items():
         # In the row above the keys at the same place and to the right touch it, in the row below those to the left.
@@ -30,10 +30,10 @@ def keyboard_neighbours() -> dict[str, str]:
     return neighbours
 
 
-NEIGHBOURS = keyboard_neighbours()
+NEIGHBOURS = find_neighbours()
 
 
-def hit_neighbour(word: str, draw: random.Random) -> str:
+def replace_letter(word: str, draw: random.Random) -> str:
     """Return a word with one letter in place of a neighbour on the keyboard; a word without such letters as it is."""
     at = [place for place, letter in enumerate(word) if letter.lower() in NEIGHBOURS]
     if not at:
@@ -60,24 +60,24 @@ def drop_letter(word: str, draw: random.Random) -> str:
     return word[:place] + word[place + 1 :]
 
 
-def double_letter(word: str, draw: random.Random) -> str:
+def repeat_letter(word: str, draw: random.Random) -> str:
     """Return a word with one of its letters twice."""
     place = draw.randrange(len(word))
     return word[:place] + word[place] + word[place:]
 
 
 TYPOS: dict[str, Callable[[str, random.Random], str]] = {
-    "keyboard": hit_neighbour,
+    "keyboard": replace_letter,
     "swap": swap_letters,
     "drop": drop_letter,
-    "double": double_letter,
+    "double": repeat_letter,
 }
 
 
 def break_words(text: str, kind: str, count: int, draw: random.Random) -> str:
     """Return a text with a typo in `count` of its words, or in all that there are; what is no word stays."""
-    words = list(WORD.finditer(text))
-    long = [word for word in words if len(word[0]) >= SHORTEST] or words
+    words = list(_LETTERS.finditer(text))
+    long = [word for word in words if len(word[0]) >= FEWEST_LETTERS] or words
     chosen = draw.sample(long, min(count, len(long)))
     for word in sorted(chosen, key=lambda word: -word.start()):  # from the end: earlier places stay as they are
         text = text[: word.start()] + TYPOS[kind](word[0], draw) + text[word.end() :]

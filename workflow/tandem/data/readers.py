@@ -16,81 +16,83 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.data.reading import (
-    PACKED,
+    PACKED_ENDS,
     JsonObject,
-    beginning,
     count_lines,
-    csv_rows,
     describe_columns,
+    get_member_name,
     is_end,
-    items,
-    lines,
-    member_name,
-    records,
+    iterate_lines,
+    read_beginning,
+    read_items,
+    read_records,
+    split_csv,
 )
-from tandem.data.roles import ANSWERS, ID_NAMES, PASSAGES, QRELS, QUERIES, Role, named_columns
+from tandem.data.roles import ANSWERS_ROLE, ID_NAMES, PASSAGES_ROLE, QRELS_ROLE, QUERIES_ROLE, Role, match_columns
 from tandem.data.trec import is_topics, read_topics, read_trec
 from tandem.errors import UserError
 
-PARQUET_ROWS = 1024
-BUFFER = 1 << 20  # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
-TREC_COLUMNS = 4  # of a line of judgements by white space
-WHOLE = re.compile(r"-?\d+(\.0*)?")
+_ROWS_PER_BATCH = 1024
+_BUFFER_BYTES = (
+    1 << 20
+)  # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
+_TREC_COLUMNS = 4  # of a line of judgements by white space
+_WHOLE_NUMBER = re.compile(r"-?\d+(\.0*)?")
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """What reads a file of some role."""
 
     def __call__(self, path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
         """(place, record) of the records but the first `skipped`."""
 
 
-def suffix_of(path: Path) -> str:
+def get_suffix(path: Path) -> str:
     """The end of a file's name, in lower case, whatever it is packed in."""
-    return Path(member_name(path)).suffix.lower()
+    return Path(get_member_name(path)).suffix.lower()
 
 
-def reader(path: Path, role: Role) -> Reader:
+def choose_reader(path: Path, role: Role) -> FileReader:
     """The reader of a file of some role; a `UserError` if no reader reads files with such a name."""
-    separated, by_commas = (read_answers, read_csv_answers) if role is ANSWERS else (read_tsv, read_csv)
-    readers: dict[str, Reader] = {
+    separated, by_commas = (read_answers, read_csv_answers) if role is ANSWERS_ROLE else (read_tsv, read_csv)
+    readers: dict[str, FileReader] = {
         ".jsonl": read_jsonl, ".ndjson": read_jsonl, ".json": read_json, ".parquet": read_parquet, ".csv": by_commas,
         ".tsv": separated, ".txt": separated,
     }  # fmt: skip
-    if role is PASSAGES:
+    if role is PASSAGES_ROLE:
         readers |= {".trec": read_trec, ".xml": read_trec}
-    suffix = suffix_of(path)
-    if role is QUERIES and (suffix == ".txt" or suffix not in readers) and is_topics(path):
+    suffix = get_suffix(path)
+    if role is QUERIES_ROLE and (suffix == ".txt" or suffix not in readers) and is_topics(path):
         return read_topics
-    if suffix not in readers and role is not QRELS:
+    if suffix not in readers and role is not QRELS_ROLE:
         error = f"{path}: a file that ends in {suffix or 'nothing'}"
-        raise UserError(f"{error}; allowed are {', '.join(readers)}, all but .parquet also {', '.join(PACKED)}")
+        raise UserError(f"{error}; allowed are {', '.join(readers)}, all but .parquet also {', '.join(PACKED_ENDS)}")
     return readers.get(suffix, separated)
 
 
 def count_records(path: Path, role: Role) -> int | None:
     """How many records a file has; None where only reading it would tell."""
-    suffix = suffix_of(path)
+    suffix = get_suffix(path)
     if suffix == ".parquet":
         with suppress(pa.ArrowException, OSError):  # reading it says what is wrong
             return int(pq.read_metadata(path).num_rows)
     if suffix in (".jsonl", ".ndjson"):
         return count_lines(path)
-    return count_lines(path) - head(path, role).lines if suffix in (".tsv", ".txt") else None
+    return count_lines(path) - read_head(path, role).lines if suffix in (".tsv", ".txt") else None
 
 
 def read_jsonl(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, field → value) of each line, one JSON object; other keys are ignored."""
-    return _named(records(path, skipped), role)
+    return _name_fields(read_records(path, skipped), role)
 
 
 def read_json(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """`read_jsonl` of a JSON array of objects, where the place is `file: item n`; or of lines, whatever its name."""
-    is_array = beginning(path).startswith(b"[")
-    return _named(islice(items(path), skipped, None), role) if is_array else read_jsonl(path, role, skipped)
+    is_array = read_beginning(path).startswith(b"[")
+    return _name_fields(islice(read_items(path), skipped, None), role) if is_array else read_jsonl(path, role, skipped)
 
 
-def _named(found: Iterator[tuple[str, JsonObject]], role: Role) -> Iterator[tuple[str, JsonObject]]:
+def _name_fields(found: Iterator[tuple[str, JsonObject]], role: Role) -> Iterator[tuple[str, JsonObject]]:
     """Records with the role's names for their fields."""
     last, names = None, dict[str, str]()
     for where, record in found:
@@ -103,7 +105,7 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
     """(`file row n`, field → value) of each row, rows counted from 1; other columns are not read."""
     done = 0
     try:
-        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+        with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
             names = role.resolve(str(path), file.schema_arrow.names)
             if several := [name for name in names.values() if file.schema_arrow.get_field_index(name) < 0]:
                 raise UserError(f"{path}: several columns {several[0]}; rename those that are not meant")
@@ -111,7 +113,7 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
             while groups and done + (rows := file.metadata.row_group(groups[0]).num_rows) <= skipped:
                 done += rows
                 groups.pop(0)
-            for batch in file.iter_batches(PARQUET_ROWS, groups, list(names.values())):
+            for batch in file.iter_batches(_ROWS_PER_BATCH, groups, list(names.values())):
                 passed = min(max(0, skipped - done), len(batch))
                 columns = [batch[name][passed:].to_pylist() for name in names.values()]
                 for row, values in enumerate(zip(*columns, strict=True), start=done + passed + 1):
@@ -137,13 +139,13 @@ class Head:
     lines: int
 
 
-def head(path: Path, role: Role) -> Head:
+def read_head(path: Path, role: Role) -> Head:
     """Read a file up to its first record; a `UserError` for a header that lacks a needed field."""
     number = 0
-    for number, line in lines(path):
+    for number, line in iterate_lines(path):
         marked = line.startswith("#")
         names = role.columns_of(line.lstrip("# ") if marked else line)
-        if columns := named_columns(f"{path}:{number}", names or [""], role, marked):
+        if columns := match_columns(f"{path}:{number}", names or [""], role, marked):
             return Head(columns, number)
         is_comment = marked and "document" in role.fields and (line[1:2].isspace() or not _is_judgement(line, role))
         if not is_comment:
@@ -157,19 +159,19 @@ def _is_judgement(line: str, role: Role) -> bool:
     order = role.columns.get(len(columns), ())
     if "relevance" not in order:
         return "document" in order and "\t" in line
-    return WHOLE.fullmatch(columns[order.index("relevance")]) is not None
+    return _WHOLE_NUMBER.fullmatch(columns[order.index("relevance")]) is not None
 
 
 def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, field → column) of each line; the header or the number of columns decides their order."""
-    top = head(path, role)
+    top = read_head(path, role)
     orders = {len(top.columns): top.columns} if top.columns else role.columns
-    name, numbered = str(path), lines(path, skipped=skipped + top.lines)
+    name, numbered = str(path), iterate_lines(path, skipped=skipped + top.lines)
     for number, line in numbered:
         spaced = role.spaced and "\t" not in line
         columns = line.split() if spaced else line.split("\t")
         order = orders.get(len(columns))
-        if order is None or (spaced and not top.columns and len(columns) != TREC_COLUMNS):
+        if order is None or (spaced and not top.columns and len(columns) != _TREC_COLUMNS):
             if is_end(line, numbered):
                 return
             by = "white space" if spaced else "tabs"
@@ -184,13 +186,13 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
     The header's names or the number of columns decide their order. Commas separate columns, or the semicolons of a
     header.
     """
-    first = next((line for _, line in lines(path)), "")
+    first = next((line for _, line in iterate_lines(path)), "")
     names = [name.strip(' "') for name in first.split(";")]
-    by_semicolons = len(names) > 1 and named_columns(f"{path}:1", names, role) is not None
+    by_semicolons = len(names) > 1 and match_columns(f"{path}:1", names, role) is not None
     delimiter, by = (";", "semicolons") if by_semicolons else (",", "commas")
-    columns = next((named_columns(f"{path}:1", row or [""], role) for _, row in csv_rows(path, delimiter)), None)
+    columns = next((match_columns(f"{path}:1", row or [""], role) for _, row in split_csv(path, delimiter)), None)
     orders = {len(columns): columns} if columns else role.columns
-    for number, row in islice(csv_rows(path, delimiter), skipped + bool(columns), None):
+    for number, row in islice(split_csv(path, delimiter), skipped + bool(columns), None):
         order = orders.get(len(row))
         if order is None:
             allowed = " or ".join(map(str, orders))
@@ -201,7 +203,7 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
 
 def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
-    numbered = lines(path, skipped=skipped)
+    numbered = iterate_lines(path, skipped=skipped)
     for number, line in numbered:
         query, *answers = line.split("\t")
         if not answers:
@@ -213,7 +215,7 @@ def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """`read_answers` of a CSV file, by commas; a row that begins with the name of an id is its header."""
-    rows = (row for row in csv_rows(path) if row[1] and row[1][0].lower() not in ID_NAMES)
+    rows = (row for row in split_csv(path) if row[1] and row[1][0].lower() not in ID_NAMES)
     for number, (query, *answers) in islice(rows, skipped, None):
         if not answers:
             raise UserError(f"{path}:{number}: 1 column by commas; a row is an id and answers")

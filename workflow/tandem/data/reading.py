@@ -23,7 +23,7 @@ from typing import Any
 
 from tandem.errors import UserError
 
-LONGEST = 32 << 20  # bytes of a line; a longer one is a file that is not what it claims
+LONGEST_LINE = 32 << 20  # bytes of a line; a longer one is a file that is not what it claims
 BOM = b"\xef\xbb\xbf"
 PACKINGS = {  # what packed files begin with; of bzip2 also the mark of its first block, or of the end
     "gzip": rb"\x1f\x8b",
@@ -33,53 +33,55 @@ PACKINGS = {  # what packed files begin with; of bzip2 also the mark of its firs
     "lz4": rb"\x04\x22\x4d\x18",
     "zstd": rb"\x28\xb5\x2f\xfd",
 }
-MARK = 10  # bytes that say how a file is packed
-PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")  # what may be added to the name of any text file
+_MARK_BYTES = 10  # bytes that say how a file is packed
+PACKED_ENDS = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")  # what may be added to the name of any text file
 # Names of what editors, systems and downloads leave beside files: test.tsv.bak, test.tsv~, .DS_Store, Thumbs.db.
-LEFTOVER = re.compile(
+_LEFTOVER = re.compile(
     r"[.#].*|~\$.*|.*(~|\.(bak|backup|old|orig|rej|save|sw[op]|te?mp|part|partial|crdownload))|thumbs\.db|desktop\.ini|__macosx",
     re.IGNORECASE,
 )
-BEGINNING = 4096  # bytes that say what a file is
-PIECE = 1 << 18  # bytes read at a time
-LARGEST = 1e38  # number; float32 has room below it, where tied scores fall
+_BEGINNING_BYTES = 4096  # bytes that say what a file is
+_BYTES_PER_PIECE = 1 << 18  # bytes read at a time
+_LARGEST_NUMBER = 1e38  # number; float32 has room below it, where tied scores fall
 PACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)  # the last of all others
-DEEPEST = 500  # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
-DECODER = json.JSONDecoder()
-csv.field_size_limit(LONGEST)  # of the process; 128 KiB without it
+DEEPEST_ITEM = 500  # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
+_DECODER = json.JSONDecoder()
+csv.field_size_limit(LONGEST_LINE)  # of the process; 128 KiB without it
 JsonObject = dict[str, Any]  # of a file, unchecked
 RunLine = tuple[str, str, str, float]  # query id, passage id, place for errors, score
-TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"
+_TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"
 
 
 def is_leftover(path: Path) -> bool:
     """Whether a file's name says that it is no data, but what an editor, a system or a download has left there."""
-    return LEFTOVER.fullmatch(path.name) is not None
+    return _LEFTOVER.fullmatch(path.name) is not None
 
 
-def unpacked_name(name: str) -> str:
+def strip_packing(name: str) -> str:
     """A file's name without the end that says how it is packed: `corpus.jsonl` of corpus.jsonl.zst.
 
-    A `.zip` with no other end before it stays: what it holds says what it is, see `member_name`.
+    A `.zip` with no other end before it stays: what it holds says what it is, see `get_member_name`.
     """
-    for end in PACKED:
+    for end in PACKED_ENDS:
         if name.lower().endswith(end):
             stem = name[: -len(end)]
             return name if end == ".zip" and not Path(stem).suffix else stem
     return name
 
 
-def member_name(path: Path) -> str:
+def get_member_name(path: Path) -> str:
     """The name that says what a file is: that without the end of its packing, or of a zip archive's one file."""
-    name = unpacked_name(path.name)
-    return Path(_only_member(path)[1]).name if name.lower().endswith(".zip") and packing(path) == "zip" else name
+    name = strip_packing(path.name)
+    return (
+        Path(_find_member(path)[1]).name if name.lower().endswith(".zip") and identify_packing(path) == "zip" else name
+    )
 
 
-def packing(path: Path) -> str:
+def identify_packing(path: Path) -> str:
     """Return the name of what packed a file, by its first bytes; empty if it is plain."""
     try:
         with open(path, "rb") as file:
-            start = file.read(MARK)
+            start = file.read(_MARK_BYTES)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name a readable file") from None
     return next((name for name, mark in PACKINGS.items() if re.match(mark, start)), "")
@@ -87,7 +89,7 @@ def packing(path: Path) -> str:
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
     """A file for reading, unpacked if its first bytes say that it is packed; a `UserError` if it cannot be opened."""
-    match packing(path):
+    match identify_packing(path):
         case "zip":
             return _open_member(path)
         case "gzip":
@@ -99,11 +101,11 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
         case "lz4" | "zstd" as name:
             import pyarrow as pa  # which the start of planning does without
 
-            return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), name), PIECE)
+            return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), name), _BYTES_PER_PIECE)
     return open(path, "rb")
 
 
-def _only_member(path: Path) -> tuple[zipfile.ZipFile, str]:
+def _find_member(path: Path) -> tuple[zipfile.ZipFile, str]:
     """A zip archive, and the name of its one file beside what macOS adds to it."""
     try:
         archive = zipfile.ZipFile(path)
@@ -116,23 +118,23 @@ def _only_member(path: Path) -> tuple[zipfile.ZipFile, str]:
 
 
 def _open_member(path: Path) -> io.BufferedIOBase:
-    archive, name = _only_member(path)
+    archive, name = _find_member(path)
     try:
         return io.BufferedReader(archive.open(name))  # type: ignore[type-var]
     except RuntimeError as error:  # a password; an unknown compression, too
         raise UserError(f"{path}: {error}; unpack it and name its file") from None
 
 
-def beginning(path: Path) -> bytes:
+def read_beginning(path: Path) -> bytes:
     """The first bytes of a file, unpacked, from its first letter on; empty if it cannot be unpacked."""
     try:
         with open_bytes(path) as file:
-            return file.read1(BEGINNING).removeprefix(BOM).lstrip()
+            return file.read1(_BEGINNING_BYTES).removeprefix(BOM).lstrip()
     except PACKING_ERRORS:  # reading it whole says where
         return b""
 
 
-def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tuple[int, str]]:
+def iterate_lines(path: Path, longest: int = LONGEST_LINE, skipped: int = 0) -> Iterator[tuple[int, str]]:
     """(number from 1, line without its end) of a UTF-8 file, plain or packed; the first `skipped` are passed over.
 
     Raises:
@@ -142,7 +144,7 @@ def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tupl
     number = 0
     with open_bytes(path) as file:
         try:
-            for piece in _raw_lines(path, file, longest):
+            for piece in _split_lines(path, file, longest):
                 passed = min(skipped - number, len(piece)) if number < skipped else 0
                 number += passed
                 for line in piece[passed:]:
@@ -157,29 +159,29 @@ def lines(path: Path, longest: int = LONGEST, skipped: int = 0) -> Iterator[tupl
             where = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
             raise UserError(f"{where}; convert the file to UTF-8") from None
         except PACKING_ERRORS as error:
-            raise broken(path, f"line {number}", error) from None
+            raise make_broken_error(path, f"line {number}", error) from None
 
 
-def broken(path: Path, last: str, error: Exception) -> UserError:
+def make_broken_error(path: Path, last: str, error: Exception) -> UserError:
     """The error of a file that could be read up to a place, such as `line 7`, and no further."""
     is_cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
     why = "truncated" if is_cut else f"broken ({error})"
-    return UserError(f"{path}: {packing(path) or 'plain'} file is {why} after {last}; fetch it again")
+    return UserError(f"{path}: {identify_packing(path) or 'plain'} file is {why} after {last}; fetch it again")
 
 
 def count_lines(path: Path) -> int:
-    """How many lines `lines` gives, without blank ones at the end, which are no records."""
+    """How many lines `iterate_lines` gives, without blank ones at the end, which are no records."""
     count = blank = 0
     begun = False
     with open_bytes(path) as file:
         try:
-            while piece := file.read1(PIECE):
+            while piece := file.read1(_BYTES_PER_PIECE):
                 filled = len(piece.rstrip())
                 if filled:
                     count, blank, begun = count + blank + piece.count(b"\n", 0, filled), 0, True
                 blank += piece.count(b"\n", filled)
         except PACKING_ERRORS as error:
-            raise broken(path, f"line {count}", error) from None
+            raise make_broken_error(path, f"line {count}", error) from None
     return count + begun
 
 
@@ -188,11 +190,11 @@ def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
     return not line.strip() and not any(other.strip() for _, other in rest)
 
 
-def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
+def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
     """Lines without their "\\n", those of a piece of the file at a time; the last may be cut at `longest`."""
     begun: list[bytes] = []
     held, several = 0, False
-    while held < longest and (piece := file.read1(PIECE)):
+    while held < longest and (piece := file.read1(_BYTES_PER_PIECE)):
         *ended, rest = piece.split(b"\n")
         if ended:
             ended[0] = b"".join([*begun, ended[0]])
@@ -208,13 +210,13 @@ def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[li
         yield [last]
 
 
-def records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
+def read_records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, JSON object) of each line of a JSON-lines file but the first `skipped`."""
-    name, numbered = str(path), lines(path, skipped=skipped)
+    name, numbered = str(path), iterate_lines(path, skipped=skipped)
     for number, line in numbered:
         where = f"{name}:{number}"
         try:
-            record, end = DECODER.raw_decode(line) if line.startswith("{") else (None, -1)
+            record, end = _DECODER.raw_decode(line) if line.startswith("{") else (None, -1)
             if end != len(line):  # `json.loads` takes longer
                 record = json.loads(line)
         except json.JSONDecodeError as error:
@@ -234,9 +236,9 @@ def describe_columns(columns: Sequence[str], by: str) -> str:
     return f"{len(columns)} columns by {by}" if any(column.strip() for column in columns) else "an empty line"
 
 
-def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
+def read_fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
     """(`file:line`, columns) of each line of a tab-separated file without quoting; `what` they are is for the error."""
-    name, numbered = str(path), lines(path)
+    name, numbered = str(path), iterate_lines(path)
     for number, line in numbered:
         columns = line.split("\t")
         if len(columns) not in counts:
@@ -248,13 +250,13 @@ def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]
         yield f"{name}:{number}", columns
 
 
-def csv_rows(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+def split_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(number of its first line, columns) of each row of a CSV file; a row may span lines.
 
     Raises:
-        UserError: quotes that do not end, or columns beyond `LONGEST`.
+        UserError: quotes that do not end, or columns beyond `LONGEST_LINE`.
     """
-    numbered = lines(path)
+    numbered = iterate_lines(path)
     reader = csv.reader((f"{line}\n" for _, line in numbered), delimiter=delimiter, strict=True)
     before = 0
     try:
@@ -268,7 +270,7 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]
         raise UserError(f"{where}; a text with commas or line ends stands in quotes, quotes inside doubled") from None
 
 
-def items(path: Path, deepest: int = DEEPEST) -> Iterator[tuple[str, JsonObject]]:
+def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, JsonObject]]:
     """(`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
 
     Args:
@@ -281,11 +283,13 @@ def items(path: Path, deepest: int = DEEPEST) -> Iterator[tuple[str, JsonObject]
     number = 0
     with open_bytes(path) as file:
         try:
-            start = file.read(BEGINNING).removeprefix(BOM)
+            start = file.read(_BEGINNING_BYTES).removeprefix(BOM)
             if not start.lstrip().startswith(b"["):
                 raise UserError(f"{path}: begins with {start[:20]!r}; a JSON array of objects is needed")
             shallow = _Shallow(path, file, start, deepest)
-            for number, record in enumerate(ijson.items(shallow, "item", use_float=True, buf_size=PIECE), start=1):
+            for number, record in enumerate(
+                ijson.items(shallow, "item", use_float=True, buf_size=_BYTES_PER_PIECE), start=1
+            ):
                 shallow.open = shallow.bytes = 0
                 if not isinstance(record, dict):
                     raise UserError(f"{path}: item {number}: a JSON {type(record).__name__}; an object is needed")
@@ -295,7 +299,7 @@ def items(path: Path, deepest: int = DEEPEST) -> Iterator[tuple[str, JsonObject]
             why = (detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)).partition("\n")[0]
             raise UserError(f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again") from None
         except PACKING_ERRORS as error:
-            raise broken(path, f"item {number}", error) from None
+            raise make_broken_error(path, f"item {number}", error) from None
 
 
 class _Shallow:
@@ -314,8 +318,8 @@ class _Shallow:
         data, self.start = (self.start[:size], self.start[size:]) if self.start else (self.file.read(size), b"")
         self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
         self.bytes += len(data)
-        if self.bytes > LONGEST:
-            raise UserError(f"{self.path}: an item longer than {LONGEST >> 20} MiB; an array of objects is needed")
+        if self.bytes > LONGEST_LINE:
+            raise UserError(f"{self.path}: an item longer than {LONGEST_LINE >> 20} MiB; an array of objects is needed")
         if self.open > self.deepest:
             raise UserError(
                 f"{self.path}: JSON nested deeper than {self.deepest} levels; an array of objects is needed"
@@ -323,7 +327,7 @@ class _Shallow:
         return data
 
 
-def text_of(where: str, record: JsonObject, key: str, number: bool = False) -> str:
+def read_text(where: str, record: JsonObject, key: str, number: bool = False) -> str:
     """A record's field as text; with `number` also a whole number, as for ids. `where` is its place, for the error."""
     value = record.get(key)
     if type(value) is str and value.isascii():
@@ -333,25 +337,25 @@ def text_of(where: str, record: JsonObject, key: str, number: bool = False) -> s
     if not isinstance(value, str):
         shown = json.dumps(value, default=str, skipkeys=True)[:60] if key in record else "missing"
         raise UserError(f"{where}: {key} is {shown}; a text is needed")
-    return clean(where, key, value)
+    return require_unicode(where, key, value)
 
 
-def texts_of(where: str, key: str, value: Any) -> list[str]:
+def read_texts(where: str, key: str, value: Any) -> list[str]:
     """A value that must be a list of texts, such as answers."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         shown = json.dumps(value, default=str, skipkeys=True)[:60]
         raise UserError(f"{where}: {key} is {shown}; a list of texts is needed")
-    return [clean(where, key, text) for text in value]
+    return [require_unicode(where, key, text) for text in value]
 
 
-def objects_of(where: str, key: str, value: Any) -> list[JsonObject]:
+def read_objects(where: str, key: str, value: Any) -> list[JsonObject]:
     """A value that must be a list of objects."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise UserError(f"{where}: {key} is {json.dumps(value)[:60]}; a list of objects is needed")
     return value
 
 
-def clean(where: str, key: str, value: str) -> str:
+def require_unicode(where: str, key: str, value: str) -> str:
     """A text that UTF-8 can carry: JSON's escapes can spell half of a surrogate pair."""
     try:
         value.encode()
@@ -367,17 +371,21 @@ def parse_label(where: str, value: str) -> int:
     return int(value)
 
 
-def parse_number(where: str, what: str, value: str) -> float:
+def parse_score(where: str, what: str, value: str) -> float:
     """A column as a number that float32 holds, which is how scores are stored."""
-    if not abs(number := _float(value)) <= LARGEST:
-        needed = "a number is needed" if isnan(number) else f"a number from -{LARGEST:g} to {LARGEST:g} is needed"
+    if not abs(number := _parse_float(value)) <= _LARGEST_NUMBER:
+        needed = (
+            "a number is needed"
+            if isnan(number)
+            else f"a number from -{_LARGEST_NUMBER:g} to {_LARGEST_NUMBER:g} is needed"
+        )
         raise UserError(f"{where}: {what} is {value[:40]!r}; {needed}")
     return number
 
 
 def parse_whole(where: str, what: str, value: str) -> int:
     """A column as a whole number of 32 bits, which is how relevance is stored; `1.0` is 1."""
-    number = _float(value)
+    number = _parse_float(value)
     if not number.is_integer():
         raise UserError(f"{where}: {what} is {value[:40]!r}; a whole number is needed")
     if not -(2**31) <= number < 2**31:
@@ -385,7 +393,7 @@ def parse_whole(where: str, what: str, value: str) -> int:
     return int(number)
 
 
-def _float(value: str) -> float:
+def _parse_float(value: str) -> float:
     """A text as a number; NaN if it is not one, such as `1_0`, which Python would read as 10."""
     try:
         return nan if "_" in value else float(value)
@@ -395,14 +403,14 @@ def _float(value: str) -> float:
 
 def read_trec_run(path: Path) -> Iterator[RunLine]:
     """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
-    numbered = lines(path)
+    numbered = iterate_lines(path)
     for number, line in numbered:
         where, columns = f"{path}:{number}", line.split()
         if len(columns) != 6:
             if is_end(line, numbered):
                 return
             raise UserError(f"{where}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
-        yield columns[0], columns[2], where, parse_number(where, "score", columns[4])
+        yield columns[0], columns[2], where, parse_score(where, "score", columns[4])
 
 
 def read_ranks(path: Path) -> Iterator[RunLine]:
@@ -410,16 +418,16 @@ def read_ranks(path: Path) -> Iterator[RunLine]:
 
     Their reference scripts measure by rank, and equal scores would change it: the score becomes minus the rank.
     """
-    for where, columns in fields(path, "query id, passage id, rank and perhaps score", 3, 4):
+    for where, columns in read_fields(path, "query id, passage id, rank and perhaps score", 3, 4):
         if len(columns) == 4:
-            parse_number(where, "score", columns[3])
+            parse_score(where, "score", columns[3])
         yield columns[0], columns[1], where, -float(parse_whole(where, "rank", columns[2]))
 
 
 def read_triples(path: Path) -> Iterator[tuple[str, str, float, str, float]]:
-    """(query, positive, its score, negative, its score) of triples with a teacher's scores, whose order is `TRIPLE`."""
-    for where, (positive_score, negative_score, query, positive, negative) in fields(path, TRIPLE, 5):
-        scores = [parse_number(where, "score", score) for score in (positive_score, negative_score)]
+    """Yield (query, positive, its score, negative, its score) of triples with a teacher's scores, see `_TRIPLE`."""
+    for where, (positive_score, negative_score, query, positive, negative) in read_fields(path, _TRIPLE, 5):
+        scores = [parse_score(where, "score", score) for score in (positive_score, negative_score)]
         yield query, positive, scores[0], negative, scores[1]
 
 

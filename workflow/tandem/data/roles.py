@@ -45,16 +45,16 @@ class Role:
 
 QUERY_IDS = ("_id", "id", "query_id", "query-id", "qid")
 DOC_IDS = ("_id", "id", "doc_id", "docid", "pid", "docno", "document_id", "passage_id")
-TEXTS = ("text", "contents", "content", "body", "passage", "passage_text")
+_TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "passage_text")
 
-PASSAGES = Role(
-    fields={"id": DOC_IDS, "title": ("title",), "text": TEXTS},
+PASSAGES_ROLE = Role(
+    fields={"id": DOC_IDS, "title": ("title",), "text": _TEXT_FIELDS},
     columns={2: ("id", "text"), 3: ("id", "title", "text")},
     line="id, text or id, title, text, by tabs",
     optional=frozenset({"title"}),
 )
-QUERIES = Role({"id": QUERY_IDS, "text": ("text", "query", "question")}, {2: ("id", "text")}, "id, text, by a tab")
-QRELS = Role(
+QUERIES_ROLE = Role({"id": QUERY_IDS, "text": ("text", "query", "question")}, {2: ("id", "text")}, "id, text, by a tab")
+QRELS_ROLE = Role(
     fields={
         "query": ("query_id", "query-id", "qid"),
         "document": ("doc_id", "corpus-id", "corpus_id", "docid", "pid", "docno", "document_id", "passage_id"),
@@ -70,17 +70,17 @@ QRELS = Role(
     alone=True,
     spaced=True,
 )
-ANSWERS = Role({"id": QUERY_IDS, "answers": ("answers",)}, {}, "id, answer, …, by tabs")
-ID_NAMES = {*DOC_IDS, *QUERY_IDS, *QRELS.fields["query"], *QRELS.fields["document"]}
+ANSWERS_ROLE = Role({"id": QUERY_IDS, "answers": ("answers",)}, {}, "id, answer, …, by tabs")
+ID_NAMES = {*DOC_IDS, *QUERY_IDS, *QRELS_ROLE.fields["query"], *QRELS_ROLE.fields["document"]}
 
 
-def domains_role(names: tuple[str, str] | None) -> Role:
+def make_domains_role(names: tuple[str, str] | None) -> Role:
     """The role of a file with passages' domains, whose fields have two names; None: the usual ones."""
     document, domain = ((name, name.lower()) for name in names) if names else (DOC_IDS, ("domain",))
     return Role({"id": document, "domain": domain}, {2: ("id", "domain")}, "id, domain, by a tab")
 
 
-def named_columns(where: str, names: Sequence[str], role: Role, marked: bool = False) -> tuple[str, ...] | None:
+def match_columns(where: str, names: Sequence[str], role: Role, marked: bool = False) -> tuple[str, ...] | None:
     """The field of each column by names, `-` of none; None if the names are a record.
 
     Names of which the first is that of an id are none, unless they are `marked`: a `UserError` if they lack a needed

@@ -29,19 +29,19 @@ from tandem.store.artifact import Artifact, check_files
 from tandem.store.files import locked, sha256, write_json
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+IdHashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 # Any odd number hashes; the next one is tried where two ids of a corpus collide.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
-SLICE = 1 << 20
+_IDS_PER_SLICE = 1 << 20
 
 
-def hash_ids(ids: pa.Array, multiplier: int) -> Hashes:
+def hash_ids(ids: pa.Array, multiplier: int) -> IdHashes:
     """64-bit polynomial hash of each string's UTF-8 bytes, to an odd base, modulo 2^64: shape (ids,)."""
     hashes = np.empty(len(ids), np.uint64)
     base = np.uint64(multiplier)
-    for start in range(0, len(ids), SLICE):
-        part = ids.slice(start, SLICE).cast(pa.large_binary())
+    for start in range(0, len(ids), _IDS_PER_SLICE):
+        part = ids.slice(start, _IDS_PER_SLICE).cast(pa.large_binary())
         _, ends, text = part.buffers()
         offsets = np.frombuffer(ends, np.int64)[part.offset : part.offset + len(part) + 1]
         data = np.frombuffer(text, np.uint8) if text else np.empty(0, np.uint8)
@@ -99,12 +99,12 @@ class IdRows:
         return ids
 
 
-def doc_rows(collection: Collection) -> IdRows:
+def index_passages(collection: Collection) -> IdRows:
     """Rows of a collection's passages: `corpus.parquet`, passage tokens and passage embeddings share them."""
     return IdRows(collection.doc_ids(), "passage", collection.artifact.folder)
 
 
-def query_rows(collection: Collection) -> IdRows:
+def index_queries(collection: Collection) -> IdRows:
     """Rows of a collection's queries, of all splits: `queries.parquet` and query tokens share them."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id"])
     return IdRows(table["query_id"], "query", collection.artifact.folder)
@@ -120,11 +120,13 @@ def split_rows(collection: Collection, split: str) -> Rows:
     return rows
 
 
-PART = 1 << 21  # ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
-SAMPLED = 256  # ids that are looked at for each part
-RANKS, ROWS, ENDS, IDS, META = "ranks.npy", "rows.npy", "ends.npy", "ids.bin", "order.json"
-FILES = (RANKS, ROWS, ENDS, IDS)
-DEALT = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
+IDS_PER_PART = (
+    1 << 21
+)  # ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
+_SAMPLED_PER_PART = 256  # ids that are looked at for each part
+RANKS_FILE, ROWS_FILE, ENDS_FILE, IDS_FILE, META_FILE = "ranks.npy", "rows.npy", "ends.npy", "ids.bin", "order.json"
+_ORDER_FILES = (RANKS_FILE, ROWS_FILE, ENDS_FILE, IDS_FILE)
+_PART_SCHEMA = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
 
 
 class PassageOrder:
@@ -144,9 +146,12 @@ class PassageOrder:
                     check_files(dataset, [CORPUS])
                     write_order(Collection(dataset), folder, corpus)
         self.where = dataset.folder
-        self.ranks: NDArray[np.uint32] = np.load(folder / RANKS, mmap_mode="r", allow_pickle=False)
-        self.by_rank: NDArray[np.uint32] = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
-        ends, text = np.load(folder / ENDS, mmap_mode="r", allow_pickle=False), np.memmap(folder / IDS, np.uint8, "r")
+        self.ranks: NDArray[np.uint32] = np.load(folder / RANKS_FILE, mmap_mode="r", allow_pickle=False)
+        self.by_rank: NDArray[np.uint32] = np.load(folder / ROWS_FILE, mmap_mode="r", allow_pickle=False)
+        ends, text = (
+            np.load(folder / ENDS_FILE, mmap_mode="r", allow_pickle=False),
+            np.memmap(folder / IDS_FILE, np.uint8, "r"),
+        )
         self._ids = pa.LargeStringArray.from_buffers(len(self.ranks), pa.py_buffer(ends), pa.py_buffer(text))
 
     def ids(self, ranks: Rows) -> list[str]:
@@ -170,7 +175,7 @@ class PassageOrder:
         return rows
 
 
-def write_order(collection: Collection, folder: Path, corpus: str, part: int = PART) -> None:
+def write_order(collection: Collection, folder: Path, corpus: str, part: int = IDS_PER_PART) -> None:
     """Write an order: ids are dealt out to files by splitters, and each file, of about `part` ids, is sorted by itself.
 
     `corpus` is the sha256 of the corpus, which identifies it.
@@ -178,15 +183,16 @@ def write_order(collection: Collection, folder: Path, corpus: str, part: int = P
     partial = folder.with_name(f".{folder.name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    dealt = _deal(collection, _splitters(collection, part), partial)
+    dealt = _write_parts(collection, _choose_splitters(collection, part), partial)
     ranks, by_rank = (
-        np.lib.format.open_memmap(partial / name, "w+", np.uint32, (collection.passages,)) for name in (RANKS, ROWS)
+        np.lib.format.open_memmap(partial / name, "w+", np.uint32, (collection.passages,))
+        for name in (RANKS_FILE, ROWS_FILE)
     )
-    ends = np.lib.format.open_memmap(partial / ENDS, "w+", np.int64, (collection.passages + 1,))
+    ends = np.lib.format.open_memmap(partial / ENDS_FILE, "w+", np.int64, (collection.passages + 1,))
     first, end = 0, 0
-    with open(partial / IDS, "wb") as file:
+    with open(partial / IDS_FILE, "wb") as file:
         for path in dealt:
-            rows, bounds, text = _sorted(path)
+            rows, bounds, text = _sort_part(path)
             path.unlink()
             ranks[rows] = np.arange(first, first + len(rows), dtype=np.uint32)
             by_rank[first : first + len(rows)] = rows
@@ -195,17 +201,17 @@ def write_order(collection: Collection, folder: Path, corpus: str, part: int = P
             first, end = first + len(rows), end + len(text)
     for array in (ranks, by_rank, ends):
         array.flush()
-    paths = [partial / name for name in FILES]
+    paths = [partial / name for name in _ORDER_FILES]
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
-    write_json(partial / META, {"corpus": corpus, "files": files})
+    write_json(partial / META_FILE, {"corpus": corpus, "files": files})
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
 
 
-def _splitters(collection: Collection, part: int) -> list[str]:
+def _choose_splitters(collection: Collection, part: int) -> list[str]:
     """Ids between which about as many others stand as are sorted at once: of an even sample."""
     parts = -(-collection.passages // part)
-    every, sample, seen = max(1, part // SAMPLED), list[str](), 0
+    every, sample, seen = max(1, part // _SAMPLED_PER_PART), list[str](), 0
     for batch in collection.batches(columns=("doc_id",)) if parts > 1 else ():
         sample += batch["doc_id"].take(pa.array(range(-seen % every, batch.num_rows, every), pa.int64())).to_pylist()
         seen += batch.num_rows
@@ -213,12 +219,12 @@ def _splitters(collection: Collection, part: int) -> list[str]:
     return [sample[number * len(sample) // parts] for number in range(1, parts)]
 
 
-def _deal(collection: Collection, splitters: Sequence[str], folder: Path) -> list[Path]:
+def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path) -> list[Path]:
     """Write ids with their rows to a file for each part; the paths, in order."""
     paths = [folder / f"{number}.arrow" for number in range(len(splitters) + 1)]
     row = 0
     with ExitStack() as stack:
-        files = [stack.enter_context(pa.ipc.new_stream(path, DEALT)) for path in paths]
+        files = [stack.enter_context(pa.ipc.new_stream(path, _PART_SCHEMA)) for path in paths]
         for batch in collection.batches(columns=("doc_id",)):
             ids = batch["doc_id"].cast(pa.large_string())
             order = pc.sort_indices(ids)
@@ -227,19 +233,19 @@ def _deal(collection: Collection, splitters: Sequence[str], folder: Path) -> lis
             cuts = [0, *inner, len(ordered)]
             for file, start, stop in zip(files, cuts, cuts[1:], strict=False):
                 if stop > start:
-                    file.write_batch(pa.record_batch([ordered[start:stop], rows[start:stop]], schema=DEALT))
+                    file.write_batch(pa.record_batch([ordered[start:stop], rows[start:stop]], schema=_PART_SCHEMA))
             row += batch.num_rows
     return paths
 
 
-def _sorted(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | memoryview]:
+def _sort_part(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | memoryview]:
     """A part's rows in the order of their ids, where each id begins among their bytes (and the end), and the bytes."""
     with pa.ipc.open_stream(path) as stream:
         table = stream.read_all().combine_chunks()
     if not table.num_rows:
         return np.empty(0, np.uint32), np.zeros(1, np.int64), b""
     order = pc.sort_indices(table["id"])
-    ids, rows = (table[name].take(order).combine_chunks() for name in DEALT.names)
+    ids, rows = (table[name].take(order).combine_chunks() for name in _PART_SCHEMA.names)
     _, ends, text = ids.buffers()
     bounds = np.frombuffer(ends, np.int64)[: len(ids) + 1]
     return rows.to_numpy(), bounds, memoryview(text)[: bounds[-1]]
@@ -247,8 +253,8 @@ def _sorted(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | 
 
 def _is_whole(folder: Path, corpus: str) -> bool:
     try:
-        metadata = json.loads((folder / META).read_text())
-        whole = all(sha256(folder / name) == metadata["files"][name]["sha256"] for name in FILES)
+        metadata = json.loads((folder / META_FILE).read_text())
+        whole = all(sha256(folder / name) == metadata["files"][name]["sha256"] for name in _ORDER_FILES)
         return bool(metadata["corpus"] == corpus and whole)
     except (FileNotFoundError, ValueError, KeyError):
         return False

@@ -24,24 +24,24 @@ from tandem.config.retrieval import Ties
 from tandem.data import absent
 from tandem.data.absent import AbsentLines
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.columns import SCHEMA, Block, Floats, Floats64, Names, RankedRows, column_writer
-from tandem.data.rows import IdRows, PassageOrder, doc_rows, query_rows
+from tandem.data.columns import RUN_SCHEMA, DatasetNames, Floats, Floats64, RankedRows, RunBlock, open_column_writer
+from tandem.data.rows import IdRows, PassageOrder, index_passages, index_queries
 from tandem.data.splits import LEARNED
-from tandem.data.tables import streaming
+from tandem.data.tables import open_parquet
 from tandem.errors import UserError
 from tandem.stages import declaration
 from tandem.store.artifact import Artifact
 from tandem.store.job import Draft, Job
 
-Ranked = tuple[str, Sequence[str], Sequence[float] | Floats]  # query id, document ids, scores
+NamedRanking = tuple[str, Sequence[str], Sequence[float] | Floats]  # query id, document ids, scores
 
-COLUMNS, TEXT = "run.parquet", "run.trec"
-LINES = 1 << 20  # of a row group, which holds whole lists
-LISTS = 1024  # whose ids are looked up together
-LOWEST = np.float32(-np.inf)
+RUN_FILE, TREC_FILE = "run.parquet", "run.trec"
+LINES_PER_GROUP = 1 << 20  # of a row group, which holds whole lists
+_LISTS_PER_BLOCK = 1024  # whose ids are looked up together
+_LOWEST = np.float32(-np.inf)
 
 
-def ranked_order(
+def order_by_score(
     docs: Sequence[str], scores: Sequence[float] | Floats, *, ties: Ties = "doc_id"
 ) -> list[tuple[str, float]]:
     """(document, score rounded to float32) by score descending, then document ascending.
@@ -60,12 +60,12 @@ def ranked_order(
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
-def falling(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+def lower_ties(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
     """Ranked (document, float32 score) with strictly falling scores: a tie becomes the next lower float32."""
     last = nan
     for doc, score in ranked:
         if score >= last:
-            score = float(np.nextafter(np.float32(last), LOWEST))
+            score = float(np.nextafter(np.float32(last), _LOWEST))
         yield doc, score
         last = score
 
@@ -83,37 +83,37 @@ def write_rows(
     `absent_parts` when the lists have ended is the run's `AbsentLines`, which are not among the lines that are counted.
     """
     dataset = job.inputs["dataset"]
-    names, path, lines = Names(dataset, order), draft.path(COLUMNS), 0
+    names, path, lines = DatasetNames(dataset, order), draft.path(RUN_FILE), 0
     splits, seen = pq.read_table(dataset.path(QUERIES), columns=["split"])["split"], set[str]()
-    with column_writer(path, SCHEMA, ("passage", "score")) as writer:
-        for part in _parts(lists):
-            block = Block.of(part).ranked(names)
+    with open_column_writer(path, RUN_SCHEMA, ("passage", "score")) as writer:
+        for part in _split_parts(lists):
+            block = RunBlock.of(part).ranked(names)
             writer.write_table(block.table(), row_group_size=len(block.scores))
             seen |= set(splits.take(pa.array([query for query, _, _ in part])).unique().to_pylist())
             lines += len(block.scores)
     missing = AbsentLines(absent_parts)
     if len(missing.table):
-        pq.write_table(missing.table, draft.path(absent.FILE))
+        pq.write_table(missing.table, draft.path(absent.ABSENT_FILE))
     if not lines or seen - LEARNED:
-        write_trec(draft.path(TEXT), missing.ranked(read_rows(path), names), job.key)
+        write_trec(draft.path(TREC_FILE), missing.ranked(read_rows(path), names), job.key)
     return lines
 
 
 def write_lists(path: Path, lists: Iterable[RankedRows]) -> None:
     """Write lists as they come, unranked: a part of a run that `write_rows` makes of `read_rows` of all its parts."""
-    with column_writer(path, SCHEMA, ("passage", "score")) as writer:
-        for part in _parts(lists):
-            block = Block.of(part)
+    with open_column_writer(path, RUN_SCHEMA, ("passage", "score")) as writer:
+        for part in _split_parts(lists):
+            block = RunBlock.of(part)
             writer.write_table(block.table(), row_group_size=len(block.scores))
 
 
-def _parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
-    """Lists of about `LINES` lines together."""
+def _split_parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
+    """Lists of about `LINES_PER_GROUP` lines together."""
     part, lines = list[RankedRows](), 0
     for entry in lists:
         part.append(entry)
         lines += len(entry[1])
-        if lines >= LINES:
+        if lines >= LINES_PER_GROUP:
             yield part
             part, lines = [], 0
     if lines:
@@ -121,7 +121,7 @@ def _parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
 
 
 def write_run(
-    job: Job[Any], draft: Draft, ranked: Iterable[Ranked], docs: IdRows | None = None, keep_absent: bool = False
+    job: Job[Any], draft: Draft, ranked: Iterable[NamedRanking], docs: IdRows | None = None, keep_absent: bool = False
 ) -> int:
     """`write_rows` of lists by ids; `docs` are the rows of the passages' ids, if they have been looked up already.
 
@@ -129,16 +129,20 @@ def write_run(
     must fall strictly.
 
     Raises:
-        UserError: see `by_rows`.
+        UserError: see `convert_to_rows`.
     """
     collection, parts = Collection(job.inputs["dataset"]), list[pa.Table]()
-    own = docs or doc_rows(collection)
-    lists = by_rows(job, ranked, own, query_rows(collection), parts if keep_absent else None)
+    own = docs or index_passages(collection)
+    lists = convert_to_rows(job, ranked, own, index_queries(collection), parts if keep_absent else None)
     return write_rows(job, draft, lists, absent_parts=parts)
 
 
-def by_rows(
-    job: Job[Any], ranked: Iterable[Ranked], docs: IdRows, queries: IdRows, absent_parts: list[pa.Table] | None = None
+def convert_to_rows(
+    job: Job[Any],
+    ranked: Iterable[NamedRanking],
+    docs: IdRows,
+    queries: IdRows,
+    absent_parts: list[pa.Table] | None = None,
 ) -> Iterator[RankedRows]:
     """Lists by ids as lists by rows; lines whose passages the corpus lacks go to `absent_parts`, where it is a list.
 
@@ -146,7 +150,7 @@ def by_rows(
         UserError: an id that the dataset lacks, a query or one of its documents twice.
     """
     done, source = set[str](), iter(ranked)
-    while part := list(islice(source, LISTS)):
+    while part := list(islice(source, _LISTS_PER_BLOCK)):
         ids = [doc for _, listed, _ in part for doc in listed]
         at = docs.rows(ids, missing_ok=absent_parts is not None)
         sizes = [len(listed) for _, listed, _ in part]
@@ -166,7 +170,7 @@ def by_rows(
             yield row, own[own >= 0], np.asarray(scores, np.float32)[own >= 0]
 
 
-def write_trec(path: Path, ranked: Iterable[Ranked], tag: str) -> None:
+def write_trec(path: Path, ranked: Iterable[NamedRanking], tag: str) -> None:
     """Write a run in TREC's format, documents in their order, scores strictly falling; `tag` is the last column."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for query, docs, scores in ranked:
@@ -183,45 +187,47 @@ def iter_rows(run: Artifact, dataset: Artifact) -> Iterator[RankedRows]:
     searched = Path(run.upstream["dataset"]).name
     if searched != dataset.key:
         raise UserError(f"{run.folder}: is a run over {searched}, not over {dataset.folder}; give a run over it")
-    return read_rows(run.path(COLUMNS))
+    return read_rows(run.path(RUN_FILE))
 
 
-def iter_run(run: Artifact, dataset: Artifact, names: Names | None = None) -> Iterator[tuple[str, list[str], Floats]]:
+def iter_run(
+    run: Artifact, dataset: Artifact, names: DatasetNames | None = None
+) -> Iterator[tuple[str, list[str], Floats]]:
     """(query id, document ids, scores as float32) of each query in the run's order, best first; as `iter_rows`.
 
     `names` are those of the dataset, if they have been opened already.
     """
-    return (names or Names(dataset)).ranked(iter_rows(run, dataset))
+    return (names or DatasetNames(dataset)).ranked(iter_rows(run, dataset))
 
 
 def iter_ranking(
-    run: Artifact, dataset: Artifact, names: Names | None = None
+    run: Artifact, dataset: Artifact, names: DatasetNames | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """The rankings of a run as evaluation tools see them: `iter_run` with the passages that the corpus lacks."""
-    return AbsentLines.of(run).ranked(iter_rows(run, dataset), names or Names(dataset))
+    return AbsentLines.of(run).ranked(iter_rows(run, dataset), names or DatasetNames(dataset))
 
 
 def read_rows(path: Path) -> Iterator[RankedRows]:
     """The lists in a file of columns, a row group in memory at a time."""
-    with streaming(path) as file:
+    with open_parquet(path) as file:
         for group in range(file.num_row_groups):
-            yield from read_group(file, group).lists()
+            yield from read_row_group(file, group).lists()
 
 
-def read_group(file: pq.ParquetFile, group: int) -> Block:
+def read_row_group(file: pq.ParquetFile, group: int) -> RunBlock:
     """The lists of one row group of a run's columns."""
     table = file.read_row_group(group, use_threads=False)
-    return Block(*(table[name].to_numpy() for name in SCHEMA.names))
+    return RunBlock(*(table[name].to_numpy() for name in RUN_SCHEMA.names))
 
 
-def require_split(run: Artifact, split: str | None) -> None:
+def require_run_split(run: Artifact, split: str | None) -> None:
     """Refuse a run of another split."""
     searched = run.params.get("split", split)
     if searched != split:
         raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
 
 
-def followed(scores: Floats, documents: int) -> Floats:
+def append_below(scores: Floats, documents: int) -> Floats:
     """The scores of a re-ranked top, followed by falling whole numbers below the lowest, `documents` scores in all.
 
     They fall by one or, where float32 cannot tell neighbouring whole numbers apart, by the least step that it can.
@@ -232,7 +238,7 @@ def followed(scores: Floats, documents: int) -> Floats:
     return np.concatenate([scores, below.astype(np.float32)])
 
 
-def scored_depth(run: Artifact) -> int | None:
+def get_scored_depth(run: Artifact) -> int | None:
     """Down to which rank the scores of a run artifact say something; None: all of them do.
 
     A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order. A pipeline's
@@ -258,7 +264,7 @@ def is_flat(listed: Floats64) -> bool:
     return bool(listed.max() - listed.min() < len(listed) * step)
 
 
-def min_max(scores: Floats64) -> Floats64:
+def normalise_min_max(scores: Floats64) -> Floats64:
     """(s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
 
     The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
@@ -267,10 +273,10 @@ def min_max(scores: Floats64) -> Floats64:
     if is_flat(scores[~np.isnan(scores)]):
         return np.where(np.isnan(scores), 0.0, 1.0)
     low, high = np.nanmin(scores), np.nanmax(scores)
-    return _filled((scores - low) / (high - low))
+    return _fill_missing((scores - low) / (high - low))
 
 
-def z_score(scores: Floats64) -> Floats64:
+def normalise_z_score(scores: Floats64) -> Floats64:
     """(s - mean) / standard deviation (of the population) over the listed documents; missing: the lowest of these.
 
     Zero mean, unit variance: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001. A list whose
@@ -279,13 +285,17 @@ def z_score(scores: Floats64) -> Floats64:
     listed = scores[~np.isnan(scores)]
     if is_flat(listed):
         return np.zeros_like(scores)
-    return _filled((scores - listed.mean()) / listed.std())
+    return _fill_missing((scores - listed.mean()) / listed.std())
 
 
-def _filled(scores: Floats64) -> Floats64:
+def _fill_missing(scores: Floats64) -> Floats64:
     """Scores as they are; missing: the lowest of these, 0 where all are missing."""
     lowest = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
     return np.where(np.isnan(scores), lowest, scores)
 
 
-NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {"min_max": min_max, "z_score": z_score, "none": _filled}
+NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {
+    "min_max": normalise_min_max,
+    "z_score": normalise_z_score,
+    "none": _fill_missing,
+}

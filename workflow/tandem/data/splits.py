@@ -10,26 +10,26 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from tandem.data.reading import unpacked_name
+from tandem.data.reading import strip_packing
 from tandem.errors import UserError
 
-V = TypeVar("V")
+_Value = TypeVar("_Value")
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
 UNLABELLED = "unlabelled"  # the split of queries without labels
 LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates
 VALIDATED = "dev"  # the split that decides between checkpoints
-USUAL = ("train", "dev", "test")
+USUAL_SPLITS = ("train", "dev", "test")
 SPLIT_WORDS = {
     "train": "train", "training": "train", "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
     "development": "dev", "test": "test",
 }  # fmt: skip
-WORD = re.compile(r"[a-z]+\d*|\d+")
-PRECEDENCE = {"dev": 1, "train": 2}  # behind test sets: what they contain is never validated or trained on
+_WORD = re.compile(r"[a-z]+\d*|\d+")
+_PRECEDENCE = {"dev": 1, "train": 2}  # behind test sets: what they contain is never validated or trained on
 
 
-def split_of(path: Path) -> str:
+def read_split(path: Path) -> str:
     """The split whose judgements a file of BEIR's layout holds, by its name; a `UserError` for any other name."""
-    name = unpacked_name(path.name)
+    name = strip_packing(path.name)
     split = name.removesuffix(".tsv")
     if split == name or not SPLIT.fullmatch(split):
         allowed = "<split>.tsv, packed or not, in lower case"
@@ -37,33 +37,33 @@ def split_of(path: Path) -> str:
     return split
 
 
-def qrels_files(paths: Iterable[Path]) -> dict[str, Path]:
+def group_qrels(paths: Iterable[Path]) -> dict[str, Path]:
     """Split → file of its judgements, in the order of splits; a `UserError` where two files hold one."""
     files: dict[str, Path] = {}
     for path in paths:
-        other = files.setdefault(split_of(path), path)
+        other = files.setdefault(read_split(path), path)
         if other != path:
-            raise UserError(f"{path}: split {split_of(path)} is in {other.name} too; remove one of them")
-    return {split: files[split] for split in sorted(files, key=order)}
+            raise UserError(f"{path}: split {read_split(path)} is in {other.name} too; remove one of them")
+    return {split: files[split] for split in sorted(files, key=sort_key)}
 
 
-def words_of(name: str) -> list[str]:
+def split_name(name: str) -> list[str]:
     """The words of a path in lower case: `NQ/biencoder-train_v2.json` has nq, biencoder, train, v2, json."""
-    return WORD.findall(name.lower())
+    return _WORD.findall(name.lower())
 
 
-def by_split(names: Iterable[str]) -> dict[str, list[str]]:
+def group_by_split(names: Iterable[str]) -> dict[str, list[str]]:
     """Split → names of files, by the first word in a name that names a split; without such a word it is `test`."""
     splits: dict[str, list[str]] = {}
     for name in names:
-        split = next((SPLIT_WORDS[word] for word in words_of(name) if word in SPLIT_WORDS), "test")
+        split = next((SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS), "test")
         splits.setdefault(split, []).append(name)
-    return {split: splits[split] for split in sorted(splits, key=order)}
+    return {split: splits[split] for split in sorted(splits, key=sort_key)}
 
 
-def one_by_split(names: Iterable[str]) -> dict[str, str]:
-    """`by_split` where a split is one file; a `UserError` where it would be several."""
-    splits = by_split(names)
+def match_by_split(names: Iterable[str]) -> dict[str, str]:
+    """`group_by_split` where a split is one file; a `UserError` where it would be several."""
+    splits = group_by_split(names)
     for split, files in splits.items():
         if len(files) > 1:
             what = f"--data: {files[0]} and {files[1]} are both taken for split {split}"
@@ -71,24 +71,24 @@ def one_by_split(names: Iterable[str]) -> dict[str, str]:
     return {split: files[0] for split, files in splits.items()}
 
 
-def order(split: str) -> tuple[int, str]:
+def sort_key(split: str) -> tuple[int, str]:
     """A key that sorts splits: train, dev, test, then others by name."""
-    return (USUAL.index(split) if split in USUAL else len(USUAL)), split
+    return (USUAL_SPLITS.index(split) if split in USUAL_SPLITS else len(USUAL_SPLITS)), split
 
 
 def count_keys(splits: Iterable[str]) -> list[str]:
     """The keys that a dataset's `counts` may have: passages; queries and judgements of its splits and the usual."""
-    return ["passages", *(key for split in sorted({*USUAL, *splits}) for key in (split, f"{split}_qrels"))]
+    return ["passages", *(key for split in sorted({*USUAL_SPLITS, *splits}) for key in (split, f"{split}_qrels"))]
 
 
-def require_splits(key: str, values: Mapping[str, V] | None, example: str) -> Mapping[str, V]:
+def require_splits(key: str, values: Mapping[str, _Value] | None, example: str) -> Mapping[str, _Value]:
     """A mapping by split, neither missing nor empty; `key` names it and `example` its values in the error."""
     if not values or not all(map(SPLIT.fullmatch, values)):
         raise UserError(f"{key}: {values!r}; at least one of train, dev, test with {example} is needed")
     return values
 
 
-def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:
+def choose_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:
     """The split of each query by (query id, split) of every judgement: the first of the test sets, dev, train.
 
     Returns:
@@ -100,16 +100,16 @@ def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], set
         known = splits.setdefault(query, split)
         if known != split:
             several.add(query)
-            splits[query] = min(known, split, key=lambda name: (PRECEDENCE.get(name, 0), name))
+            splits[query] = min(known, split, key=lambda name: (_PRECEDENCE.get(name, 0), name))
     return splits, several
 
 
-def position(query_id: str) -> float:
+def compute_position(query_id: str) -> float:
     """Where the sha1 of an id lies between 0 and 1: its first 32 bits over 2³²."""
-    return int(_sha1(query_id)[:8], 16) / 2**32
+    return int(_compute_sha1(query_id)[:8], 16) / 2**32
 
 
-def _sha1(query_id: str) -> str:
+def _compute_sha1(query_id: str) -> str:
     return hashlib.sha1(query_id.encode()).hexdigest()
 
 
@@ -127,13 +127,13 @@ def move_share(
     key, queries = f"{target}_from_{source}", [query for query, split in splits.items() if split == source]
     if target in splits.values():
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
-    selected = set(_lowest([query for query in queries if position(query) < share], most))
+    selected = set(_select_lowest([query for query in queries if compute_position(query) < share], most))
     if queries and not selected:
         raise UserError(f"{key} is {share:g}, which none of {len(queries)} {source} queries falls into; raise it")
     return {q: target if q in selected else split for q, split in splits.items()}
 
 
-def subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:
+def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:
     """At most so many queries of each split: those whose ids have the lowest sha1, in their old order.
 
     A larger subset contains every smaller one.
@@ -141,10 +141,10 @@ def subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, s
     selected: set[str] = set()
     for split in set(splits.values()):
         queries = [q for q, s in splits.items() if s == split]
-        selected.update(_lowest(queries, limits.get(split)))
+        selected.update(_select_lowest(queries, limits.get(split)))
     return {query: split for query, split in splits.items() if query in selected}
 
 
-def _lowest(queries: list[str], most: int | None) -> list[str]:
+def _select_lowest(queries: list[str], most: int | None) -> list[str]:
     """At most so many queries, those whose ids have the lowest sha1; None: all."""
-    return queries if most is None else heapq.nsmallest(most, queries, key=_sha1)
+    return queries if most is None else heapq.nsmallest(most, queries, key=_compute_sha1)

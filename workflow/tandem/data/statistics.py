@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from tandem.data import tables
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.sources import Judgement, Query
-from tandem.data.validate import Hashes
+from tandem.data.validate import TextHashes
 
 # white space of Python's `str.split` beyond ASCII
-WIDE_SPACE = r"[\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
+_WIDE_SPACE = r"[\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 
 
 class Distribution(TypedDict):
@@ -55,7 +55,7 @@ class SplitStatistics(TypedDict):
     relevant: PassageStatistics
 
 
-def distribution(values: Iterable[int] | NDArray[np.uint32]) -> Distribution | None:
+def describe_distribution(values: Iterable[int] | NDArray[np.uint32]) -> Distribution | None:
     """The distribution of some values; None of no value."""
     numbers = np.asarray(values if isinstance(values, array | np.ndarray) else list(values))
     if numbers.size == 0:
@@ -68,12 +68,12 @@ def distribution(values: Iterable[int] | NDArray[np.uint32]) -> Distribution | N
     }
 
 
-def word_counts(texts: pa.Array) -> NDArray[np.int64]:
+def count_text_words(texts: pa.Array) -> NDArray[np.int64]:
     """Number of words of each text, as `len(text.split())` counts them.
 
     White space is found among the bytes; texts with white space beyond ASCII, few in most languages, are split singly.
     """
-    letters, bounds = tables.utf8(texts)
+    letters, bounds = tables.get_utf8(texts)
     space = (letters - 9 <= 4) | (letters - 28 <= 4)  # \t to \r, and \x1c to space, modulo 256
     begins = ~space
     begins[1:] &= space[:-1]
@@ -81,17 +81,17 @@ def word_counts(texts: pa.Array) -> NDArray[np.int64]:
     begins[firsts] = ~space[firsts]
     counts = tables.count_marked(begins, bounds)
     wide = np.flatnonzero(tables.count_marked(letters > 127, bounds))
-    wide = wide[np.asarray(pc.match_substring_regex(texts.take(pa.array(wide)), WIDE_SPACE))]
+    wide = wide[np.asarray(pc.match_substring_regex(texts.take(pa.array(wide)), _WIDE_SPACE))]
     counts[wide] = [len(text.split()) for text in texts.take(pa.array(wide)).to_pylist()]
     return counts
 
 
-def lengths(titles: pa.Array, texts: pa.Array) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def measure_lengths(titles: pa.Array, texts: pa.Array) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Words and characters of each passage's contents."""
     titled = pc.not_equal(titles, "")
     if pc.any(titled).as_py():
         texts = pc.if_else(titled, pc.binary_join_element_wise(titles, texts, " "), texts)
-    return word_counts(texts).astype(np.uint32), np.asarray(pc.utf8_length(texts)).astype(np.uint32)
+    return count_text_words(texts).astype(np.uint32), np.asarray(pc.utf8_length(texts)).astype(np.uint32)
 
 
 class CorpusStatistics:
@@ -102,12 +102,12 @@ class CorpusStatistics:
 
     def __init__(self) -> None:
         self._words, self._characters = array("I"), array("I")
-        self.texts = Hashes()
+        self.texts = TextHashes()
         self.empty = 0
 
     def measure(self, titles: pa.Array, texts: pa.Array) -> None:
         """Count words and characters of passages' contents."""
-        self.add(*lengths(titles, texts))
+        self.add(*measure_lengths(titles, texts))
 
     def add(self, words: NDArray[np.uint32], characters: NDArray[np.uint32]) -> None:
         """Take the counts of passages' words and characters."""
@@ -119,7 +119,11 @@ class CorpusStatistics:
         """Statistics of the passages in some rows; -1 is a passage that does not exist."""
         present = rows[rows >= 0]
         words, characters = (np.frombuffer(counts, np.uint32)[present] for counts in (self._words, self._characters))
-        return {"count": len(rows), "words": distribution(words), "characters": distribution(characters)}
+        return {
+            "count": len(rows),
+            "words": describe_distribution(words),
+            "characters": describe_distribution(characters),
+        }
 
     def summary(self) -> CorpusSummary:
         """Statistics of all passages."""
@@ -127,19 +131,19 @@ class CorpusStatistics:
             "count": len(self._words),
             "empty": self.empty,
             "duplicates": self.texts.count_repeats(),
-            "words": distribution(self._words),
-            "characters": distribution(self._characters),
+            "words": describe_distribution(self._words),
+            "characters": describe_distribution(self._characters),
         }
 
 
-def split_statistics(
-    queries: Iterable[Query], judged: Iterable[Judgement], ids: Hashes, corpus: CorpusStatistics
+def describe_splits(
+    queries: Iterable[Query], judged: Iterable[Judgement], ids: TextHashes, corpus: CorpusStatistics
 ) -> dict[str, SplitStatistics]:
     """Split → statistics."""
     texts: defaultdict[str, list[str]] = defaultdict(list)
     positives: defaultdict[str, dict[str, int]] = defaultdict(dict)
     qrels: Counter[str] = Counter()
-    relevant: defaultdict[str, Hashes] = defaultdict(Hashes)
+    relevant: defaultdict[str, TextHashes] = defaultdict(TextHashes)
     for query, text, split in queries:
         texts[split].append(text)
         positives[split][query] = 0
@@ -153,10 +157,10 @@ def split_statistics(
     return {
         split: {
             "queries": len(own),
-            "words": distribution(len(text.split()) for text in own),
-            "characters": distribution(map(len, own)),
+            "words": describe_distribution(len(text.split()) for text in own),
+            "characters": describe_distribution(map(len, own)),
             "qrels": qrels[split],
-            "positives": distribution(positives[split].values()),
+            "positives": describe_distribution(positives[split].values()),
             "without_positive": sum(n == 0 for n in positives[split].values()),
             "relevant": corpus.of_rows(ids.rows(relevant[split])),
         }

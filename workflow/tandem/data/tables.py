@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from tandem.cluster import work
 
-ROWS = 16384
-SWITCH = 5e-5  # seconds
-TEXT = pa.string()
-CORPUS_SCHEMA = pa.schema([("doc_id", TEXT), ("title", TEXT), ("text", TEXT)])
-QUERIES_SCHEMA = pa.schema([("query_id", TEXT), ("text", TEXT), ("split", TEXT)])
-QRELS_SCHEMA = pa.schema([("query_id", TEXT), ("doc_id", TEXT), ("relevance", pa.int32()), ("split", TEXT)])
-ANSWERS_SCHEMA = pa.schema([("query_id", TEXT), ("answers", pa.list_(TEXT))])
-DOMAINS_SCHEMA = pa.schema([("doc_id", TEXT), ("domain", TEXT)])
-LISTS_SCHEMA = pa.schema([("query_id", TEXT), ("doc_id", TEXT), ("label", pa.int32()), ("score", pa.float32())])
-Item = TypeVar("Item")
-Row = TypeVar("Row", bound=tuple[Any, ...])
-QUOTE, BACKSLASH = b'"\\'
+ROWS_PER_GROUP = 16384
+_SWITCH_SECONDS = 5e-5  # seconds
+_TEXT = pa.string()
+CORPUS_SCHEMA = pa.schema([("doc_id", _TEXT), ("title", _TEXT), ("text", _TEXT)])
+QUERIES_SCHEMA = pa.schema([("query_id", _TEXT), ("text", _TEXT), ("split", _TEXT)])
+QRELS_SCHEMA = pa.schema([("query_id", _TEXT), ("doc_id", _TEXT), ("relevance", pa.int32()), ("split", _TEXT)])
+ANSWERS_SCHEMA = pa.schema([("query_id", _TEXT), ("answers", pa.list_(_TEXT))])
+DOMAINS_SCHEMA = pa.schema([("doc_id", _TEXT), ("domain", _TEXT)])
+LISTS_SCHEMA = pa.schema([("query_id", _TEXT), ("doc_id", _TEXT), ("label", pa.int32()), ("score", pa.float32())])
+_Item = TypeVar("_Item")
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
+_QUOTE, _BACKSLASH = b'"\\'
 
 
 class Checksum:
@@ -37,7 +37,7 @@ class Checksum:
         self._digest = hashlib.sha256()
         self.rows = 0
 
-    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def of(self, rows: Iterable[_Row]) -> Iterator[_Row]:
         """The rows, unchanged."""
         for row in rows:
             self._digest.update(json.dumps(row).encode() + b"\n")
@@ -46,7 +46,7 @@ class Checksum:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add a batch whose columns are all strings: the same digest as `of`, in a quarter of its time."""
-        inside = [_spelled(column) for column in batch.columns]
+        inside = [_escape(column) for column in batch.columns]
         between = [word for column in inside for word in ('", "', column)][1:]
         _, ends, text = pc.binary_join_element_wise('["', *between, '"]\n', "").buffers()
         self._digest.update(memoryview(text)[: memoryview(ends).cast("i")[batch.num_rows]])
@@ -57,17 +57,17 @@ class Checksum:
         return self._digest.hexdigest()
 
 
-def _spelled(texts: pa.Array) -> pa.Array:
+def _escape(texts: pa.Array) -> pa.Array:
     """The texts as they stand between the quotes of a JSON string; most stand as they are."""
-    letters, bounds = utf8(texts)
-    odd = count_marked((letters - 32 > 94) | (letters == QUOTE) | (letters == BACKSLASH), bounds) > 0
+    letters, bounds = get_utf8(texts)
+    odd = count_marked((letters - 32 > 94) | (letters == _QUOTE) | (letters == _BACKSLASH), bounds) > 0
     if not odd.any():
         return texts
     escaped = [json.dumps(text)[1:-1] for text in texts.filter(pa.array(odd)).to_pylist()]
     return pc.replace_with_mask(texts, pa.array(odd), pa.array(escaped, texts.type))
 
 
-def utf8(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def get_utf8(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The bytes of all texts, one after the other, and where each begins among them (one more for the end)."""
     _, ends, data = texts.buffers()
     bounds = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
@@ -76,79 +76,79 @@ def utf8(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def count_marked(marked: NDArray[np.bool_], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many marked bytes each text holds; see `utf8`."""
+    """How many marked bytes each text holds; see `get_utf8`."""
     return np.diff(np.searchsorted(np.flatnonzero(marked), bounds))
 
 
-def combined(checksums: Iterable[Checksum]) -> str:
+def combine_checksums(checksums: Iterable[Checksum]) -> str:
     """One sha256 over several checksums, in order; those without rows are left out."""
     return hashlib.sha256("\n".join(c.hex() for c in checksums if c.rows).encode()).hexdigest()
 
 
-def columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """The columns of `ROWS` rows at a time, the last of what is left."""
+def split_columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """The columns of `ROWS_PER_GROUP` rows at a time, the last of what is left."""
     stream = iter(rows)
-    while chunk := list(islice(stream, ROWS)):
+    while chunk := list(islice(stream, ROWS_PER_GROUP)):
         yield list(zip(*chunk, strict=True))
 
 
-def batch_of(parts: Iterable[Iterable[Any]], schema: pa.Schema) -> pa.RecordBatch:
+def make_batch(parts: Iterable[Iterable[Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Columns as a record batch."""
     return pa.record_batch([pa.array(c, field.type) for c, field in zip(parts, schema, strict=True)], schema=schema)
 
 
-def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Record batches of `ROWS` rows, the last of what is left."""
-    return (batch_of(parts, schema) for parts in columns(rows))
+def make_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Record batches of `ROWS_PER_GROUP` rows, the last of what is left."""
+    return (make_batch(parts, schema) for parts in split_columns(rows))
 
 
-def ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """`work.ahead` for items that are used by Arrow and numpy."""
+def prefetch_batches(items: Iterator[_Item]) -> Iterator[_Item]:
+    """`work.prefetch_items` for items that are used by Arrow and numpy."""
     before = sys.getswitchinterval()
     # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        with work.ahead(items) as coming:
+        with work.prefetch_items(items) as coming:
             yield from coming
     finally:
         sys.setswitchinterval(before)
 
 
-def gather(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """All rows in memory, in batches of `ROWS`."""
-    return pa.Table.from_batches(batches(rows, schema), schema)
+def make_table(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """All rows in memory, in batches of `ROWS_PER_GROUP`."""
+    return pa.Table.from_batches(make_batches(rows, schema), schema)
 
 
-def rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+def iterate_rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     """Rows of a table as tuples of some columns, or of all."""
     for batch in table.select(columns or table.column_names).to_batches():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def write(path: Path, parts: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+def write_batches(path: Path, parts: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     """Write record batches, one row group each; a thread writes the last while the next is made."""
     with (
         pq.ParquetWriter(path, schema, compression="zstd") as writer,
-        work.behind(writer.write_batch) as write_batch,
+        work.write_behind(writer.write_batch) as write_batch,
     ):
         for part in parts:
-            write_batch(part, ROWS)
+            write_batch(part, ROWS_PER_GROUP)
 
 
-def streaming(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path) -> pq.ParquetFile:
     """A file to be read batch by batch: Arrow's default would keep all that was read, packed, to the end."""
     return pq.ParquetFile(path, pre_buffer=False)
 
 
-def stream(path: Path, *columns: str) -> Iterator[Any]:
+def stream_rows(path: Path, *columns: str) -> Iterator[Any]:
     """Rows of a file as tuples of some columns, or of all, a batch in memory at a time."""
-    with streaming(path) as file:
+    with open_parquet(path) as file:
         for batch in file.iter_batches(columns=list(columns) or None):
             yield from zip(*(batch[name].to_pylist() for name in columns or batch.schema.names), strict=True)
 
 
-def value_at(path: Path, column: str, row: int) -> Any:
-    """One value of a file of `write` with batches of `ROWS` rows, reading one row group."""
-    group, offset = divmod(row, ROWS)
-    with streaming(path) as file:
+def read_value(path: Path, column: str, row: int) -> Any:
+    """One value of a file of `write_batches` with batches of `ROWS_PER_GROUP` rows, reading one row group."""
+    group, offset = divmod(row, ROWS_PER_GROUP)
+    with open_parquet(path) as file:
         return file.read_row_group(group, columns=[column])[column][offset].as_py()

@@ -17,10 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tandem.data import tables
-from tandem.data.collection import contents
+from tandem.data.collection import join_contents
 
-WORD = re.compile(r"\S+")
-MARK = "#"  # between a document's id and the number of a window
+_WORD = re.compile(r"\S+")
+_WINDOW_MARK = "#"  # between a document's id and the number of a window
 
 
 def count_windows(units: int, length: int, stride: int) -> int:
@@ -32,17 +32,17 @@ def count_windows(units: int, length: int, stride: int) -> int:
     return 1 + max(0, -(-(units - length) // stride))
 
 
-def units_of(text: str, unit: str) -> list[tuple[int, int]] | range:
+def split_units(text: str, unit: str) -> list[tuple[int, int]] | range:
     """The units of a text: where each word begins and ends (white space separates words), or its characters."""
-    return range(len(text)) if unit == "characters" else [word.span() for word in WORD.finditer(text)]
+    return range(len(text)) if unit == "characters" else [word.span() for word in _WORD.finditer(text)]
 
 
-def cut(text: str, length: int, stride: int, unit: str, most: int | None = None) -> list[str]:
+def cut_windows(text: str, length: int, stride: int, unit: str, most: int | None = None) -> list[str]:
     """The windows of a text, in order, as they stand in it: `length` units (`words` or `characters`), the last fewer.
 
     Each begins `stride` units, at most `length`, behind the one before; what is left after `most` windows is left out.
     """
-    units = units_of(text, unit)
+    units = split_units(text, unit)
     firsts = [number * stride for number in range(count_windows(len(units), length, stride))][:most]
     if isinstance(units, range):
         return [text[first : first + length] for first in firsts]
@@ -51,19 +51,19 @@ def cut(text: str, length: int, stride: int, unit: str, most: int | None = None)
     return [text[units[first][0] : units[min(first + length, len(units)) - 1][1]] for first in firsts]
 
 
-def window_id(document: str, number: int) -> str:
+def name_window(document: str, number: int) -> str:
     """`<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
-    return f"{document}{MARK}{number}"
+    return f"{document}{_WINDOW_MARK}{number}"
 
 
-def document_of(window: str) -> tuple[str, int]:
+def split_window_id(window: str) -> tuple[str, int]:
     """A window's document and number."""
-    document, _, number = window.rpartition(MARK)
+    document, _, number = window.rpartition(_WINDOW_MARK)
     return document, int(number)
 
 
 @cache
-def segmenter() -> Callable[[str], list[str]]:
+def load_segmenter() -> Callable[[str], list[str]]:
     """A function from a text to its words, by jieba's dictionary (accurate mode).
 
     Words are lower case; those without a letter or digit are left out. jieba keeps a compiled dictionary in the
@@ -79,35 +79,35 @@ def segmenter() -> Callable[[str], list[str]]:
     return lambda text: [word.lower() for word in tokenizer.cut(text) if any(map(str.isalnum, word))]
 
 
-GRAM_WORD = re.compile(r"[a-z0-9]+|[^\W_]")  # any other script counts letter by letter
-GRAM = 3  # words
+_GRAM_WORD = re.compile(r"[a-z0-9]+|[^\W_]")  # any other script counts letter by letter
+_WORDS_PER_GRAM = 3  # words
 Grams = NDArray[np.uint64]
 
 
-def trigrams(text: str) -> Grams:
+def hash_trigrams(text: str) -> Grams:
     """Hashes of a text's word trigrams, each once, ascending, uint64; a shorter text is one, one without words none."""
     import pandas as pd  # which searches, that only cut texts into words, do without
 
-    words = GRAM_WORD.findall(text.lower())
+    words = _GRAM_WORD.findall(text.lower())
     if not words:
         return np.empty(0, np.uint64)
-    grams = [" ".join(words[i : i + GRAM]) for i in range(max(1, len(words) - GRAM + 1))]
+    grams = [" ".join(words[i : i + _WORDS_PER_GRAM]) for i in range(max(1, len(words) - _WORDS_PER_GRAM + 1))]
     return np.unique(pd.util.hash_array(np.array(grams, object), categorize=False))
 
 
-def token_trigrams(ids: NDArray[Any]) -> Grams:
+def hash_token_trigrams(ids: NDArray[Any]) -> Grams:
     """Trigrams of token ids, each once, ascending, uint64; fewer than three ids are one gram."""
-    padded = np.pad(ids.astype(np.uint64) + 1, (0, max(0, GRAM - len(ids))))
+    padded = np.pad(ids.astype(np.uint64) + 1, (0, max(0, _WORDS_PER_GRAM - len(ids))))
     return np.unique((padded[:-2] << 42) | (padded[1:-1] << 21) | padded[2:])
 
 
-def similarity(some: Grams, others: Grams) -> float:
-    """Jaccard similarity of two sets of `trigrams`: shared ones, as a share of all; 0 where neither has any."""
+def measure_similarity(some: Grams, others: Grams) -> float:
+    """Jaccard similarity of two sets of `hash_trigrams`: shared ones, as a share of all; 0 where neither has any."""
     shared = len(np.intersect1d(some, others, assume_unique=True))
     return shared / max(1, len(some) + len(others) - shared)
 
 
-def near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
+def find_near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
     """Passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
 
     Inherited and copied texts answer a query as well as the judged passage does; as unjudged passages they count as
@@ -124,23 +124,23 @@ def near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str,
         Document → its near-duplicates, in the order of the corpus; those without are left out.
     """
     names, sets = [], []
-    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
+    for doc, title, text in tables.stream_rows(corpus, "doc_id", "title", "text"):
         if doc in docs:
             names.append(doc)
-            sets.append(trigrams(contents(title, text)))
-    grams, owners = _rarest(sets, threshold)
+            sets.append(hash_trigrams(join_contents(title, text)))
+    grams, owners = _select_rarest(sets, threshold)
     copies: dict[str, list[str]] = {}
-    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
-        own = trigrams(contents(title, text))
+    for doc, title, text in tables.stream_rows(corpus, "doc_id", "title", "text"):
+        own = hash_trigrams(join_contents(title, text))
         left, right = (np.searchsorted(grams, own, side) for side in ("left", "right"))
         near = {int(owner) for at in np.flatnonzero(right > left) for owner in owners[left[at] : right[at]]}
         for owner in sorted(near):
-            if names[owner] != doc and similarity(sets[owner], own) >= threshold:
+            if names[owner] != doc and measure_similarity(sets[owner], own) >= threshold:
                 copies.setdefault(names[owner], []).append(doc)
     return copies
 
 
-def _rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int64]]:
+def _select_rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int64]]:
     """The trigrams of each set by which every similar set is found, ascending, and whose they are."""
     if not sets:
         return np.empty(0, np.uint64), np.empty(0, np.int64)
@@ -155,7 +155,7 @@ def _rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int6
     return grams[order], owners[order]
 
 
-def judged_too(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
+def label_near_duplicates(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
     """Give unjudged near-duplicates the grades of relevant passages; all judgements, and how many were added.
 
     A passage near to several relevant ones of a query gets the highest of their grades.
@@ -164,14 +164,14 @@ def judged_too(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Tab
         judged: columns of `tables.QRELS_SCHEMA`.
         threshold: similarity from which two passages are near-duplicates.
     """
-    relevant = [row for row in tables.rows(judged) if row[2] > 0]
-    near = near_duplicates(corpus, {doc for _, doc, _, _ in relevant}, threshold)
-    known = {(query, doc, split) for query, doc, _, split in tables.rows(judged)}
+    relevant = [row for row in tables.iterate_rows(judged) if row[2] > 0]
+    near = find_near_duplicates(corpus, {doc for _, doc, _, _ in relevant}, threshold)
+    known = {(query, doc, split) for query, doc, _, split in tables.iterate_rows(judged)}
     added: dict[tuple[str, str, str], int] = {}
     for query, doc, grade, split in relevant:
         for other in near.get(doc, []):
             if (pair := (query, other, split)) not in known:
                 added[pair] = max(grade, added.get(pair, grade))
     rows = [(query, doc, grade, split) for (query, doc, split), grade in added.items()]
-    more = tables.gather(rows, tables.QRELS_SCHEMA)
+    more = tables.make_table(rows, tables.QRELS_SCHEMA)
     return pa.concat_tables([judged, more]), len(rows)

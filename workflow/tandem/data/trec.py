@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from tandem.data.reading import LONGEST, JsonObject, beginning, lines
+from tandem.data.reading import LONGEST_LINE, JsonObject, iterate_lines, read_beginning
 from tandem.data.roles import Role
 from tandem.errors import UserError
 
-DOC = re.compile(r"<(/?)DOC(\s[^<>]*)?>", re.IGNORECASE)
-DOCNO = re.compile(r"<DOCNO>(.*?)</DOCNO>", re.IGNORECASE | re.DOTALL)
-TITLE = re.compile(r"<(TITLE|HEADLINE)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
-TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
-TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
-TOPIC = re.compile(r"<(/?)top(?:ic)?(\s[^<>]*)?>", re.IGNORECASE)
-TOPIC_ID = re.compile(r"\b(?:number|num|id)\s*=\s*[\"']?([^\"'\s>]+)", re.IGNORECASE)
-INLINE = r"(?:b|i|em|p|br|strong|su[bp]|u)\b"  # tags inside a field
+_DOC = re.compile(r"<(/?)DOC(\s[^<>]*)?>", re.IGNORECASE)
+_DOCNO = re.compile(r"<DOCNO>(.*?)</DOCNO>", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<(TITLE|HEADLINE)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+_TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
+_TOPIC = re.compile(r"<(/?)top(?:ic)?(\s[^<>]*)?>", re.IGNORECASE)
+_TOPIC_ID = re.compile(r"\b(?:number|num|id)\s*=\s*[\"']?([^\"'\s>]+)", re.IGNORECASE)
+_INLINE = r"(?:b|i|em|p|br|strong|su[bp]|u)\b"  # tags inside a field
 # A field ends where the next one begins or its own tag ends; TREC's have no end.
-FIELD = re.compile(rf"<(?!{INLINE})([a-z][\w-]*)[^<>]*>(.*?)(?=</?(?!{INLINE})[a-z]|\Z)", re.IGNORECASE | re.DOTALL)
-IDS = ("num", "number", "identifier", "id")
-TEXTS = ("title", "query", "question", "desc", "description", "summary")
-LABEL = re.compile(r"^(topic|description)\s*:\s*", re.IGNORECASE)
+_FIELD = re.compile(rf"<(?!{_INLINE})([a-z][\w-]*)[^<>]*>(.*?)(?=</?(?!{_INLINE})[a-z]|\Z)", re.IGNORECASE | re.DOTALL)
+_ID_TAGS = ("num", "number", "identifier", "id")
+_TEXT_TAGS = ("title", "query", "question", "desc", "description", "summary")
+_LABEL = re.compile(r"^(topic|description)\s*:\s*", re.IGNORECASE)
 
 
 def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
@@ -31,19 +31,19 @@ def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, J
     The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
     and white space become one space, character references their characters. What is between documents is left out.
     """
-    for start, _, raw in islice(_elements(path, DOC, "DOC", "document"), skipped, None):
+    for start, _, raw in islice(_iterate_elements(path, _DOC, "DOC", "document"), skipped, None):
         where = f"{path}:{start}"
-        docno, title, texts = DOCNO.search(raw), TITLE.search(raw), TEXT.findall(raw)
+        docno, title, texts = _DOCNO.search(raw), _TITLE.search(raw), _TEXT.findall(raw)
         if docno is None:
             raise UserError(f"{where}: document without <DOCNO>; give it one")
-        text = _plain("\n".join(texts or [TITLE.sub(" ", DOCNO.sub(" ", raw))]))
-        yield where, {"id": docno[1].strip(), "title": _plain(title[2]) if title else "", "text": text}
+        text = _strip_markup("\n".join(texts or [_TITLE.sub(" ", _DOCNO.sub(" ", raw))]))
+        yield where, {"id": docno[1].strip(), "title": _strip_markup(title[2]) if title else "", "text": text}
 
 
 def is_topics(path: Path) -> bool:
     """Whether a file holds TREC's topics, by its beginning."""
-    start = beginning(path)
-    return start.startswith(b"<") and TOPIC.search(start.decode(errors="replace")) is not None
+    start = read_beginning(path)
+    return start.startswith(b"<") and _TOPIC.search(start.decode(errors="replace")) is not None
 
 
 def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
@@ -52,22 +52,22 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
     The id is `<num>` or an attribute of the tag, the text the title, as in runs of titles alone; where there is none,
     the query, question, description or summary, or all of the topic. TREC's labels (`Number: 301`) are left out.
     """
-    for start, attributes, raw in islice(_elements(path, TOPIC, "top", "topic"), skipped, None):
+    for start, attributes, raw in islice(_iterate_elements(path, _TOPIC, "top", "topic"), skipped, None):
         fields: dict[str, str] = {}
-        for tag, content in FIELD.findall(raw):
-            fields.setdefault(tag.lower(), _plain(content))
-        attribute = TOPIC_ID.search(attributes)
-        number = next((fields[name] for name in IDS if fields.get(name)), attribute[1] if attribute else "")
+        for tag, content in _FIELD.findall(raw):
+            fields.setdefault(tag.lower(), _strip_markup(content))
+        attribute = _TOPIC_ID.search(attributes)
+        number = next((fields[name] for name in _ID_TAGS if fields.get(name)), attribute[1] if attribute else "")
         label, _, rest = number.partition(":")
         if label.strip().lower() == "number":  # TREC pads these in the topics, and not in the judgements
             number = rest.strip().lstrip("0")
         if not number:
             raise UserError(f"{path}:{start}: topic without <num>; give it one")
-        text = next((fields[name] for name in TEXTS if fields.get(name)), "") or _plain(raw)
-        yield f"{path}:{start}", {"id": number, "text": LABEL.sub("", text)}
+        text = next((fields[name] for name in _TEXT_TAGS if fields.get(name)), "") or _strip_markup(raw)
+        yield f"{path}:{start}", {"id": number, "text": _LABEL.sub("", text)}
 
 
-def _elements(path: Path, tags: re.Pattern[str], name: str, what: str) -> Iterator[tuple[int, str, str]]:
+def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -> Iterator[tuple[int, str, str]]:
     """(line of its tag, the tag's attributes, what stands up to its end) of each element.
 
     Args:
@@ -75,7 +75,7 @@ def _elements(path: Path, tags: re.Pattern[str], name: str, what: str) -> Iterat
         name, what: of the tag and of the element, for errors.
     """
     start, attributes, size, parts = 0, "", 0, list[str]()
-    for number, line in lines(path):
+    for number, line in iterate_lines(path):
         at = 0
         for tag in tags.finditer(line):
             closes = bool(tag[1])
@@ -91,12 +91,12 @@ def _elements(path: Path, tags: re.Pattern[str], name: str, what: str) -> Iterat
         if start:
             parts.append(line[at:])
             size += len(line) - at
-            if size > LONGEST:
-                raise UserError(f"{path}:{start}: a {what} beyond {LONGEST >> 20} MiB; end it with </{name}>")
+            if size > LONGEST_LINE:
+                raise UserError(f"{path}:{start}: a {what} beyond {LONGEST_LINE >> 20} MiB; end it with </{name}>")
     if start:
         where = f"{path}:{start}: no </{name}> up to the end of the file"
         raise UserError(f"{where}; end the {what} or fetch the file again")
 
 
-def _plain(marked: str) -> str:
-    return " ".join(html.unescape(TAG.sub(" ", marked)).split())
+def _strip_markup(marked: str) -> str:
+    return " ".join(html.unescape(_TAG.sub(" ", marked)).split())

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
 from tandem.data import tables
-from tandem.data.collection import EXCLUDED, LITERAL_MATCH, contents
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH, join_contents
 from tandem.data.sources import Query, Source
-from tandem.data.splits import USUAL, first_splits, move_share, subset
+from tandem.data.splits import USUAL_SPLITS, choose_splits, draw_subset, move_share
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
 
-class Hashes:
+class TextHashes:
     """64-bit hashes of texts, or of pairs of them, in the order they came."""
 
     def __init__(self, texts: Iterable[Hashable] = ()) -> None:
@@ -60,13 +60,13 @@ class Hashes:
 
     def has(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """For each text whether it was added."""
-        others, ordered = Hashes(texts).array(), self._in_order()
+        others, ordered = TextHashes(texts).array(), self._in_order()
         if not len(ordered):
             return np.zeros(len(others), np.bool_)
         hits: NDArray[np.bool_] = ordered[np.searchsorted(ordered, others).clip(max=len(ordered) - 1)] == others
         return hits
 
-    def rows(self, others: "Hashes") -> NDArray[np.int64]:
+    def rows(self, others: "TextHashes") -> NDArray[np.int64]:
         """The first row of each of some other hashes, -1 for an unknown one."""
         distinct, back = np.unique(others.array(), return_inverse=True)
         rows = np.full(len(distinct), -1)
@@ -83,7 +83,7 @@ class Hashes:
         return self._sorted
 
 
-def require_unique(what: str, place: str, hashes: Hashes, id_at: Callable[[int], str]) -> None:
+def require_unique(what: str, place: str, hashes: TextHashes, id_at: Callable[[int], str]) -> None:
     """Refuse ids that occur twice; `id_at` gives the id of a row from 0, `what` and `place` are for the message."""
     for first, second in hashes.pairs():
         if id_at(first) == id_at(second):
@@ -123,7 +123,7 @@ class Warnings:
 
 
 @dataclass(frozen=True)
-class Queries:
+class SelectedQueries:
     """Selected queries by id, in the source's order: their texts, their splits here and their splits in the source."""
 
     texts: dict[str, str]
@@ -144,23 +144,23 @@ class OwnPassages:
         counts: split → number of such queries.
     """
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: SelectedQueries) -> None:
         self.queries, self.counts = queries, Counter[str]()
 
     def add(self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> None:
         """Look at some passages."""
         for row in (row for row, doc in enumerate(ids) if doc in self.queries.texts):
-            query = _words_of(self.queries.texts[ids[row]])
-            if query in (_words_of(texts[row]), _words_of(contents(titles[row], texts[row]))):
+            query = _split_words(self.queries.texts[ids[row]])
+            if query in (_split_words(texts[row]), _split_words(join_contents(titles[row], texts[row]))):
                 self.counts[self.queries.splits[ids[row]]] += 1
 
     def notes(self) -> Iterator[str]:
-        """The `own_passages` of each split, where there is something to say."""
+        """The `describe_own_passages` of each split, where there is something to say."""
         totals = Counter(self.queries.splits.values())
-        return filter(None, (own_passages(self.counts[split], totals[split], split) for split in self.counts))
+        return filter(None, (describe_own_passages(self.counts[split], totals[split], split) for split in self.counts))
 
 
-def own_passages(count: int, queries: int, split: str) -> str:
+def describe_own_passages(count: int, queries: int, split: str) -> str:
     """Say what to do where most queries of a split are passages; empty where only some are."""
     if 2 * count <= queries:
         return ""
@@ -168,18 +168,18 @@ def own_passages(count: int, queries: int, split: str) -> str:
     return f"{what}: each finds itself first, unless ignore_identical_ids is set"
 
 
-def _words_of(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return text.casefold().split()
 
 
-def read_queries(
+def prepare_queries(
     rows: Iterable[Query],
     judged: pa.Table,
     answered: Iterable[str],
     source: Source,
     params: DatasetParams,
     warnings: Warnings,
-) -> Queries:
+) -> SelectedQueries:
     """Read a source's queries; one without a split gets that of its qrels, and without qrels it is dropped.
 
     Args:
@@ -189,7 +189,7 @@ def read_queries(
             unknown queries, or no query left.
     """
     place = source.places["queries"]
-    named, several = first_splits(tables.rows(judged, "query_id", "split"))
+    named, several = choose_splits(tables.iterate_rows(judged, "query_id", "split"))
     named = dict.fromkeys(answered, "test") | named
     texts, origins, ids = dict[str, str](), dict[str, str](), list[str]()
     blank = unjudged = of_file = 0
@@ -205,7 +205,7 @@ def read_queries(
             of_file += bool(split) and query in several
         else:
             unjudged += 1
-    require_unique("query", place, Hashes(ids), ids.__getitem__)
+    require_unique("query", place, TextHashes(ids), ids.__getitem__)
     _require_known_queries(judged, ids, source)
     unknown = len(named.keys() - set(ids))
     judged_twice = "queries are judged in several splits;"
@@ -219,23 +219,23 @@ def read_queries(
         splits = move_share(splits, params.train_from_test, "test", "train")
     if params.dev_from_train is not None:
         splits = move_share(splits, params.dev_from_train, "train", "dev", params.dev_from_train_most)
-    splits = subset(splits, {split: params.most_queries(split) for split in USUAL})
+    splits = draw_subset(splits, {split: params.most_queries(split) for split in USUAL_SPLITS})
     if not splits:
         raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels or answers")
-    return Queries({query: texts[query] for query in splits}, splits, origins)
+    return SelectedQueries({query: texts[query] for query in splits}, splits, origins)
 
 
 def _require_known_queries(judged: pa.Table, ids: list[str], source: Source) -> None:
     known = pc.is_in(judged["query_id"], value_set=pa.array(ids, pa.string())).to_numpy()
-    if match := mostly_unknown(judged, known):
+    if match := find_mostly_unknown(judged, known):
         split, count, row = match
         query, doc = judged["query_id"][row].as_py(), judged["doc_id"][row].as_py()
         what = f"{count} judgements of split {split} name queries that {source.places['queries']} lacks"
-        error = f"{source.judged_at(query, doc)}: {what}, the first {query}"
+        error = f"{source.locate_judgement(query, doc)}: {what}, the first {query}"
         raise UserError(f"{error}; mend the order of their columns, or give their queries")
 
 
-def mostly_unknown(judged: pa.Table, known: NDArray[np.bool_]) -> tuple[str, str, int] | None:
+def find_mostly_unknown(judged: pa.Table, known: NDArray[np.bool_]) -> tuple[str, str, int] | None:
     """The first split with more unknown judgements than known ones: its name, `3 of 5`, the row of an unknown one."""
     for split in judged["split"].unique().to_pylist():
         rows = np.flatnonzero(pc.equal(judged["split"], split).to_numpy())
@@ -246,7 +246,12 @@ def mostly_unknown(judged: pa.Table, known: NDArray[np.bool_]) -> tuple[str, str
 
 
 def select_qrels(
-    judged: pa.Table, queries: Queries, ids: Hashes, params: DatasetParams, warnings: Warnings, source: Source
+    judged: pa.Table,
+    queries: SelectedQueries,
+    ids: TextHashes,
+    params: DatasetParams,
+    warnings: Warnings,
+    source: Source,
 ) -> pa.Table:
     """The judgements of selected queries, in the source's order, with the dataset's split names.
 
@@ -256,28 +261,29 @@ def select_qrels(
         UserError: unknown documents where they are refused, or most of a split's unless they are dropped; or two
             judgements of a pair that differ.
     """
-    of_queries, elsewhere = _of_queries(judged, queries)
+    of_queries, elsewhere = _select_of_queries(judged, queries)
     warnings.count(elsewhere, "queries have judgements in other splits alone, which were dropped")
-    table = _without_repeats(of_queries, warnings, source)
+    table = _drop_repeats(of_queries, warnings, source)
     parts = [ids.has(batch["doc_id"].to_pylist()) for batch in table.to_batches()]
     known: NDArray[np.bool_] = np.concatenate([np.ones(0, np.bool_), *parts])
     unknown, drop = int((~known).sum()), params.unknown_documents == "drop"
     if unknown and not drop:
-        split, count, row = mostly_unknown(table, known) or ("", f"{unknown:,}", int(known.argmin()))
+        split, count, row = find_mostly_unknown(table, known) or ("", f"{unknown:,}", int(known.argmin()))
         if split or params.unknown_documents == "error":
             query, first = table["query_id"][row].as_py(), table["doc_id"][row].as_py()
             what = f"{count} judgements{split and f' of split {split}'}"
-            error = f"{source.judged_at(query, first)}: {what} name documents that the corpus lacks, the first {first}"
+            place = source.locate_judgement(query, first)
+            error = f"{place}: {what} name documents that the corpus lacks, the first {first}"
             also = "" if split else "warn or "
             raise UserError(f"{error}; mend them, or set unknown_documents: {also}drop")
     if unknown and drop:
         table = table.filter(pa.array(known))
     done = "were dropped" if drop else "are kept: no run can find them"
     warnings.count(unknown, f"judgements name documents that the corpus lacks and {done}")
-    return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS), tables.QRELS_SCHEMA)
+    return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS_PER_GROUP), tables.QRELS_SCHEMA)
 
 
-def _of_queries(judged: pa.Table, queries: Queries) -> tuple[pa.Table, int]:
+def _select_of_queries(judged: pa.Table, queries: SelectedQueries) -> tuple[pa.Table, int]:
     """Judgements of selected queries in the split they came from, under this dataset's split; and how many of the
     source's queries have judgements, and none in the split that they came from."""
     batches, named, own = list[pa.RecordBatch](), set[str](), set[str]()
@@ -313,9 +319,9 @@ def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warn
         warnings.count(pc.sum(literal).as_py() or 0, done)
 
 
-def _without_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.Table:
+def _drop_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.Table:
     """Each pair of query and document once; pairs are compared by hashes of 8 bytes, and then in full."""
-    pairs, first = Hashes(), np.ones(table.num_rows, bool)
+    pairs, first = TextHashes(), np.ones(table.num_rows, bool)
     for batch in table.to_batches():
         pairs.add(zip(batch["query_id"].to_pylist(), batch["doc_id"].to_pylist(), strict=True))
     for row, other in pairs.pairs():
@@ -325,7 +331,7 @@ def _without_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.
             continue
         if before["relevance"] != again["relevance"]:
             both = f"both {before['relevance']} and {again['relevance']}"
-            where = source.judged_at(query, doc)
+            where = source.locate_judgement(query, doc)
             raise UserError(f"{where}: query {query} judges document {doc} {both}; one is allowed")
         first[other] = False
     warnings.count(int((~first).sum()), "judgements repeat an earlier one and were dropped")

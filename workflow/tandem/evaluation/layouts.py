@@ -16,7 +16,7 @@ from pydantic import Field
 from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
 from tandem.config.tables import Band, RowReference, TableColumn, TableLayout, TableRow
-from tandem.data.reading import lines, parse_number
+from tandem.data.reading import iterate_lines, parse_score
 from tandem.errors import UserError
 
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
@@ -295,9 +295,9 @@ def _read_printed_values(
     values = dict[str, float | None]()
     wrong = {}
     for column in (column for column in columns if column.printed):
-        if not any(_matches_column(line, column) for line in table.lines):
+        if not any(_is_of_column(line, column) for line in table.lines):
             raise UserError(f"{where}: {table.name} prints no {column.label}; set `printed: false` for that column")
-        fitting = [line for line in own if _matches_column(line, column)]
+        fitting = [line for line in own if _is_of_column(line, column)]
         if len(fitting) > 1:
             problem = f"{table.name} prints several {column.name} of {system}"
             settings = "; ".join(line.setting for line in fitting)
@@ -312,7 +312,7 @@ def _describe(system: str, setting: str) -> str:
     return " in the setting ".join(filter(None, (system, setting)))
 
 
-def _matches_column(line: Printed, column: Column) -> bool:
+def _is_of_column(line: Printed, column: Column) -> bool:
     of_column = line.metric == column.name and column.dataset_name in ("", line.dataset)
     return of_column and column.setting in ("", line.setting)
 
@@ -324,7 +324,7 @@ def read_printed(path: Path, source: str, table: str) -> _SourceTable:
     known = dict.fromkeys(f"{row.source}, {row.table}" for _, row in printed)
     if own := [(where, row) for where, row in printed if (row.source, row.table) == (source, table)]:
         for where, row in own:
-            parse_number(where, "value", row.value)
+            parse_score(where, "value", row.value)
         return _SourceTable(f"{source}, {table}", [row for _, row in own])
     raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
 
@@ -339,7 +339,7 @@ def _read_percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[s
 def read_csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """(`file:line`, row) of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
     # the reader of data counts lines, and names those that are no UTF-8
-    rows = csv.DictReader((line for _, line in lines(path)), strict=True)
+    rows = csv.DictReader((line for _, line in iterate_lines(path)), strict=True)
     try:
         if rows.fieldnames != columns:
             raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}")

@@ -25,10 +25,10 @@ import regex
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress, warn
-from tandem.cluster.work import ordered_map
+from tandem.cluster.work import map_in_order
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_run, require_split
+from tandem.data.runs import iter_run, require_run_split
 from tandem.errors import UserError
 from tandem.stages.evaluation import MatchParams
 from tandem.store.artifact import Artifact
@@ -136,7 +136,7 @@ def run(job: Job[MatchParams]) -> None:
     """
     params = job.params
     collection = Collection(job.inputs["dataset"])
-    require_split(job.inputs["run"], params.split)
+    require_run_split(job.inputs["run"], params.split)
     answers = collection.answers(params.split)
     numbers = {query: number for number, query in enumerate(answers)}
     results = _RunPairs(job.inputs["run"], collection.artifact, numbers, params.depth)
@@ -145,7 +145,7 @@ def run(job: Job[MatchParams]) -> None:
     timeouts = 0
     workers = min(job.execution.workers or 1, -(-collection.passages // PASSAGES_PER_BLOCK))
     pieces = results.pieces(collection, params.title, f"match {job.key}")
-    for pairs, values, given_up in ordered_map(_match, pieces, workers, 1, partial(_start, matcher)):
+    for pairs, values, given_up in map_in_order(_match, pieces, workers, 1, partial(_start, matcher)):
         relevant[pairs] = values
         timeouts += given_up
     counts = {"broken_patterns": matcher.broken, "empty_answers": matcher.empty, "timeouts": timeouts}

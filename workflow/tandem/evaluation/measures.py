@@ -25,7 +25,7 @@ from ir_measures.util import QrelsConverter, RunConverter
 
 from tandem.data.collection import EXCLUDED
 from tandem.data.columns import Floats, Floats64
-from tandem.data.runs import ranked_order
+from tandem.data.runs import order_by_score
 from tandem.errors import UserError
 
 Qrels = dict[str, dict[str, int]]
@@ -236,7 +236,7 @@ def evaluate(
     seen = 0
     counted = (ranked for ranked in skip_excluded(run, qrels, ignore_identical_ids) if ranked[0] in rows)
     while batch := list(islice(counted, QUERIES_PER_EVALUATION)):
-        ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
+        ranked = {query: order_by_score(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
         evaluator = PROVIDERS.evaluator(measures, {query: qrels[query] for query in ranked})
         explicit = {q: {d: float(len(p) - at) for at, (d, _) in enumerate(p)} for q, p in ranked.items()}

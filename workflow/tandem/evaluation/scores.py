@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import Floats64
-from tandem.data.runs import iter_ranking, require_split
-from tandem.data.validate import own_passages
+from tandem.data.runs import iter_ranking, require_run_split
+from tandem.data.validate import describe_own_passages
 from tandem.errors import UserError
 from tandem.evaluation.matching import read_matches
 from tandem.evaluation.measures import (
@@ -112,8 +112,8 @@ def _read_matches(
     return Relevance(list(qrels), qrels, "match")
 
 
-SCORES_FILE = "scores.parquet"
-STATISTICS = "statistics.json"
+QUERY_SCORES_FILE = "scores.parquet"
+_STATISTICS_FILE = "statistics.json"
 _ROWS_PER_GROUP = 131_072
 
 
@@ -162,7 +162,7 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
     measures = parse_measures(job.params.measures)
     ranking = job.inputs["run"]
     dataset = job.inputs["dataset"]
-    require_split(ranking, params.split)
+    require_run_split(ranking, params.split)
     judged = read_relevance(job.inputs, params.split, measures, params.ignore_identical_ids)
     ranked = iter_ranking(ranking, dataset)
     result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
@@ -178,7 +178,7 @@ def _warn_of_own_passages(job: Job[ScoreParams]) -> str:
     facts = job.inputs["dataset"].manifest.facts
     split = job.params.split
     count = facts.get("own_passages", {}).get(split, 0)
-    return own_passages(count, facts["queries"][split], split) if count else ""
+    return describe_own_passages(count, facts["queries"][split], split) if count else ""
 
 
 def _require_queries(run: Artifact, collection: Collection, split: str) -> None:
@@ -221,15 +221,15 @@ def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
         "measure": pa.array(names * len(result.queries), pa.string()),
         "value": result.values.ravel(),
     }
-    pq.write_table(pa.table(columns), draft.path(SCORES_FILE), row_group_size=_ROWS_PER_GROUP)
+    pq.write_table(pa.table(columns), draft.path(QUERY_SCORES_FILE), row_group_size=_ROWS_PER_GROUP)
     means = dict(zip(names, result.values.mean(axis=0).tolist(), strict=True))
     summary = {"mean": means, "queries": len(result.queries), "missing": result.missing}
-    write_json(draft.path(STATISTICS), summary)
+    write_json(draft.path(_STATISTICS_FILE), summary)
 
 
 def read_score_summary(artifact: Artifact) -> ScoreSummary:
     """Means and number of queries of a score artifact."""
-    return ScoreSummary.model_validate_json(artifact.path(STATISTICS).read_bytes())
+    return ScoreSummary.model_validate_json(artifact.path(_STATISTICS_FILE).read_bytes())
 
 
 def list_measures(artifact: Artifact) -> list[str]:
@@ -248,7 +248,7 @@ def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str],
 
     A measure that was not computed is a `UserError`.
     """
-    path = artifact.path(SCORES_FILE)
+    path = artifact.path(QUERY_SCORES_FILE)
     available = list_measures(artifact)
     for measure in measures:
         if measure not in available:

@@ -17,7 +17,7 @@ from tandem.config.merging import Raw
 from tandem.config.models import ModelEntry
 from tandem.config.references import CROSS_PARTS
 from tandem.config.tables import StatisticsLayout
-from tandem.data.catalogue import presences, read_entries
+from tandem.data.catalogue import locate_datasets, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
 from tandem.plan.context import Context, Upstream, json_of, search
@@ -280,7 +280,7 @@ def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
     named = [name for entry in read_section(StatisticsLayout, layout).datasets.values() for name in entry.datasets]
     stages, absent = dict[str, Stage](), dict[str, str]()
     known = [name for name in dict.fromkeys(named) if name in catalogue]
-    for name, presence in presences(known, read_entries(catalogue)).items():
+    for name, presence in locate_datasets(known, read_entries(catalogue)).items():
         if presence.state not in ("here", "local"):
             absent[name] = f"not here ({str(presence).removeprefix('download ')})"
             continue

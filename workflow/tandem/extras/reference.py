@@ -9,10 +9,10 @@ from typing import Any
 
 from tandem import ROOT
 from tandem.cli import app
-from tandem.cluster.progress import duration
+from tandem.cluster.progress import format_duration
 from tandem.config import losses, reference
 from tandem.config.merging import gathered
-from tandem.data.fetch import readable
+from tandem.data.fetch import format_bytes
 from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, stages_of_tables, total
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
@@ -100,7 +100,7 @@ def cost_page() -> str:
 def _rows(name: str, machine: Hardware) -> Iterator[str]:
     def row(what: str, cost: Cost) -> str:
         operations = f"{cost.operations / 1e15:,.0f} PFLOP"
-        return f"| {CONFIGS[name]} | {what} | {cost.training} | {operations} | {duration(cost.seconds)} |"
+        return f"| {CONFIGS[name]} | {what} | {cost.training} | {operations} | {format_duration(cost.seconds)} |"
 
     plan = FullPlan(gathered([ROOT / f"config/{name}.yaml"], ROOT), ROOT)
     setting = new_setting(plan.settings, machine)
@@ -111,11 +111,11 @@ def _rows(name: str, machine: Hardware) -> Iterator[str]:
     for what, is_summed in SUMS.items():
         yield row(what, total(cost for stage, cost in costs.items() if is_summed(stage.declared)))
     whole = total(costs.values())
-    memory, disk = readable(int(whole.memory)), readable(int(whole.disk))
+    memory, disk = format_bytes(int(whole.memory)), format_bytes(int(whole.disk))
     yield row(f"**all** (largest process {memory}, disk {disk})", whole)
     joint = next(cost for stage, cost in costs.items() if (stage.kind, stage.name) == ("model", "rocketqav2"))
     slow = joint.operations / (machine.peak * 1e12 * NAIVE)
-    yield f"| {CONFIGS[name]} | `rocketqav2` at {NAIVE} of the peak, a naive loop's | | | {duration(slow)} |"
+    yield f"| {CONFIGS[name]} | `rocketqav2` at {NAIVE} of the peak, a naive loop's | | | {format_duration(slow)} |"
 
 
 def generated() -> dict[str, str]:

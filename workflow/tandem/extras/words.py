@@ -9,7 +9,7 @@ from string import ascii_lowercase
 
 import regex
 
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 
 # Scripts written without spaces: a run of them is no word, its pairs of neighbouring characters stand for words.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -51,7 +51,7 @@ class Rarity:
         self.passages, self.counts = collection.passages, Counter[str]()
         for batch in collection.batches(columns=("title", "text")):
             for title, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                self.counts.update(counted.intersection(terms(contents(title, text))))
+                self.counts.update(counted.intersection(terms(join_contents(title, text))))
 
     def weights(self, query: list[str]) -> dict[str, float]:
         """The query's content words, in order, with ln(1 + (N - n + ½) / (n + ½)): BM25's weight as Lucene has it.

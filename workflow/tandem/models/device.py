@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tandem.cluster.progress import say
-from tandem.cluster.scheduler import offered
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.scheduler import list_offered
+from tandem.cluster.threads import count_usable_cores
 
 # glibc's mallopt(3): which settings, and bytes
 MMAP_MAX = -4
@@ -26,7 +26,7 @@ def device() -> torch.device:
     A line says so where the machine has GPUs that torch cannot use.
     """
     if not torch.cuda.is_available():
-        if gpus := offered(os.environ):
+        if gpus := list_offered(os.environ):
             why = f"it needs a driver for CUDA {cuda}" if (cuda := torch.version.cuda) else "it was built without CUDA"
             say(f"computes on the CPU: torch {torch.__version__} sees none of the GPUs {', '.join(gpus)}; {why}")
         return torch.device("cpu")
@@ -50,7 +50,7 @@ def use_workers(count: int | None) -> None:
     None takes as many as torch does by itself, which knows this process' cores but not its quota. Threads that wait for
     one another on too few cores take many times as long.
     """
-    usable = usable_cores()
+    usable = count_usable_cores()
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if count and count > usable:
         say(f"computes on {usable} threads, not {count}: this process may use no more cores")

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
-from tandem.data.collection import Collection, contents
-from tandem.data.language import vocabulary_warnings
+from tandem.data.collection import Collection, join_contents
+from tandem.data.language import warn_of_vocabulary
 from tandem.errors import UserError
 from tandem.models.folders import find_longest_input
 from tandem.models.hub import add_markers, hash_tokenizer, load_tokenizer
@@ -126,7 +126,7 @@ class Tokeniser:
             if self.template.titled:
                 ids = side.tokenise_titled(titles, texts, self.template)
             else:
-                rows = side.tokenise([contents(*row) for row in zip(titles, texts, strict=True)])
+                rows = side.tokenise([join_contents(*row) for row in zip(titles, texts, strict=True)])
                 ids = Ragged.of([np.array(row, self.dtype) for row in rows])
             progress.add(len(ids), tokens=len(ids.ids))
             yield ids
@@ -162,7 +162,7 @@ def run(job: Job[TokensParams]) -> None:
             elif side.cut:
                 say(f"tokens {job.key} · {side.truncation()}")
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        lines = list(vocabulary_warnings(data, pieces))
+        lines = list(warn_of_vocabulary(data, pieces))
         limit = find_longest_input(job.inputs["encoder"].folder / "hf")
         longest = max(passage.length, query.length) + template.extra[0]
         if limit is not None and longest > limit:

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress, warn
 from tandem.cluster.work import Parts
 from tandem.data.collection import Collection
-from tandem.data.columns import column_writer
-from tandem.data.rows import doc_rows, query_rows
+from tandem.data.columns import open_column_writer
+from tandem.data.rows import index_passages, index_queries
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.lists import (
@@ -140,7 +140,7 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
         return write_part(folder, drawn, judge(), job.params, report, pools.passages)
 
     collection = Collection(job.inputs["dataset"])
-    pools = Pools(job, doc_rows(collection), query_rows(collection))
+    pools = Pools(job, index_passages(collection), index_queries(collection))
     facts = dict[int, Json]()
     source = pools.source()
     without_run = len(pools.known)
@@ -174,7 +174,7 @@ def run(job: Job[CandidatesParams]) -> None:
         parts.remove()
         raise UserError(f"candidates {job.key}: {explain_nothing_drawn(job.params, report)}")
     with writing(job) as draft:
-        with column_writer(draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS) as writer:
+        with open_column_writer(draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS) as writer:
             lines = np.array([lines for part in facts.values() for lines in part["lines"]])
             tables = (pq.read_table(parts.path(number) / _LISTS_FILE) for number in facts)
             for group in group_rows(tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tandem.config.models import BelowPositive, Denoise
-from tandem.data.text import similarity, token_trigrams
+from tandem.data.text import hash_token_trigrams, measure_similarity
 from tandem.models.ragged import Ragged
 from tandem.retrieval.exact import Array
 
@@ -150,11 +150,11 @@ def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: fl
 
     Near means that the Jaccard similarity of their token trigrams is at least `threshold`; no sketch, so it is exact.
     """
-    originals = [token_trigrams(texts[row]) for row in positives.tolist()]
+    originals = [hash_token_trigrams(texts[row]) for row in positives.tolist()]
     copies = np.zeros(len(rows), bool)
     for place, row in enumerate(rows.tolist()):
-        grams = token_trigrams(texts[row])
-        copies[place] = any(similarity(grams, original) >= threshold for original in originals)
+        grams = hash_token_trigrams(texts[row])
+        copies[place] = any(measure_similarity(grams, original) >= threshold for original in originals)
     return copies
 
 

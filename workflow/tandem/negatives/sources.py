@@ -8,7 +8,7 @@ import numpy as np
 
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_rows, scored_depth
+from tandem.data.runs import get_scored_depth, iter_rows
 from tandem.errors import UserError, shortened
 from tandem.evaluation.matching import read_matches
 from tandem.models.tokens import Tokens
@@ -124,7 +124,7 @@ class Pools:
         self.selected = draw_queries(self.labels.queries, job.params.queries, job.params.seed)
         self.passages = Tokens.open(job.inputs["tokens"]).passages
         below = job.params.below_positive and "run" in job.inputs
-        self.scored = scored_depth(job.inputs["run"]) if below else None
+        self.scored = get_scored_depth(job.inputs["run"]) if below else None
 
     def source(self) -> Iterator[SourceRanking]:
         """Return the entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""

@@ -11,8 +11,8 @@ from itertools import islice, pairwise
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.cluster.work import spans
-from tandem.data.runs import NORMALIZATIONS, iter_rows, scored_depth
+from tandem.cluster.work import split_spans
+from tandem.data.runs import NORMALIZATIONS, get_scored_depth, iter_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import join_ranges
@@ -64,7 +64,7 @@ def run(job: Job[TeacherParams]) -> None:
 
 def score_by_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
     """Yield the cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
-    for part in spans(len(lists.passages), PAIRS_PER_GROUP):
+    for part in split_spans(len(lists.passages), PAIRS_PER_GROUP):
         queries, passages = lists.pair_rows(part.start, part.stop)
         yield slice(part.start, part.stop), average_logits(judges, queries, passages, progress)
 
@@ -73,7 +73,7 @@ def request_scores(job: Job[TeacherParams]) -> Requests:
     """Yield the pairs that the cross-encoders score."""
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     teachers = open_judges(job)
-    for part in spans(len(lists.passages), PAIRS_PER_GROUP):
+    for part in split_spans(len(lists.passages), PAIRS_PER_GROUP):
         for teacher in teachers:
             queries, passages = lists.pair_rows(part.start, part.stop)
             yield teacher, queries, passages
@@ -118,7 +118,7 @@ def read_run_scores(job: Job[TeacherParams], run: Artifact, lists: Lists, progre
     """Yield the scores of a run for the pairs it holds, by query."""
     order = np.argsort(lists.queries, kind="stable")
     by_query = lists.queries[order]
-    depth = scored_depth(run)
+    depth = get_scored_depth(run)
     ranked = iter_rows(run, job.inputs["dataset"])
     cut = ((query, docs[:depth], scores[:depth]) for query, docs, scores in ranked)
     while group := list(islice(cut, QUERIES_PER_LOOKUP)):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tandem.config.references import CROSS_PARTS
-from tandem.data.splits import order
+from tandem.data.splits import sort_key
 from tandem.errors import UserError, nearest
 from tandem.plan.context import SYSTEMS, Context, json_of
 from tandem.plan.datasets import dataset, make_dataset, may_have_split, splits
@@ -91,7 +91,7 @@ def similar_queries(ctx: Context, data: str) -> Stage:
     where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
     judged = judges(ctx, audit_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
     upstream = {"dataset": dataset(ctx, data), **judged}
-    others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=order)
+    others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=sort_key)
     if retriever := audit_retriever(ctx, data):
         for split in ("train", *others):
             upstream[f"vectors.{split}"] = encoded(ctx, "embeddings", retriever, "audits.retriever", data, split)

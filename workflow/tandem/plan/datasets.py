@@ -22,8 +22,8 @@ from tandem.config.datasets import (
 )
 from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
-from tandem.data.reading import PACKED, is_leftover
-from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, qrels_files
+from tandem.data.reading import PACKED_ENDS, is_leftover
+from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, group_qrels
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, has_dataset
 from tandem.plan.context import Context, json_of, strings
@@ -116,7 +116,7 @@ def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     values = dict(entry)
     reads = (name.format_map(values) for name in entry.reads)
     names = [*reads, *(name for key in entry.file_keys for name in strings(getattr(entry, key)))]
-    patterns = [f"{name}{end}" for name in names for end in ("", *PACKED)]
+    patterns = [f"{name}{end}" for name in names for end in ("", *PACKED_ENDS)]
     matching = (path for pattern in patterns for path in folder.glob(pattern.lstrip("/")))
     return sorted({*(folder / pattern for pattern in patterns), *filterfalse(is_leftover, matching)})
 
@@ -166,7 +166,7 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
             return splits(ctx, entry.queries_of)
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
         paths = filterfalse(is_leftover, sorted(Path(entry.path).glob(QRELS_FILES)))
-        in_folder = qrels_files(path for path in paths if path.is_file())
+        in_folder = group_qrels(path for path in paths if path.is_file())
         return (in_folder.keys() | drawn) or {"test"}
     # An entry that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Parameter, Token
 from pydantic import TypeAdapter, ValidationError
 
-from tandem.cluster.progress import duration
+from tandem.cluster.progress import format_duration
 from tandem.config.base import Model
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import PlannedRow, System, TablePlan, name_system
@@ -178,7 +178,7 @@ def write_report(
         differences=chart,
         explorer=None if is_group else collect_page_data(systems),
         vega=read_vega,
-        total=duration(sum(stage.seconds for stage in stages.values())),
+        total=format_duration(sum(stage.seconds for stage in stages.values())),
         commits=sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits),
     )
     write_text(out, page)

@@ -9,7 +9,7 @@ import altair
 from jinja2.filters import do_filesizeformat
 from markupsafe import Markup
 
-from tandem.cluster.progress import duration
+from tandem.cluster.progress import format_duration
 from tandem.report.charts import draw_svg, embed_data, make_specification, set_colours
 from tandem.report.page import PageTable
 from tandem.stages.base import BOXES
@@ -41,7 +41,7 @@ class StageBox:
     def cost(self) -> str:
         """Return `3 stages · 2 min 10 s · 4.1 MB`."""
         size = do_filesizeformat(sum(stage.artifact.manifest.bytes for stage in self.stages), True)
-        time = duration(sum(stage.seconds for stage in self.stages))
+        time = format_duration(sum(stage.seconds for stage in self.stages))
         return f"{len(self.stages)} stage{'s' * (len(self.stages) > 1)} · {time} · {size}"
 
 
@@ -148,7 +148,7 @@ def draw_graph(stages: dict[str, BuiltStage]) -> Markup:
                 "href": f"#stage-{key}",
                 "box": find_box(stage),
                 "name": stage.name[:_LETTERS],
-                "kind": f"{stage.kind} · {duration(stage.seconds)}",
+                "kind": f"{stage.kind} · {format_duration(stage.seconds)}",
             }
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from tandem.cluster.progress import duration
+from tandem.cluster.progress import format_duration
 
 FOLDERS = [Path(__file__).parent / "assets"]  # of templates; extras append theirs
 _NUMBER = re.compile(r"<?([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)([KM]?)")
@@ -64,7 +64,7 @@ def make_environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     env.filters["prose"] = mark_prose
-    env.globals.update(asset=lambda name: Markup(read_asset(name)), embedded=embed_json, duration=duration)
+    env.globals.update(asset=lambda name: Markup(read_asset(name)), embedded=embed_json, duration=format_duration)
     return env
 
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from tandem.data.collection import CORPUS, QUERIES, contents
-from tandem.data.tables import value_at
+from tandem.data.collection import CORPUS, QUERIES, join_contents
+from tandem.data.tables import read_value
 from tandem.report.charts import Series, draw_histogram, draw_lines
 from tandem.report.page import PageTable, cut_text
 from tandem.stages.base import flatten
@@ -248,10 +248,12 @@ def list_examples(candidates: Artifact) -> PageTable | None:
     dataset = input_of(candidates, "dataset")
     shown = [
         [
-            value_at(dataset.path(QUERIES), "text", query),
+            read_value(dataset.path(QUERIES), "text", query),
             "positive" if label else "negative",
             _format_number(score),
-            cut_text(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
+            cut_text(
+                join_contents(*(read_value(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200
+            ),
         ]
         for _, group in islice(groups, 2 * EXAMPLES)
         for query, label, row, score in islice(group, 2)

@@ -18,9 +18,9 @@ import torch
 from scipy.sparse import csr_array
 
 from tandem.cluster.progress import Progress, say, warn
-from tandem.cluster.work import ahead, behind, origin
+from tandem.cluster.work import compute_origin, prefetch_items, write_behind
 from tandem.data.collection import Collection
-from tandem.data.rows import Rows, query_rows, split_rows
+from tandem.data.rows import Rows, index_queries, split_rows
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
@@ -87,7 +87,7 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
     if job.params.side == "passages":
         return range(collection.passages), None
     rows = split_rows(collection, str(job.params.split))
-    return rows, query_rows(collection).ids(rows)
+    return rows, index_queries(collection).ids(rows)
 
 
 def count_texts(progress: Progress) -> Callable[[Ids], None]:
@@ -179,7 +179,7 @@ class Encoding:
         self.rows = self.texts if self.offsets is None else range(int(self.offsets[-1]))
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
         files["model"] = list_part_files(job.inputs["model"], "dual")
-        options = job.params.block, origin(job, files), job.params.dtype
+        options = job.params.block, compute_origin(job, files), job.params.dtype
         self.blocks = self.encoder.blocks(job.out, len(self.rows), *options)
 
     def complete(self, numbers: range) -> dict[int, Json]:
@@ -207,8 +207,8 @@ class Encoding:
             total = done + sum(len(rows[blocks.locate(number)]) for number in missing)
             with (
                 Progress(f"encode {job.key}", total, encoder.unit or job.params.side, done=done) as progress,
-                behind(write) as put,
-                ahead(texts) as batches,
+                write_behind(write) as put,
+                prefetch_items(texts) as batches,
             ):
                 for number, batch in batches:
                     put(number, encoder.encode(batch, progress))

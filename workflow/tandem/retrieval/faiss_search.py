@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.scheduler import lease
-from tandem.cluster.threads import usable_cores
-from tandem.cluster.work import ahead
+from tandem.cluster.threads import count_usable_cores
+from tandem.cluster.work import prefetch_items
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
@@ -80,7 +80,7 @@ class Threads:
 def open_threads(workers: int | None) -> Iterator[Threads]:
     """Open threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
     before = faiss.omp_get_max_threads()
-    count = max(1, min(workers or before, usable_cores()))
+    count = max(1, min(workers or before, count_usable_cores()))
     matrix = faiss.cvar.distance_compute_blas_threshold
     faiss.omp_set_num_threads(1)
     faiss.cvar.distance_compute_blas_threshold = min(_MATRIX, matrix)  # before 1.15 it counts queries, and is 20
@@ -198,7 +198,7 @@ def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memo
     best = BestPassages(len(queries), depth)
     read = passages.read(memory * 2 // 3 // (8 * passages.dimension + 16))
     stretches = (BlockSearch(passages.join(pieces), ranks, passages.temperature) for pieces, ranks in read)
-    with open_threads(workers) as threads, ahead(stretches) as coming:
+    with open_threads(workers) as threads, prefetch_items(stretches) as coming:
         # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
         proposals = 80 * (depth + EXTRA_PROPOSALS) + 16 * queries.shape[1]
         batch = min(QUERIES_PER_THREAD, max(1, memory // 3 // threads.workers // proposals))

@@ -20,8 +20,8 @@ import numpy as np
 from tandem.cluster.progress import Progress, warn
 from tandem.data.absent import AbsentLines
 from tandem.data.collection import Collection
-from tandem.data.columns import Floats, Floats64, Names
-from tandem.data.runs import NORMALIZATIONS, iter_rows, ranked_order, scored_depth, write_run
+from tandem.data.columns import DatasetNames, Floats, Floats64
+from tandem.data.runs import NORMALIZATIONS, get_scored_depth, iter_rows, order_by_score, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import CHOSEN, GRID, count_left_out, evaluate, parse_measures, warn_undecided
 from tandem.evaluation.scores import read_relevance
@@ -61,7 +61,7 @@ def pool_lists(lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[i
     ranks = np.full((len(docs), len(lists)), np.inf)
     scores = np.full((len(docs), len(lists)), np.nan)
     for column, (listed, values) in enumerate(lists):
-        ranked = ranked_order(listed, values)
+        ranked = order_by_score(listed, values)
         rows_of_list = [rows[doc] for doc, _ in ranked]
         ranks[rows_of_list, column] = np.arange(1, len(ranked) + 1)
         deepest = scored[column] if scored else None
@@ -91,7 +91,7 @@ class RunFile:
     its length.
     """
 
-    def __init__(self, run: Artifact, names: Names, file: IO[bytes]) -> None:
+    def __init__(self, run: Artifact, names: DatasetNames, file: IO[bytes]) -> None:
         self.run = run
         self.names = names
         self.file = file
@@ -122,8 +122,8 @@ def iterate_pools(
 
     `folder` is for temporary files. A run's query that the split lacks is a `UserError` at the end.
     """
-    names = Names(dataset)
-    scored = [scored_depth(run) for run in runs]
+    names = DatasetNames(dataset)
+    scored = [get_scored_depth(run) for run in runs]
     with ExitStack() as stack:
         files = [RunFile(run, names, stack.enter_context(TemporaryFile(dir=folder))) for run in runs]
         for query in queries:

@@ -15,7 +15,7 @@ import numpy as np
 from faiss.contrib.ondisk import merge_ondisk
 
 from tandem.cluster.progress import Progress, say
-from tandem.cluster.work import Pieces, origin, spans
+from tandem.cluster.work import Pieces, compute_origin, split_spans
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
@@ -166,8 +166,8 @@ class Build:
         check_index(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
         self.index = make_empty(self.params, dimension)
         self.factory = name_factory(self.params, dimension)
-        self.parts = {f"part-{n:05d}.faiss": part for n, part in enumerate(spans(rows, self.params.part))}
-        self.pieces = Pieces(job.out / _PARTS_FOLDER, origin(job, job.inputs["passages"].manifest.checksums))
+        self.parts = {f"part-{n:05d}.faiss": part for n, part in enumerate(split_spans(rows, self.params.part))}
+        self.pieces = Pieces(job.out / _PARTS_FOLDER, compute_origin(job, job.inputs["passages"].manifest.checksums))
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))
 

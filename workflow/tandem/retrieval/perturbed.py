@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tandem.cluster.progress import Progress
 from tandem.data.columns import Floats
-from tandem.data.perturbation import perturbed_id
+from tandem.data.perturbation import name_perturbed
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
@@ -29,7 +29,7 @@ def run(job: Job[RestoreQueriesParams]) -> None:
         raise UserError(
             f"{job.kind}: {perturbed.folder} holds queries of {made_of}; expected broken ones of {dataset.key}"
         )
-    before = perturbed_id(job.params.kind, "")
+    before = name_perturbed(job.params.kind, "")
 
     def restored(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
         """(query, documents, scores) of each query, by the name that it has unbroken."""

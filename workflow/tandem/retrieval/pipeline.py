@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, say, warn
-from tandem.data.columns import Names
-from tandem.data.runs import followed, iter_ranking, iter_run, scored_depth, write_run
+from tandem.data.columns import DatasetNames
+from tandem.data.runs import append_below, get_scored_depth, iter_ranking, iter_run, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     CHOSEN,
@@ -70,7 +70,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     """
     params = job.params
     named = list(iterate_systems(job))
-    names = Names(job.inputs["dataset"])
+    names = DatasetNames(job.inputs["dataset"])
     (measure,) = parse_measures([params.measure])
     judged = read_relevance({"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids)
     # Below the cutoff nothing counts; as many documents more move up as are left out.
@@ -110,7 +110,7 @@ def run(job: Job[PipelineParams]) -> None:
     top = ""
     deepest = chosen.depth
     if deepest is None:
-        deepest = scored_depth(own)
+        deepest = get_scored_depth(own)
     else:
         first = job.inputs.get(f"{_FIRST}.{chosen.run}")
         top = f", the first {chosen.depth} re-ranked"
@@ -122,7 +122,7 @@ def run(job: Job[PipelineParams]) -> None:
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
         # Of a single depth each query has one list.
-        ranked = (ranked for (ranked,) in iterate_rankings(system, Names(job.inputs["dataset"])))
+        ranked = (ranked for (ranked,) in iterate_rankings(system, DatasetNames(job.inputs["dataset"])))
         lines = write_run(job, draft, ranked, keep_absent=True)
         if by.split == job.params.split:
             warn(job, draft, f"chosen on {by.split}, the queries that are scored")
@@ -146,7 +146,7 @@ def iterate_systems(job: Job[ChoosePipelineParams]) -> Iterator[SearchSystem]:
         yield SearchSystem(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def iterate_rankings(system: SearchSystem, names: Names) -> Iterator[Sequence[ScoredRanking]]:
+def iterate_rankings(system: SearchSystem, names: DatasetNames) -> Iterator[Sequence[ScoredRanking]]:
     """Yield each query's (query, documents, scores) at each depth of a system, as the stage `rerank` writes them."""
     dataset = names.collection.artifact
     if system.first is None:
@@ -166,5 +166,5 @@ def iterate_rankings(system: SearchSystem, names: Names) -> Iterator[Sequence[Sc
             order = np.argsort(-top, kind="stable").tolist()
             in_order = [docs[index] for index in order]
             in_order += docs[len(top) :]
-            lists.append((query, in_order, followed(top[order], len(docs))))
+            lists.append((query, in_order, append_below(top[order], len(docs))))
         yield lists

@@ -9,10 +9,10 @@ from itertools import islice
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.data.collection import Collection, contents
-from tandem.data.columns import Names, RankedRows
-from tandem.data.rows import Rows, query_rows
-from tandem.data.runs import followed, iter_rows, write_rows
+from tandem.data.collection import Collection, join_contents
+from tandem.data.columns import DatasetNames, RankedRows
+from tandem.data.rows import Rows, index_queries
+from tandem.data.runs import append_below, iter_rows, write_rows
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset, require_numbers, require_run_depth, require_windows
@@ -40,11 +40,11 @@ def iterate_groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocumen
     These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
     depth = job.params.depth
-    names = Names(job.inputs["dataset"])
+    names = DatasetNames(job.inputs["dataset"])
     source = ((query, rows) for query, rows, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]))
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
-        queries = query_rows(windows)
+        queries = index_queries(windows)
         spans = DocumentSpans(windows)
         most = 1 if job.params.method == "first" else None
         size = PAIRS_PER_LOOKUP * len(spans) // (depth * windows.passages)
@@ -66,7 +66,9 @@ def iterate_groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocumen
             yield group, np.repeat(owners, sizes), rows, sizes
 
 
-def score_texts(job: Job[RerankParams], group: list[_RankedDocuments], names: Names, texts: dict[str, str]) -> Array:
+def score_texts(
+    job: Job[RerankParams], group: list[_RankedDocuments], names: DatasetNames, texts: dict[str, str]
+) -> Array:
     """Scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
     params = job.params
     score = pair_scorer[job.params.scorer or ""]
@@ -74,7 +76,7 @@ def score_texts(job: Job[RerankParams], group: list[_RankedDocuments], names: Na
     passages = names.collection.texts({doc for _, top in tops for doc in top})
     parts = []
     for query, top in tops:
-        own = score(texts[query], [contents(*passages[doc]) for doc in top], **params.options)
+        own = score(texts[query], [join_contents(*passages[doc]) for doc in top], **params.options)
         parts.append(require_numbers(own, len(top), f"{job.kind}: {params.scorer}, passages of {query}"))
     return np.concatenate(parts).astype(np.float32)
 
@@ -86,7 +88,7 @@ def rerank_pairs(job: Job[RerankParams], judges: list[PairScores], progress: Pro
     the others whole numbers falling from below the lowest. Instead of cross-encoders a plugin's scorer may decide.
     """
     params = job.params
-    names = Names(job.inputs["dataset"])
+    names = DatasetNames(job.inputs["dataset"])
     texts = names.collection.query_texts() if params.scorer else {}
     for group, queries, passages, sizes in iterate_groups(job):
         if isinstance(params, RerankWindowsParams):
@@ -99,7 +101,7 @@ def rerank_pairs(job: Job[RerankParams], judges: list[PairScores], progress: Pro
             scores = average_logits(judges, queries, passages, progress)
         ends = np.cumsum([min(params.depth, len(ranked)) for _, ranked in group])
         for (query, ranked), own in zip(group, np.split(scores, ends[:-1]), strict=True):
-            yield query, ranked, followed(own, len(ranked))
+            yield query, ranked, append_below(own, len(ranked))
 
 
 def open_pair_scores(job: Job[RerankParams]) -> list[PairScores]:

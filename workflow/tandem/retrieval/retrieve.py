@@ -16,11 +16,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from tandem.cluster.progress import Progress, warn
-from tandem.cluster.scheduler import offered
-from tandem.cluster.work import WORK, Pieces, origin
+from tandem.cluster.scheduler import list_offered
+from tandem.cluster.work import WORK_FOLDER, Pieces, compute_origin
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import RankedRows
-from tandem.data.rows import PassageOrder, Rows, query_rows
+from tandem.data.rows import PassageOrder, Rows, index_queries
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import FP32, Embeddings, FloatVectors, Stretches, name_block
@@ -77,7 +77,7 @@ def open_search_engine(name: str) -> SearchEngine:
 
     It is imported now: a process holds only one.
     """
-    if name == "torch" or (name == "auto" and offered(os.environ)):
+    if name == "torch" or (name == "auto" and list_offered(os.environ)):
         from tandem.retrieval.torch_search import search_by_torch
 
         return search_by_torch
@@ -89,7 +89,7 @@ def open_search_engine(name: str) -> SearchEngine:
 def read_embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
     """Return the row of each embedded query in the input `dataset`, of which the file of queries is checked first."""
     check_files(job.inputs["dataset"], [QUERIES])
-    return query_rows(Collection(job.inputs["dataset"])).rows(queries.read_query_ids())
+    return index_queries(Collection(job.inputs["dataset"])).rows(queries.read_query_ids())
 
 
 def iterate_ranked(best: BestPassages, queries: Rows, order: PassageOrder) -> Iterator[RankedRows]:
@@ -146,7 +146,7 @@ class Retrieval:
         self.group = min(self.queries.rows, max(1, self.memory // 4 // bytes_per_query))
         self.groups = range(0, self.queries.rows, self.group)  # the first query of each
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")}
-        self.pieces = Pieces(job.out / WORK, origin(job, files))
+        self.pieces = Pieces(job.out / WORK_FOLDER, compute_origin(job, files))
 
     def write(self, blocks: range) -> None:
         """Search these blocks and write the result for the stage: `work/<first>-<stop>.npy`."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.threads import count_usable_cores
 from tandem.config.indexes import SeismicSearch
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection
@@ -81,7 +81,7 @@ def run_impacts(job: Job[stages.ImpactsParams]) -> None:
     """Index the input `passages` into the folder `index/`. Execution: `workers` threads, `heap` of Java."""
     require_dataset(job, "passages")
     passages = TermWeights(job.inputs["passages"], "passages")
-    threads = job.execution.workers or usable_cores()
+    threads = job.execution.workers or count_usable_cores()
     ids = Collection(job.inputs["dataset"]).doc_ids()
     largest = max(float(passages.read_stored(number).max()) for number in range(len(passages)))
     machine = start_java(threads, job.execution.heap)
@@ -249,7 +249,7 @@ def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
     passage_weights = passages.take(0, passages.rows)
     query_weights = queries.take(0, queries.rows)
     best = BestPassages(queries.rows, min(job.params.depth, passages.rows))
-    proposed = engine.search(query_weights, best.depth, job.execution.workers or usable_cores())
+    proposed = engine.search(query_weights, best.depth, job.execution.workers or count_usable_cores())
     with writing(job) as draft, Progress(f"search_seismic {job.key}", queries.rows, "queries") as progress:
         for query, rows in enumerate(proposed):
             inverted = passage_weights[rows].T.tocsr()

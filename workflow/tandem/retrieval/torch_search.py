@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.cluster.work import ahead
+from tandem.cluster.work import prefetch_items
 from tandem.models.device import device, use_workers
 from tandem.retrieval.embeddings import FP16, FP32, INT8, FloatVectors, StoredRows, Stretches
 from tandem.retrieval.exact import (
@@ -127,7 +127,7 @@ def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> I
                     copy_ends[turn] = copy_stream.record_event()
             yield parts, copy_ends.get(turn)
 
-    with ahead(read()) as coming:
+    with prefetch_items(read()) as coming:
         for parts, copy_end in coming:
             if copy_end is not None:
                 current = torch.cuda.current_stream(target)

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats
-from tandem.data.rows import IdRows, Rows, doc_rows
-from tandem.data.runs import iter_run, ranked_order, scored_depth, write_run
-from tandem.data.text import document_of, window_id
+from tandem.data.rows import IdRows, Rows, index_passages
+from tandem.data.runs import get_scored_depth, iter_run, order_by_score, write_run
+from tandem.data.text import name_window, split_window_id
 from tandem.errors import UserError
 from tandem.models.ragged import join_ranges
 from tandem.retrieval.exact import Array
@@ -74,7 +74,7 @@ class DocumentSpans:
         begins = []
         before = 0
         for batch in windows.batches(columns=["doc_id"]):
-            zeroth = pc.ends_with(batch["doc_id"], window_id("", 0))
+            zeroth = pc.ends_with(batch["doc_id"], name_window("", 0))
             begins.append(np.flatnonzero(np.asarray(zeroth)) + before)
             before += batch.num_rows
         self.bounds: Rows = np.concatenate([*begins, [before]]).astype(np.int64)
@@ -97,7 +97,7 @@ def score_documents(
     params: AggregateParams, windows: list[str], scores: Array, docs: IdRows, spans: DocumentSpans
 ) -> tuple[list[str], Floats]:
     """Return the documents of a query's windows and their scores, best first and at most `depth`."""
-    parts = [document_of(window) for window in windows]
+    parts = [split_window_id(window) for window in windows]
     names = list(dict.fromkeys(name for name, _ in parts))
     sizes = spans.count_windows(docs.rows(names))
     starts = np.cumsum(sizes) - sizes
@@ -115,7 +115,7 @@ def score_documents(
 
     values = aggregate_windows(params.method, all_scores, sizes, params.k)
     known = np.flatnonzero(~np.isnan(values))
-    ranked = ranked_order([names[row] for row in known], values[known])[: params.depth]
+    ranked = order_by_score([names[row] for row in known], values[known])[: params.depth]
     docs_of_query = [name for name, _ in ranked]
     return docs_of_query, np.array([score for _, score in ranked], np.float32)
 
@@ -124,9 +124,9 @@ def run(job: Job[AggregateParams]) -> None:
     """Write a run over the documents of `dataset` from `run`, which is over `windows`."""
     require_windows(job, "run")
     source = job.inputs["run"]
-    docs = doc_rows(Collection(job.inputs["dataset"]))
+    docs = index_passages(Collection(job.inputs["dataset"]))
     spans = DocumentSpans(Collection(job.inputs["windows"]))
-    scored = scored_depth(source)
+    scored = get_scored_depth(source)
     facts = {"queries": 0, "shorter": 0}  # lists that are shorter than `depth`
 
     def aggregate(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:

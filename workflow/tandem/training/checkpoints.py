@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.cluster import scheduler
-from tandem.cluster.progress import duration
+from tandem.cluster.progress import format_duration
 from tandem.errors import UserError
 from tandem.store.artifact import MANIFEST, Artifact
 from tandem.store.files import replacing, sha256, write_json
@@ -160,7 +160,7 @@ class Stop:
     def __init__(self, seconds: float, world: World) -> None:
         self.world = world
         self.signal = 0
-        self.end = scheduler.end_of_job(os.environ) if world.first else None
+        self.end = scheduler.read_job_end(os.environ) if world.first else None
         self.last = self.end - seconds if self.end is not None else None
 
     def __enter__(self) -> Self:
@@ -194,6 +194,6 @@ class Stop:
         self.world.total({"saved": 1.0})  # nobody ends before the first process has saved
         why = f"by {signal.Signals(self.signal).name}" if self.signal else "by another process"
         if self.end is not None and not self.signal:
-            why = f"{duration(max(0.0, self.end - time.time()))} before the end of its slurm job"
+            why = f"{format_duration(max(0.0, self.end - time.time()))} before the end of its slurm job"
         then = "the job is back in the queue and goes on" if again else "the next try goes on"
         raise Stopped(f"{label}: stopped {why}; {then} from there", self.signal)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tandem.data.columns import Names
-from tandem.data.tables import streaming
+from tandem.data.columns import DatasetNames
+from tandem.data.tables import open_parquet
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 
@@ -76,7 +76,7 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
     positive_rows = []
     last_key = -1
     row = 0
-    with streaming(path) as file:
+    with open_parquet(path) as file:
         passages = np.empty(file.metadata.num_rows, np.int32)
         for batch in file.iter_batches(_ROWS_PER_BATCH, columns=["query_row", "passage_row", "label", "list"]):
             query, passage, label = (batch.column(i).to_numpy().astype(np.int64) for i in range(3))
@@ -101,7 +101,7 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
     return Lists(np.concatenate(queries), np.append(firsts, row), positives, passages, stored)
 
 
-def add_ids(rows: pa.Table, names: Names) -> pa.Table:
+def add_ids(rows: pa.Table, names: DatasetNames) -> pa.Table:
     """Return rows of a candidates.parquet behind the ids of their queries and passages: `query_id`, `doc_id`."""
     queries = [names.queries[row] for row in rows["query_row"].to_pylist()]
     ids = {"query_id": pa.array(queries, pa.string()), "doc_id": pa.array(names.of(rows["passage_row"]), pa.string())}

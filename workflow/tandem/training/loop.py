@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tandem.cluster.progress import Progress, say
-from tandem.cluster.work import ahead
+from tandem.cluster.work import prefetch_items
 from tandem.config.training import Train
 from tandem.errors import UserError
 from tandem.models.device import keep_memory, make_deterministic
@@ -93,7 +93,7 @@ class TrainingLoop:
         quiet = not self.world.first
         with (
             Progress(label, self.last, "steps", done=state.step, quiet=quiet) as progress,
-            ahead(self.drawn(state.step)) as drawn,
+            prefetch_items(self.drawn(state.step)) as drawn,
             Stop(self.job.execution.stop_seconds, self.world) as stop,
         ):
             for batch, tokens in drawn:

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import iter_rows
 from tandem.models.ragged import Ids, Ragged
 from tandem.store.artifact import Artifact
@@ -45,8 +45,8 @@ class NumberedCollection:
     def of(cls, dataset: Artifact, ignore_identical_ids: bool = False) -> Self:
         """Number a dataset's passages and queries; with `ignore_identical_ids` queries may be passages, too."""
         collection = Collection(dataset)
-        passages = doc_rows(collection)
-        queries = query_rows(collection)
+        passages = index_passages(collection)
+        queries = index_queries(collection)
         own = np.full(len(queries), -1)
         if ignore_identical_ids:
             own = passages.rows(queries.all.to_pylist(), missing_ok=True)

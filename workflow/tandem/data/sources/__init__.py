@@ -19,7 +19,7 @@ from typing import Any, Self
 from tandem.config import datasets
 from tandem.config.references import parameters_of
 from tandem.config.validation import read
-from tandem.data.reading import PACKED, PACKING_ERRORS, open_bytes, unpacked_name
+from tandem.data.reading import PACKED_ENDS, PACKING_ERRORS, open_bytes, strip_packing
 from tandem.errors import UserError
 from tandem.registry import Registry
 from tandem.stages.base import Json
@@ -33,9 +33,9 @@ Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Domain = tuple[str, str]  # document id, domain
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
 DatasetJob = Job[DatasetParams]
-DEEPEST = 3  # folders of a listing below the one that is named
-MOST = 10_000  # files that are looked at
-HEAD = 1 << 16  # bytes of a file's beginning
+_DEEPEST_FOLDERS = 3  # folders of a listing below the one that is named
+_MOST_FILES = 10_000  # files that are looked at
+_HEAD_BYTES = 1 << 16  # bytes of a file's beginning
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Listing:
             UserError: nothing is there, or several folders are named.
         """
         # Here: it brings what downloads, and the formats alone need none of that.
-        from tandem.data.files import folder_of, is_archive, without_leftovers
+        from tandem.data.files import drop_leftovers, is_archive, open_folder
 
         for path in paths:
             if not path.exists():
@@ -68,16 +68,16 @@ class Listing:
         place = folder = paths[0]
         files = list(paths)
         if len(paths) == 1 and is_archive(place):
-            folder = folder_of(place)
+            folder = open_folder(place)
         if folder.is_dir():
-            patterns = ("*/" * depth + "*" for depth in range(DEEPEST))
+            patterns = ("*/" * depth + "*" for depth in range(_DEEPEST_FOLDERS))
             below = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-            files = without_leftovers(islice(below, MOST))
+            files = drop_leftovers(islice(below, _MOST_FILES))
         else:
             if any(path.is_absolute() for path in files):
                 files = [path.absolute() for path in files]
             place = folder = Path(os.path.commonpath([path.parent for path in files]))
-        names = (unpacked_name(path.relative_to(folder).as_posix()) for path in files)
+        names = (strip_packing(path.relative_to(folder).as_posix()) for path in files)
         return cls(folder, tuple(sorted(set(names))), place)
 
     def matching(self, *patterns: str) -> list[str]:
@@ -90,14 +90,14 @@ class Listing:
 
     def path(self, name: str) -> Path:
         """The file of a name, packed or not."""
-        paths = (self.folder / f"{name}{end}" for end in ("", *PACKED))
+        paths = (self.folder / f"{name}{end}" for end in ("", *PACKED_ENDS))
         return next((path for path in paths if path.is_file()), self.folder / name)
 
     def head(self, name: str) -> bytes:
         """The beginning of a file, unpacked; empty where it cannot be read."""
         try:
             with open_bytes(self.path(name)) as file:
-                return file.read(HEAD)
+                return file.read(_HEAD_BYTES)
         except (*PACKING_ERRORS, UserError):
             return b""
 
@@ -125,38 +125,38 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """(document id, title, text) of every passage."""
 
     def count(self) -> int | None:
-        """The number of passages, where `corpus_from` is fast, so that jobs can share reading them; else None."""
+        """The number of passages, where `read_corpus_from` is fast, so that jobs can share reading them; else None."""
         return None
 
-    def corpus_from(self, row: int) -> Iterator[Passage]:
+    def read_corpus_from(self, row: int) -> Iterator[Passage]:
         """`corpus` without the passages before a row; used where `count` tells a number."""
-        return islice(self.corpus(), row, None)
+        return islice(self.read_corpus(), row, None)
 
     @abstractmethod
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         """(query id, text, split) of every query; the split is empty where only the qrels decide it."""
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """(query id, document id, relevance, split) of every judgement; empty where answers decide relevance."""
         yield from ()
 
-    def judged_at(self, query: str, document: str) -> str:
+    def locate_judgement(self, query: str, document: str) -> str:
         """Where the last judgement of a pair stands, for errors: `file:line` where judgements are lines of a file."""
         return "qrels"
 
-    def answers(self) -> Iterator[Answers]:
+    def read_answers(self) -> Iterator[Answers]:
         """(query id, answers) of every question that has some."""
         yield from ()
 
-    def domains(self) -> Iterator[Domain]:
+    def read_domains(self) -> Iterator[Domain]:
         """(document id, domain) of every passage that has one, in any order."""
         yield from ()
 
-    def lists(self) -> Iterator[Listed]:
+    def read_lists(self) -> Iterator[Listed]:
         """(query id, document id, label, score) of the format's own training lists; label > 0 is positive.
 
         In the format's order; the rows of a query stand together. A positive is also a judgement of `qrels`.

@@ -15,20 +15,20 @@ from operator import itemgetter
 from pathlib import Path
 
 from tandem.config import datasets
-from tandem.data.files import Files
-from tandem.data.reading import csv_rows, describe_columns, parse_label
+from tandem.data.files import DatasetFiles
+from tandem.data.reading import describe_columns, parse_label, split_csv
 from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
 
 @dataset_format("cmedqa2")
-class CMedQA2(Source):
+class CMedQa2Source(Source):
     """The folder named by `path`; candidates of at least one split are needed."""
 
     def __init__(self, job: DatasetJob, entry: datasets.CMedQA2) -> None:
         super().__init__(job, entry)
-        files = Files(job)
+        files = DatasetFiles(job)
         self._questions, self._answers = (files.find(f"{name}.csv", f"{name}.zip") for name in ("question", "answer"))
         names = {split: f"{split}_candidates" for split in ("train", "dev", "test")}
         paths = {split: files.find_optional(f"{name}.txt", f"{name}.zip") for split, name in names.items()}
@@ -42,30 +42,30 @@ class CMedQA2(Source):
     def recognise(cls, listing: Listing) -> Json | None:
         return {} if listing.matching("question.*") and listing.matching("*_candidates.*") else None
 
-    def corpus(self) -> Iterator[Passage]:
-        for _, (doc, text) in _rows(self._answers, "ans_id", "content"):
+    def read_corpus(self) -> Iterator[Passage]:
+        for _, (doc, text) in _read_rows(self._answers, "ans_id", "content"):
             yield doc, "", text
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         """(query id, text, "") of every question; its split is that of the candidates which name it."""
-        for _, (query, text) in _rows(self._questions, "question_id", "content"):
+        for _, (query, text) in _read_rows(self._questions, "question_id", "content"):
             yield query, text, ""
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """The candidates with a label; those of train are read off its training lists."""
         for split, path in self._candidates.items():
             if split == "train":
-                yield from ((query, doc, 1, split) for query, doc, label, _ in self.lists() if label)
+                yield from ((query, doc, 1, split) for query, doc, label, _ in self.read_lists() if label)
                 continue
-            for where, (query, doc, label) in _rows(path, "question_id", "ans_id", "label"):
+            for where, (query, doc, label) in _read_rows(path, "question_id", "ans_id", "label"):
                 if parse_label(where, label):
                     yield query, doc, 1, split
 
-    def lists(self) -> Iterator[Listed]:
+    def read_lists(self) -> Iterator[Listed]:
         """(query id, document id, label, None): a training question's different positives, then its negatives."""
         if "train" not in self._candidates:
             return
-        rows = (row for _, row in _rows(self._candidates["train"], "question_id", "pos_ans_id", "neg_ans_id"))
+        rows = (row for _, row in _read_rows(self._candidates["train"], "question_id", "pos_ans_id", "neg_ans_id"))
         for query, group in groupby(rows, key=itemgetter(0)):
             pairs = list(group)
             positives = dict.fromkeys(doc for _, doc, _ in pairs)
@@ -74,9 +74,9 @@ class CMedQA2(Source):
             yield from ((query, doc, 0, None) for doc in negatives)
 
 
-def _rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
+def _read_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
     """(`file:line`, the named columns) of each record of a CSV file with a header; a record may span lines."""
-    rows = csv_rows(path)
+    rows = split_csv(path)
     _, names = next(rows, (1, []))
     missing = [name for name in columns if name not in names]
     if missing:

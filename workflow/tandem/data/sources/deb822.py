@@ -16,20 +16,25 @@ from typing import NamedTuple
 
 from tandem.config import datasets
 from tandem.config.datasets import UNSPACED
-from tandem.data.files import Files
-from tandem.data.reading import lines
+from tandem.data.files import DatasetFiles
+from tandem.data.reading import iterate_lines
 from tandem.data.sources import DatasetJob, Domain, Judgement, Listing, Passage, Query, Source, dataset_format
-from tandem.data.splits import USUAL
+from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-PACKED = (".xz", ".bz2", ".lz4", ".zst")  # ends of names that apt and archives give to packed lists; .gz is no part
-ENGLISH = "en"
-DESCRIPTION_WORDS = 5  # shorter descriptions say nothing
-SYNOPSIS_WORDS = 2  # of English; a package with a shorter one has no passage
-SYNOPSIS_CHARACTERS = 6  # shorter translations are no queries
-MOST_RELEVANT = 10  # synopses with more relevant passages, such as "transitional package", are no queries
-BLANK = "."  # stands for an empty line of a description
+_PACKED_LIST_ENDS = (
+    ".xz",
+    ".bz2",
+    ".lz4",
+    ".zst",
+)  # ends of names that apt and archives give to packed lists; .gz is no part
+_ENGLISH = "en"
+_DESCRIPTION_WORDS = 5  # shorter descriptions say nothing
+_SYNOPSIS_WORDS = 2  # of English; a package with a shorter one has no passage
+_SYNOPSIS_CHARACTERS = 6  # shorter translations are no queries
+_MOST_RELEVANT = 10  # synopses with more relevant passages, such as "transitional package", are no queries
+_BLANK_LINE = "."  # stands for an empty line of a description
 
 
 class Package(NamedTuple):
@@ -50,7 +55,7 @@ class Synopsis(NamedTuple):
 
 
 @dataset_format("deb822")
-class Deb822(Source):
+class Deb822Source(Source):
     """The lists in `path`.
 
     Passages are the `descriptions` of one language, queries the `synopses` of another or the same. A query's split is
@@ -62,38 +67,38 @@ class Deb822(Source):
         super().__init__(job, entry)
         self._splits = entry.hash_splits or datasets.HashSplits(dev=("10-15",), test=("0-10",))
         self._descriptions, self._synopses = entry.descriptions, entry.synopses
-        files = Files(job)
+        files = DatasetFiles(job)
         self._place = files.place
         self._packages = find_lists(files, f"{entry.lists}Packages")
         if not self._packages:
             raise UserError(f"{files.place}: holds no {entry.lists}Packages, packed or plain; apt-get update brings it")
         self._translations: dict[str, list[Path]] = {}
-        for language in dict.fromkeys((ENGLISH, entry.descriptions, entry.synopses)):
+        for language in dict.fromkeys((_ENGLISH, entry.descriptions, entry.synopses)):
             name = f"{entry.lists}Translation-{language}"
             self._translations[language] = find_lists(files, name)
-            if language != ENGLISH and not self._translations[language]:
-                how = f"apt-get update -o Acquire::Languages={ENGLISH},{language} brings it"
+            if language != _ENGLISH and not self._translations[language]:
+                how = f"apt-get update -o Acquire::Languages={_ENGLISH},{language} brings it"
                 raise UserError(f"{files.place}: holds no {name}, packed or plain; {how}")
         place = self._packages[0] if len(self._packages) == 1 else files.place
         self.places = {"corpus": f"{place} package", "queries": f"{place} synopsis"}
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        return {} if listing.matching("*Packages", *(f"*Packages{end}" for end in PACKED)) else None
+        return {} if listing.matching("*Packages", *(f"*Packages{end}" for end in _PACKED_LIST_ENDS)) else None
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """Each description once, its id the first by name of the packages that have it."""
         return ((name, "", text) for text, name in self._collection.passages.items())
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         return ((f"q-{query.package}", text, query.split) for text, query in self._queries.items())
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         for query in self._queries.values():
             for passage in query.passages:
                 yield f"q-{query.package}", passage, 1, query.split
 
-    def domains(self) -> Iterator[Domain]:
+    def read_domains(self) -> Iterator[Domain]:
         """The section of the package that each passage is named after, if it has one."""
         for name in self._collection.passages.values():
             if section := self._collection.packages[name].section:
@@ -102,17 +107,20 @@ class Deb822(Source):
     @cached_property
     def _collection(self) -> "Descriptions":
         packages = read_packages(self._packages)
-        english = read_translation(self._translations[ENGLISH], ENGLISH)
+        english = read_translation(self._translations[_ENGLISH], _ENGLISH)
         texts = english
-        if self._descriptions != ENGLISH:
+        if self._descriptions != _ENGLISH:
             texts = read_translation(self._translations[self._descriptions], self._descriptions)
         collection = Descriptions(packages, {}, {}, {})
         counts: Counter[str] = Counter()
         for name, package in sorted(packages.items()):
             of_english = english.get((name, package.md5), package.description)
             description = of_english if texts is english else texts.get((name, package.md5), "")
-            synopsis, text = synopsis_of(of_english), text_of(description)
-            if len(synopsis.split()) < SYNOPSIS_WORDS or words_in(text, self._descriptions) < DESCRIPTION_WORDS:
+            synopsis, text = get_synopsis(of_english), get_description(description)
+            if (
+                len(synopsis.split()) < _SYNOPSIS_WORDS
+                or count_description_words(text, self._descriptions) < _DESCRIPTION_WORDS
+            ):
                 counts["short_or_absent"] += 1
                 continue
             passage = collection.passages.setdefault(text, name)
@@ -128,7 +136,7 @@ class Deb822(Source):
     def _queries(self) -> dict[str, Synopsis]:
         """Text → query, in the order of the first packages that have them."""
         english = self._english_queries()
-        return english if self._synopses == ENGLISH else self._translated_queries(english)
+        return english if self._synopses == _ENGLISH else self._translated_queries(english)
 
     def _english_queries(self) -> dict[str, Synopsis]:
         collection = self._collection
@@ -138,9 +146,9 @@ class Deb822(Source):
         queries: dict[str, Synopsis] = {}
         for synopsis, names in packages.items():
             passages = list(dict.fromkeys(collection.passage_of[name] for name in names))
-            if len(passages) <= MOST_RELEVANT:
+            if len(passages) <= _MOST_RELEVANT:
                 source = min(collection.packages[name].source for name in names)
-                queries[synopsis] = Synopsis(names[0], self._splits.of(number_of(source)), passages)
+                queries[synopsis] = Synopsis(names[0], self._splits.of(hash_source(source)), passages)
         self.facts["of_many_passages"] = len(packages) - len(queries)
         return queries
 
@@ -152,17 +160,17 @@ class Deb822(Source):
         self.facts["untranslated"] = 0
         for name in collection.passages.values():
             original = collection.synopses[name]
-            text = synopsis_of(translations.get((name, collection.packages[name].md5), ""))
-            if len(text) < SYNOPSIS_CHARACTERS or text.casefold() == original.casefold():
+            text = get_synopsis(translations.get((name, collection.packages[name].md5), ""))
+            if len(text) < _SYNOPSIS_CHARACTERS or text.casefold() == original.casefold():
                 self.facts["untranslated"] += 1
             elif original in english:
                 packages.setdefault(text, []).append(name)
         queries: dict[str, Synopsis] = {}
         for text, names in packages.items():
-            if len(names) <= MOST_RELEVANT:
+            if len(names) <= _MOST_RELEVANT:
                 splits = (english[collection.synopses[name]].split for name in names)
                 # One text may translate several queries: if any of these is trained on, it is not tested.
-                queries[text] = Synopsis(names[0], min(splits, key=USUAL.index), names)
+                queries[text] = Synopsis(names[0], min(splits, key=USUAL_SPLITS.index), names)
         return queries
 
 
@@ -175,7 +183,7 @@ class Descriptions(NamedTuple):
     synopses: dict[str, str]  # package → its English synopsis
 
 
-def find_lists(files: Files, name: str) -> list[Path]:
+def find_lists(files: DatasetFiles, name: str) -> list[Path]:
     """Return the lists whose names match a pattern, plain or packed, sorted by name."""
     return sorted({*files.glob(name, required=False), *files.glob(f"{name}.*", required=False)})
 
@@ -184,7 +192,7 @@ def read_packages(paths: list[Path]) -> dict[str, Package]:
     """Return the packages of some lists by name; of one that stands there several times, the first counts."""
     packages: dict[str, Package] = {}
     for path in paths:
-        for where, record in read_records(path):
+        for where, record in read_deb822(path):
             name = require(where, record, "package")
             if name.split() != [name]:
                 raise UserError(f"{where}: package {name!r}; a name without white space is needed")
@@ -199,19 +207,19 @@ def read_translation(paths: list[Path], language: str) -> dict[tuple[str, str], 
     """Return the descriptions of some lists by package and md5 of the English one."""
     descriptions: dict[tuple[str, str], str] = {}
     for path in paths:
-        for where, record in read_records(path):
+        for where, record in read_deb822(path):
             key = require(where, record, "package"), require(where, record, "description-md5")
             descriptions.setdefault(key, require(where, record, f"description-{language.lower()}"))
     return descriptions
 
 
-def read_records(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def read_deb822(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (`file:line` of its first field, field in lower case → value) of each record of a deb822 file.
 
     Lines that a value is continued on follow it after a line feed, without the white space before them.
     """
     start, record, field = 0, dict[str, str](), ""
-    for number, line in lines(path):
+    for number, line in iterate_lines(path):
         if not line.strip(" \t"):  # a line may hold a space that does not break, and continues a field then
             if record:
                 yield f"{path}:{start}", record
@@ -237,23 +245,23 @@ def require(where: str, record: dict[str, str], field: str) -> str:
     return record[field]
 
 
-def synopsis_of(description: str) -> str:
+def get_synopsis(description: str) -> str:
     """Return a description's first line."""
     return " ".join(description.partition("\n")[0].split())
 
 
-def text_of(description: str) -> str:
+def get_description(description: str) -> str:
     """Return what follows a description's first line, on one line."""
-    paragraphs = (line for line in description.split("\n")[1:] if line != BLANK)
+    paragraphs = (line for line in description.split("\n")[1:] if line != _BLANK_LINE)
     return " ".join(" ".join(paragraphs).split())
 
 
-def words_in(text: str, language: str) -> int:
+def count_description_words(text: str, language: str) -> int:
     """Return the number of a text's words; of a language written without spaces, two characters are one."""
     is_unspaced = language.partition("_")[0] in UNSPACED
     return len(text) // 2 if is_unspaced else len(text.split())
 
 
-def number_of(source: str) -> int:
+def hash_source(source: str) -> int:
     """Return the number that decides the split of a source's packages: the sha256 of its name."""
     return int(hashlib.sha256(source.encode()).hexdigest(), 16)

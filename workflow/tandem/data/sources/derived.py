@@ -14,77 +14,79 @@ from tandem.config import datasets
 from tandem.config.base import Items
 from tandem.config.datasets import UNLABELLED_FILE, Dataset
 from tandem.data.collection import CORPUS, DOMAINS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
-from tandem.data.files import Files
-from tandem.data.forms import composed
-from tandem.data.perturbation import perturb, perturbed_id
-from tandem.data.reading import fields
-from tandem.data.runs import COLUMNS, iter_run, require_split
+from tandem.data.files import DatasetFiles
+from tandem.data.forms import compose_text
+from tandem.data.perturbation import name_perturbed, perturb
+from tandem.data.reading import read_fields
+from tandem.data.runs import RUN_FILE, iter_run, require_run_split
 from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.own_files import BeirQueries
-from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
-from tandem.data.tables import stream
-from tandem.data.text import count_windows, cut, units_of, window_id
+from tandem.data.splits import UNLABELLED, VALIDATED, compute_position, draw_subset
+from tandem.data.tables import stream_rows
+from tandem.data.text import count_windows, cut_windows, name_window, split_units
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.store.artifact import Artifact
 
 
-def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
+def require_input(job: DatasetJob, role: str, kind: str) -> Artifact:
     """An input of a derived dataset; a `UserError` if it is missing or of another kind. Many kinds write a `run`."""
     if role not in job.inputs:
         raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
     artifact = job.inputs[role]
-    if not (COLUMNS in artifact.manifest.files if kind == "run" else artifact.manifest.kind == kind):
+    if not (RUN_FILE in artifact.manifest.files if kind == "run" else artifact.manifest.kind == kind):
         raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {kind}")
     return artifact
 
 
-class Parts(Source):
+class PartsSource(Source):
     """A source that one method reads: `rows` of a part."""
 
     @abstractmethod
     def rows(self, part: str) -> Iterator[Any]:
         """Rows of a part: `corpus`, `queries`, `qrels`, `answers`, `lists` or `domains`."""
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         return self.rows("corpus")
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         return self.rows("queries")
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         return self.rows("qrels")
 
-    def answers(self) -> Iterator[Answers]:
+    def read_answers(self) -> Iterator[Answers]:
         return self.rows("answers")
 
-    def lists(self) -> Iterator[Listed]:
+    def read_lists(self) -> Iterator[Listed]:
         return self.rows("lists")
 
-    def domains(self) -> Iterator[Domain]:
+    def read_domains(self) -> Iterator[Domain]:
         return ((doc, domain) for doc, domain in self.rows("domains") if domain)
 
 
-OF_PASSAGES = ("corpus", "domains")  # parts whose rows begin with a passage's id; those of others with a query's
+PASSAGE_PARTS = ("corpus", "domains")  # parts whose rows begin with a passage's id; those of others with a query's
 
 
-class Derived(Parts):
+class DerivedSource(PartsSource):
     """The dataset of an input, unchanged and in its order; subclasses override what they change."""
 
     literal_matches = True
 
     def __init__(self, job: DatasetJob, entry: Dataset, role: str = "of") -> None:
         super().__init__(job, entry)
-        self.base = input_artifact(job, role, "dataset")
+        self.base = require_input(job, role, "dataset")
         self.places = {"corpus": str(self.base.folder / CORPUS), "queries": str(self.base.folder / QUERIES)}
         self.facts = {role: self.base.key}
 
     def rows(self, part: str) -> Iterator[Any]:
         """The rows of a part; none if the dataset has no such file."""
-        return stream(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
+        return (
+            stream_rows(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
+        )
 
 
 @dataset_format("pair")
-class Pair(Derived):
+class PairSource(DerivedSource):
     """The passages of the input `corpus`, with the queries of the input `queries` or, without it, of the folder `path`.
 
     Judgements and training lists name passages by id: those the corpus lacks are dealt with as in any dataset.
@@ -94,15 +96,15 @@ class Pair(Derived):
         if "queries" in job.inputs and job.execution.path:
             raise UserError(f"dataset {job.key}: has both queries_of and path; the queries come from one of them")
         super().__init__(job, entry, "corpus")
-        self._other = Derived(job, entry, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
+        self._other = DerivedSource(job, entry, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
         self.places["queries"], self.literal_matches = self._other.places["queries"], self._other.literal_matches
         self.facts |= self._other.facts
 
-    def judged_at(self, query: str, document: str) -> str:
-        return self._other.judged_at(query, document)
+    def locate_judgement(self, query: str, document: str) -> str:
+        return self._other.locate_judgement(query, document)
 
     def rows(self, part: str) -> Iterator[Any]:
-        rows: Iterator[Any] = super().rows(part) if part in OF_PASSAGES else getattr(self._other, part)()
+        rows: Iterator[Any] = super().rows(part) if part in PASSAGE_PARTS else getattr(self._other, f"read_{part}")()
         return rows
 
 
@@ -113,7 +115,7 @@ class UnionEntry(Dataset):
 
 
 @dataset_format("union")
-class Union(Parts):
+class UnionSource(PartsSource):
     """The datasets of the inputs `of.0`, `of.1`, …, one after the other.
 
     Ids get `<name>.` before them, the name being that of `names`: a model trained on a union learns from each dataset's
@@ -125,7 +127,7 @@ class Union(Parts):
     def __init__(self, job: DatasetJob, entry: UnionEntry) -> None:
         super().__init__(job, entry)
         names = entry.names
-        self._parts = [(name, Derived(job, entry, f"of.{i}")) for i, name in enumerate(names)]
+        self._parts = [(name, DerivedSource(job, entry, f"of.{i}")) for i, name in enumerate(names)]
         if len(set(names)) < len(names):
             raise UserError(f"dataset {job.key}: names {', '.join(names)} must differ, ids begin with them")
         self.places = {key: " then ".join(part.places[key] for _, part in self._parts) for key in ("corpus", "queries")}
@@ -139,7 +141,7 @@ class Union(Parts):
 
 
 @dataset_format("windows")
-class Windows(Derived):
+class WindowsSource(DerivedSource):
     """Windows over the documents of the input `of` (Dai & Callan 2019).
 
     A document without text has one empty window. Only the text is cut. Labels belong to documents; which windows carry
@@ -152,54 +154,54 @@ class Windows(Derived):
         self._entry, self._unit, self._all = entry, entry.unit or "words", entry.label == "all"
         self.facts |= {"documents": 0, "cut": 0}
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """The documents' windows, in order; counts the documents, and the documents that have several windows."""
         entry = self._entry
-        for doc, title, text in super().corpus():
-            windows = cut(text, entry.length, entry.stride, self._unit, entry.most)
+        for doc, title, text in super().read_corpus():
+            windows = cut_windows(text, entry.length, entry.stride, self._unit, entry.most)
             self.facts["documents"] += 1
             self.facts["cut"] += len(windows) > 1
             for number, window in enumerate(windows):
-                yield window_id(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
+                yield name_window(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """The documents' judgements, given to all of their windows or to the first; see the class."""
-        for query, doc, relevance, split in super().qrels():
-            yield query, window_id(doc, 0), relevance, split
+        for query, doc, relevance, split in super().read_qrels():
+            yield query, name_window(doc, 0), relevance, split
             barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
             if self._all or relevance > 0 or barred:
                 for number in range(1, self._counts.get(doc, 1)):
-                    yield query, window_id(doc, number), relevance if self._all or barred else LITERAL_MATCH, split
+                    yield query, name_window(doc, number), relevance if self._all or barred else LITERAL_MATCH, split
 
-    def lists(self) -> Iterator[Listed]:
-        for query, doc, label, score in super().lists():
+    def read_lists(self) -> Iterator[Listed]:
+        for query, doc, label, score in super().read_lists():
             for number in range(self._counts.get(doc, 1) if self._all else 1):
-                yield query, window_id(doc, number), label, score
+                yield query, name_window(doc, number), label, score
 
-    def domains(self) -> Iterator[Domain]:
+    def read_domains(self) -> Iterator[Domain]:
         """Every window's domain is its document's."""
         entry = self._entry
-        for (_, _, text), (doc, domain) in zip(super().corpus(), self.rows("domains"), strict=False):
+        for (_, _, text), (doc, domain) in zip(super().read_corpus(), self.rows("domains"), strict=False):
             if domain:
-                for number, _ in enumerate(cut(text, entry.length, entry.stride, self._unit, entry.most)):
-                    yield window_id(doc, number), domain
+                for number, _ in enumerate(cut_windows(text, entry.length, entry.stride, self._unit, entry.most)):
+                    yield name_window(doc, number), domain
 
     @cached_property
     def _counts(self) -> dict[str, int]:
         """Labelled document → number of its windows, where there are several."""
         entry = self._entry
-        named = {row[1] for rows in (super().qrels(), super().lists()) for row in rows}
+        named = {row[1] for rows in (super().read_qrels(), super().read_lists()) for row in rows}
         counts = {}
-        for doc, _, text in super().corpus():
+        for doc, _, text in super().read_corpus():
             if doc in named:
-                windows = count_windows(len(units_of(text, self._unit)), entry.length, entry.stride)
+                windows = count_windows(len(split_units(text, self._unit)), entry.length, entry.stride)
                 if (number := min(windows, entry.most or windows)) > 1:
                     counts[doc] = number
         return counts
 
 
 @dataset_format("dissimilar")
-class Dissimilar(Derived):
+class DissimilarSource(DerivedSource):
     """The dataset of the input `of` without the training queries that resemble its dev and test queries.
 
     The input `similar`, an audit of it, names them (DuReader-retrieval §2.3).
@@ -207,19 +209,19 @@ class Dissimilar(Derived):
 
     def __init__(self, job: DatasetJob, entry: Dataset) -> None:
         super().__init__(job, entry)
-        audit = input_artifact(job, "similar", "similar_queries")
+        audit = require_input(job, "similar", "similar_queries")
         audited = Path(audit.upstream["dataset"]).name
         if audited != self.base.key:
             raise UserError(f"dataset {job.key}: {audit.folder} is an audit of {audited}, not of {self.base.key}")
-        self._removed = {query for (query,) in stream(audit.path("train.parquet"), "query_id")}
+        self._removed = {query for (query,) in stream_rows(audit.path("train.parquet"), "query_id")}
         self.facts |= {"similar": audit.key, "removed": len(self._removed)}
 
     def rows(self, part: str) -> Iterator[Any]:
-        return (row for row in super().rows(part) if part in OF_PASSAGES or row[0] not in self._removed)
+        return (row for row in super().rows(part) if part in PASSAGE_PARTS or row[0] not in self._removed)
 
 
 @dataset_format("perturbed")
-class Perturbed(Derived):
+class PerturbedSource(DerivedSource):
     """The dataset of the input `of` with a further split `<split>_<kind>` for each kind of broken queries.
 
     A broken copy of query q is named `<kind>.q` and has q's judgements and answers.
@@ -230,37 +232,37 @@ class Perturbed(Derived):
         self._entry = entry
         self.facts["changed"] = dict.fromkeys(entry.kinds, 0)  # texts that a kind has changed
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         """The dataset's queries, and then the broken ones of each kind."""
-        yield from super().queries()
+        yield from super().read_queries()
         entry = self._entry
         for kind in entry.kinds:
-            for query, text, split in super().queries():
+            for query, text, split in super().read_queries():
                 if split == entry.split:
                     broken = perturb(text, kind, query, entry.seed, entry.words)
                     self.facts["changed"][kind] += broken != text
-                    yield perturbed_id(kind, query), broken, f"{split}_{kind}"
+                    yield name_perturbed(kind, query), broken, f"{split}_{kind}"
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """The dataset's judgements, and then those of each kind."""
-        yield from super().qrels()
+        yield from super().read_qrels()
         for kind in self._entry.kinds:
-            for query, doc, relevance, split in super().qrels():
+            for query, doc, relevance, split in super().read_qrels():
                 if split == self._entry.split:
-                    yield perturbed_id(kind, query), doc, relevance, f"{split}_{kind}"
+                    yield name_perturbed(kind, query), doc, relevance, f"{split}_{kind}"
 
-    def answers(self) -> Iterator[Answers]:
+    def read_answers(self) -> Iterator[Answers]:
         """The dataset's answers, and then those of each kind."""
-        yield from super().answers()
-        copied = {query for query, _, split in super().queries() if split == self._entry.split}
+        yield from super().read_answers()
+        copied = {query for query, _, split in super().read_queries() if split == self._entry.split}
         for kind in self._entry.kinds:
-            for query, texts in super().answers():
+            for query, texts in super().read_answers():
                 if query in copied:
-                    yield perturbed_id(kind, query), texts
+                    yield name_perturbed(kind, query), texts
 
 
 @dataset_format("unlabelled")
-class Unlabelled(Derived):
+class UnlabelledSource(DerivedSource):
     """The dataset of the input `of`, and queries without labels as split `unlabelled`, for a cross-encoder to label.
 
     They are the training queries of the input `queries`; else those of the file `unlabelled.query.txt` (id, text, by
@@ -271,8 +273,8 @@ class Unlabelled(Derived):
 
     def __init__(self, job: DatasetJob, entry: datasets.Unlabelled) -> None:
         super().__init__(job, entry)
-        self._other = Derived(job, entry, "queries") if "queries" in job.inputs else None
-        self._file = Files(job).find(UNLABELLED_FILE) if job.execution.path or job.execution.files else None
+        self._other = DerivedSource(job, entry, "queries") if "queries" in job.inputs else None
+        self._file = DatasetFiles(job).find(UNLABELLED_FILE) if job.execution.path or job.execution.files else None
         self._share = entry.share
         if [self._other, self._file, self._share].count(None) != 2:
             choices = f"queries_of, path (with {UNLABELLED_FILE}) and share"
@@ -280,36 +282,38 @@ class Unlabelled(Derived):
         if others := self._other.places["queries"] if self._other else self._file:
             self.places["queries"] += f" then {others}"
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         """The dataset's queries, some of them `unlabelled` now, and then the others."""
         texts = set()
-        for query, text, split in super().queries():
-            texts.add(composed(text, "nfc"))
+        for query, text, split in super().read_queries():
+            texts.add(compose_text(text, "nfc"))
             yield query, text, UNLABELLED if query in self._losing else split
         others: Iterable[Sequence[str]] = ()
         if self._other:
-            others = ((query, text) for query, text, split in self._other.queries() if split == "train")
+            others = ((query, text) for query, text, split in self._other.read_queries() if split == "train")
         elif self._file:
-            others = (columns for _, columns in fields(self._file, "query id, text", 2))
+            others = (columns for _, columns in read_fields(self._file, "query id, text", 2))
         self.facts["asked_already"] = 0
         for query, text in others:
-            if composed(text, "nfc") in texts:
+            if compose_text(text, "nfc") in texts:
                 self.facts["asked_already"] += 1
             else:
                 yield f"unlabelled-{query}", text, UNLABELLED
 
     def rows(self, part: str) -> Iterator[Any]:
         """Rows of the dataset, without labels of queries that lose them."""
-        return (row for row in super().rows(part) if part in (*OF_PASSAGES, "queries") or row[0] not in self._losing)
+        return (row for row in super().rows(part) if part in (*PASSAGE_PARTS, "queries") or row[0] not in self._losing)
 
     @cached_property
     def _losing(self) -> set[str]:
         share = self._share or 0
-        return {query for query, _, split in super().rows("queries") if split == "train" and position(query) < share}
+        return {
+            query for query, _, split in super().rows("queries") if split == "train" and compute_position(query) < share
+        }
 
 
 @dataset_format("domains")
-class Domains(Derived):
+class DomainsSource(DerivedSource):
     """The passages of the input `of` whose domain is among `only`, or is not among `without`, and their queries.
 
     A query stays if a passage that stays is relevant to it; its labels of other passages go. So does a query without
@@ -321,14 +325,14 @@ class Domains(Derived):
         if DOMAINS not in self.base.manifest.files:
             raise UserError(f"dataset {job.key}: the passages of {self.base.key} have no domains; name a file of them")
         self._key, self._named = ("only", entry.only) if entry.only else ("without", entry.without or ())
-        known = {domain for (domain,) in stream(self.base.path(DOMAINS), "domain")} - {""}
+        known = {domain for (domain,) in stream_rows(self.base.path(DOMAINS), "domain")} - {""}
         for name in self._named:
             if name not in known:
                 hint = shortened(nearest(name, known))
                 raise UserError(f"dataset {job.key}: {self._key} names {printable(name)}, which is no domain{hint}")
         self.facts[self._key] = list(self._named)
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         rows = zip(super().rows("corpus"), super().rows("domains"), strict=True)
         return (passage for passage, (_, domain) in rows if self._stays(domain))
 
@@ -358,7 +362,7 @@ class Domains(Derived):
 
 
 @dataset_format("reduced")
-class Reduced(Derived):
+class ReducedSource(DerivedSource):
     """The dev queries of the input `of` (at most `dev_queries`, by hash) over a part of its passages.
 
     The corpus is the union over the queries of the top `depth` of the input `run`, the reference, and all relevant
@@ -370,14 +374,14 @@ class Reduced(Derived):
     def __init__(self, job: DatasetJob, entry: datasets.Reduced) -> None:
         super().__init__(job, entry)
         self._texts = Collection(self.base).queries(VALIDATED)
-        self._selected = subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
-        run = input_artifact(job, "run", "run")
-        require_split(run, VALIDATED)
+        self._selected = draw_subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
+        run = require_input(job, "run", "run")
+        require_run_split(run, VALIDATED)
         ranked = iter_run(run, self.base)
         self._top = {query: docs[: entry.depth] for query, docs, _ in ranked if query in self._selected}
         judged = [row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED]
         needed = {doc for docs in self._top.values() for doc in docs} | {row[1] for row in judged if row[2] > 0}
-        self._docs = needed | _drawn(self.base, needed, entry.others * len(self._selected))
+        self._docs = needed | _draw_passages(self.base, needed, entry.others * len(self._selected))
         self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
         self.facts |= {"run": run.key, "found": len(needed)}
 
@@ -390,13 +394,13 @@ class Reduced(Derived):
                 return iter(self._judged)
             case "lists":
                 return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
-        selected: Container[str] = self._docs if part in OF_PASSAGES else self._selected
+        selected: Container[str] = self._docs if part in PASSAGE_PARTS else self._selected
         return (row for row in super().rows(part) if row[0] in selected)
 
 
-def _drawn(dataset: Artifact, present: set[str], count: int) -> set[str]:
+def _draw_passages(dataset: Artifact, present: set[str], count: int) -> set[str]:
     """So many further passages, those whose ids have the lowest hash: a larger draw contains every smaller one."""
     if not count:
         return set()
-    ids = (doc for (doc,) in stream(dataset.path(CORPUS), "doc_id") if doc not in present)
-    return set(heapq.nsmallest(count, ids, key=position))
+    ids = (doc for (doc,) in stream_rows(dataset.path(CORPUS), "doc_id") if doc not in present)
+    return set(heapq.nsmallest(count, ids, key=compute_position))

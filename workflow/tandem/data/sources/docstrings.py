@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Iterator
 from itertools import dropwhile, groupby
 
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch document what is written in C
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch document what is written in C
 
 
-def docstrings(source: str) -> list[tuple[str, str]]:
+def list_docstrings(source: str) -> list[tuple[str, str]]:
     """(last part of its name, docstring without the source's indentation) of each documented object of a module.
 
     In order; none if this Python cannot parse it. Functions within functions are left out: nobody can call them.
@@ -22,27 +22,27 @@ def docstrings(source: str) -> list[tuple[str, str]]:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return []
-    return list(_documented(tree))
+    return list(_walk_documented(tree))
 
 
-def _documented(node: ast.AST) -> Iterator[tuple[str, str]]:
+def _walk_documented(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Documented objects below a node, conditional definitions included."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, DEFINITIONS):
+        if isinstance(child, _DEFINITIONS):
             if text := ast.get_docstring(child):
                 yield child.name, text
             if isinstance(child, ast.ClassDef):
-                yield from _documented(child)
+                yield from _walk_documented(child)
         elif isinstance(child, ast.If | ast.Try | ast.With):
-            yield from _documented(child)
+            yield from _walk_documented(child)
         elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
-            yield from _attached(child.value)
+            yield from _read_attached(child.value)
 
 
-def _attached(call: ast.Call) -> Iterator[tuple[str, str]]:
+def _read_attached(call: ast.Call) -> Iterator[tuple[str, str]]:
     """The docstring in `add_newdoc(module, object, text | (method, text))` or `add_docstr(object, text)`."""
     function = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-    if function not in ATTACHING or not call.args:
+    if function not in _ATTACHING or not call.args:
         return
     texts = [node.value for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Constant)]
     names = [text for text in texts if isinstance(text, str) and "\n" not in text]
@@ -52,23 +52,23 @@ def _attached(call: ast.Call) -> Iterator[tuple[str, str]]:
         yield names[-1].split(".")[-1] if names else "", inspect.cleandoc("".join(docs))
 
 
-SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
-UNDERLINE = re.compile(r"^\s*[-=~^]{3,}\s*$")
+_SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
+_UNDERLINE = re.compile(r"^\s*[-=~^]{3,}\s*$")
 # A line that starts something else than prose, and so ends a summary.
-FIELD = re.compile(r"^\s*(:param|:return|@param|>>>|\.\. )")
-HEAD = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?)\s*:?\s*$")
+_FIELD = re.compile(r"^\s*(:param|:return|@param|>>>|\.\. )")
+_HEAD = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?)\s*:?\s*$")
 # Heads without an underline: after the first kind everything is left out until one of the second kind.
-SKIPPED_HEAD = re.compile(r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE)
-PROSE_HEAD = re.compile(
+_SKIPPED_HEAD = re.compile(r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE)
+_PROSE_HEAD = re.compile(
     r"^\s*(Args|Arguments|Parameters|Keyword args|Attributes|Returns?|Raises|Yields|Notes?|Inputs?|Outputs?|Shape)"
     r"\s*:\s*$",
     re.IGNORECASE,
 )
-SKIPPED_TITLE = re.compile(r"^\s*(Examples?|References|See Also)\s*$", re.IGNORECASE)
-CODE = re.compile(r"^\s*(>>>|\.\.\. |```)")
-SENTENCE_END = re.compile(r"(?<=[a-z0-9\)\]`'\"])\.(?=\s+[A-Z`]|\s*$)")
-SPACE = re.compile(r"\s+")
-MARKUP = [
+_SKIPPED_TITLE = re.compile(r"^\s*(Examples?|References|See Also)\s*$", re.IGNORECASE)
+_CODE = re.compile(r"^\s*(>>>|\.\.\. |```)")
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9\)\]`'\"])\.(?=\s+[A-Z`]|\s*$)")
+WHITE_SPACE = re.compile(r"\s+")
+_MARKUP = [
     (re.compile(r":[a-zA-Z:]+:`~?([^`<]*?)(?:\s*<[^>]*>)?`"), r"\1"),  # :func:`~name <target>`
     (re.compile(r"``([^`]*)``"), r"\1"),
     (re.compile(r"`([^`]*)`_*"), r"\1"),
@@ -81,63 +81,63 @@ MARKUP = [
 ]
 
 
-def plain(text: str) -> str:
+def strip_markup(text: str) -> str:
     """Text without markup, white space run together."""
-    for pattern, replacement in MARKUP:
+    for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
-    return SPACE.sub(" ", text).strip()
+    return WHITE_SPACE.sub(" ", text).strip()
 
 
-def summary_and_body(docstring: str) -> tuple[str, str] | None:
+def split_docstring(docstring: str) -> tuple[str, str] | None:
     """The first sentence of a docstring and what follows, both plain; None if it starts with no prose.
 
     The summary has no final full stop. The rest of its paragraph begins the body.
     """
     lines = groupby(docstring.expandtabs().split("\n"), key=lambda line: bool(line.strip()))
-    paragraphs = _without_signatures([list(paragraph) for is_text, paragraph in lines if is_text])
+    paragraphs = _drop_signatures([list(paragraph) for is_text, paragraph in lines if is_text])
     if not paragraphs:
         return None
-    first, after = _until_section(paragraphs[0])
+    first, after = _split_at_section(paragraphs[0])
     if not first:
         return None
-    text, rest = plain(" ".join(line.strip() for line in first)), ""
-    if end := SENTENCE_END.search(text):
+    text, rest = strip_markup(" ".join(line.strip() for line in first)), ""
+    if end := _SENTENCE_END.search(text):
         text, rest = text[: end.start()], text[end.end() :].strip()
     else:
         text = text.rstrip(" .:")
     following = [line for paragraph in [after, *paragraphs[1:]] for line in [*paragraph, ""]]
-    return text, plain(" ".join([rest, *_prose(following)]))
+    return text, strip_markup(" ".join([rest, *_iterate_prose(following)]))
 
 
-def _without_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
+def _drop_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
     """Paragraphs after the call signatures that open docstrings of what is written in C."""
-    prose = list(dropwhile(lambda lines: SIGNATURE.match(" ".join(map(str.strip, lines))), paragraphs))
-    if prose and len(prose[0]) > 1 and SIGNATURE.match(prose[0][0].strip()):
+    prose = list(dropwhile(lambda lines: _SIGNATURE.match(" ".join(map(str.strip, lines))), paragraphs))
+    if prose and len(prose[0]) > 1 and _SIGNATURE.match(prose[0][0].strip()):
         prose[0] = prose[0][1:]
     return prose
 
 
-def _until_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
+def _split_at_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
     """A paragraph's lines before a section's head, and from the head on."""
     for at, line in enumerate(paragraph):
-        if UNDERLINE.match(line):
+        if _UNDERLINE.match(line):
             return paragraph[: max(at - 1, 0)], paragraph[max(at - 1, 0) :]
-        if HEAD.match(line) or FIELD.match(line):
+        if _HEAD.match(line) or _FIELD.match(line):
             return paragraph[:at], paragraph[at:]
     return paragraph, []
 
 
-def _prose(lines: list[str]) -> Iterator[str]:
+def _iterate_prose(lines: list[str]) -> Iterator[str]:
     selected, at = True, 0
     while at < len(lines):
         line = lines[at]
-        underlined = at + 1 < len(lines) and line.strip() and UNDERLINE.match(lines[at + 1])
+        underlined = at + 1 < len(lines) and line.strip() and _UNDERLINE.match(lines[at + 1])
         if underlined:
-            selected = not SKIPPED_TITLE.match(line)
-        elif SKIPPED_HEAD.match(line):
+            selected = not _SKIPPED_TITLE.match(line)
+        elif _SKIPPED_HEAD.match(line):
             selected = False
-        elif PROSE_HEAD.match(line):
+        elif _PROSE_HEAD.match(line):
             selected = True
-        elif selected and line.strip() and not CODE.match(line):
+        elif selected and line.strip() and not _CODE.match(line):
             yield line.strip()
         at += 2 if underlined else 1

@@ -19,29 +19,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tandem.config import datasets
-from tandem.data.files import Files
+from tandem.data.files import DatasetFiles
 from tandem.data.reading import (
     JsonObject,
     count_lines,
     describe_columns,
     is_end,
-    items,
-    lines,
-    objects_of,
-    parse_number,
-    text_of,
-    texts_of,
-    unpacked_name,
+    iterate_lines,
+    parse_score,
+    read_items,
+    read_objects,
+    read_text,
+    read_texts,
+    strip_packing,
 )
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
-from tandem.data.splits import one_by_split, order, require_splits
+from tandem.data.splits import match_by_split, require_splits, sort_key
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
-PASSAGES = "psgs_w100.tsv"
-POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
-RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json")
+_GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
+_PASSAGES_FILE = "psgs_w100.tsv"
+_POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
+_RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json")
 
 
 class QuestionRecord(NamedTuple):
@@ -53,7 +53,7 @@ class QuestionRecord(NamedTuple):
     record: JsonObject
 
 
-class Question(NamedTuple):
+class DprQuestion(NamedTuple):
     """A question as it is kept in memory; positives are (passage id, grade)."""
 
     id: str
@@ -68,33 +68,33 @@ class WikipediaQuestions(Source):
 
     def __init__(self, job: DatasetJob, entry: datasets.Dpr | datasets.EntityQuestions) -> None:
         super().__init__(job, entry)
-        self.files = Files(job)
+        self.files = DatasetFiles(job)
         self._corpus = self.files.find(entry.corpus)
         self.places = {"corpus": f"{self._corpus} passage", "queries": "question"}
 
     @cached_property
     @abstractmethod
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[DprQuestion]:
         """All questions, read once."""
 
-    def corpus(self) -> Iterator[Passage]:
-        return self.corpus_from(0)
+    def read_corpus(self) -> Iterator[Passage]:
+        return self.read_corpus_from(0)
 
     def count(self) -> int:
         return count_lines(self._corpus) - _has_header(self._corpus)
 
-    def corpus_from(self, row: int) -> Iterator[Passage]:
-        return passages(self._corpus, row)
+    def read_corpus_from(self, row: int) -> Iterator[Passage]:
+        return read_passages(self._corpus, row)
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         return ((question.id, question.text, question.split) for question in self.questions)
 
-    def answers(self) -> Iterator[Answers]:
+    def read_answers(self) -> Iterator[Answers]:
         return ((question.id, question.answers) for question in self.questions)
 
 
 @dataset_format("dpr")
-class Dpr(WikipediaQuestions):
+class DprSource(WikipediaQuestions):
     """`corpus` and the files of `questions: {split: name}` in the folder of `path`, packed or not.
 
     A question's id is its split and its place in the file, counted from 0: `dev-17`.
@@ -108,40 +108,40 @@ class Dpr(WikipediaQuestions):
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
         names = listing.matching("*.qa.csv", "*biencoder*.json")
-        return {"questions": one_by_split(names)} if names and listing.matching(PASSAGES) else None
+        return {"questions": match_by_split(names)} if names and listing.matching(_PASSAGES_FILE) else None
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """The positives of the pools: 2 for gold or 1."""
         return ((each.id, doc, grade, each.split) for each in self.questions for doc, grade in each.positives)
 
-    def lists(self) -> Iterator[Listed]:
+    def read_lists(self) -> Iterator[Listed]:
         """The pools, with BM25's scores; a passage listed twice counts where it stands first."""
         self.facts["contexts_without_id"] = 0
         for split, path in self._paths.items():
             for number, question in enumerate(read_questions(path)):
                 seen: set[str] = set()
-                for key in POOL:
-                    for doc, score in _contexts(question, key):
+                for key in _POOL:
+                    for doc, score in _read_contexts(question, key):
                         if doc is None:
                             self.facts["contexts_without_id"] += 1
                         elif doc not in seen:
                             seen.add(doc)
-                            yield f"{split}-{number}", doc, int(key == POOL[0]), None if score == GOLD else score
+                            yield f"{split}-{number}", doc, int(key == _POOL[0]), None if score == _GOLD else score
 
     @cached_property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[DprQuestion]:
         """Everything but the negatives, read once: a pool takes minutes."""
         questions = []
         for split, path in self._paths.items():
             contexts = named = 0
             for number, record in enumerate(read_questions(path)):
                 positives: dict[str, int] = {}
-                for doc, score in _contexts(record, POOL[0]):
+                for doc, score in _read_contexts(record, _POOL[0]):
                     contexts += 1
                     named += doc is not None
                     if doc is not None:
-                        positives.setdefault(doc, 2 if score == GOLD else 1)
-                question = Question(f"{split}-{number}", split, record.text, record.answers, list(positives.items()))
+                        positives.setdefault(doc, 2 if score == _GOLD else 1)
+                question = DprQuestion(f"{split}-{number}", split, record.text, record.answers, list(positives.items()))
                 questions.append(question)
             if contexts and not named:
                 raise UserError(f"{path}: no positive_ctxs has a passage_id or psg_id; name the passages of the corpus")
@@ -149,7 +149,7 @@ class Dpr(WikipediaQuestions):
 
 
 @dataset_format("entity_questions")
-class EntityQuestions(WikipediaQuestions):
+class EntityQuestionsSource(WikipediaQuestions):
     """EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
 
     `corpus` and `dataset/<split>/<relation>.<split>.json` in the folder of `path`, packed or not. A question's id is
@@ -159,70 +159,73 @@ class EntityQuestions(WikipediaQuestions):
     def __init__(self, job: DatasetJob, entry: datasets.EntityQuestions) -> None:
         super().__init__(job, entry)
         paths = self.files.glob("dataset/*/P*.json*")
-        matches = [(path, RELATION_FILE.fullmatch(unpacked_name(path.name))) for path in paths]
+        matches = [(path, _RELATION_FILE.fullmatch(strip_packing(path.name))) for path in paths]
         named = [(match[2], match[1], path) for path, match in matches if match and path.parent.name == match[2]]
         if not named:
             error = f"{self.files.folder}: holds no dataset/test/P36.test.json or the like"
             raise UserError(f"{error}; unpack dataset.zip there")
-        self._paths = sorted(named, key=lambda file: (order(file[0]), int(file[1][1:])))
+        self._paths = sorted(named, key=lambda file: (sort_key(file[0]), int(file[1][1:])))
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        return {} if listing.matching(PASSAGES) and listing.matching("dataset/*/P*.json") else None
+        return {} if listing.matching(_PASSAGES_FILE) and listing.matching("dataset/*/P*.json") else None
 
     @cached_property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[DprQuestion]:
         return [
-            Question(f"{split}-{relation}-{number}", split, record.text, record.answers, [])
+            DprQuestion(f"{split}-{relation}-{number}", split, record.text, record.answers, [])
             for split, relation, path in self._paths
             for number, record in enumerate(read_questions(path))
         ]
 
 
-def _contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, float | None]]:
+def _read_contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, float | None]]:
     """(passage id, score) of one list of a question's pool; either may be missing."""
-    for context in objects_of(question.where, key, question.record.get(key) or []):
+    for context in read_objects(question.where, key, question.record.get(key) or []):
         ids = (context[id_key] for id_key in ("passage_id", "psg_id") if context.get(id_key) not in (None, ""))
         name = next(ids, None)
         if not isinstance(name, str | int | None):
             raise UserError(f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed")
         score = context.get("score")
         # Some files write it as text.
-        value = None if score in (None, "") else parse_number(question.where, f"a score of {key}", str(score))
+        value = None if score in (None, "") else parse_score(question.where, f"a score of {key}", str(score))
         yield None if name is None else str(name), value
 
 
-def passages(path: Path, skipped: int = 0) -> Iterator[Passage]:
+def read_passages(path: Path, skipped: int = 0) -> Iterator[Passage]:
     """(id, title, text) of each line `id, text, title` of a file like psgs_w100.tsv but its header and `skipped` more.
 
     Double quotes at both ends of the text are dropped, as DPR's `CsvCtxSrc` does with what it indexes; the title keeps
     its own.
     """
-    numbered = lines(path, skipped=skipped + _has_header(path))
+    numbered = iterate_lines(path, skipped=skipped + _has_header(path))
     for number, line in numbered:
         if not line and is_end(line, numbered):
             return
-        row = _columns(f"{path}:{number}", line, "id, text, title", 3)
+        row = _split_columns(f"{path}:{number}", line, "id, text, title", 3)
         yield row[0], row[2], row[1].strip('"')
 
 
 def _has_header(path: Path) -> bool:
-    return next((line.partition("\t")[0] == "id" for _, line in lines(path)), False)
+    return next((line.partition("\t")[0] == "id" for _, line in iterate_lines(path)), False)
 
 
 def read_questions(path: Path) -> Iterator[QuestionRecord]:
     """Every question of a file, in order: a JSON array if it is named `.json`, packed or not, else `.qa.csv`."""
-    if unpacked_name(path.name).endswith(".json"):
-        for where, record in items(path):
-            text, answers = text_of(where, record, "question"), texts_of(where, "answers", record.get("answers") or [])
+    if strip_packing(path.name).endswith(".json"):
+        for where, record in read_items(path):
+            text, answers = (
+                read_text(where, record, "question"),
+                read_texts(where, "answers", record.get("answers") or []),
+            )
             yield QuestionRecord(where, text, answers, record)
     else:
-        numbered = lines(path)
+        numbered = iterate_lines(path)
         for number, line in numbered:
             if not line and is_end(line, numbered):
                 return
             where = f"{path}:{number}"
-            text, literal = _columns(where, line, "question, list of answers", 2)
+            text, literal = _split_columns(where, line, "question, list of answers", 2)
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # unknown escapes (`\\s` of a pattern) stay as they are
@@ -230,10 +233,10 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
             except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
                 error = f"{where}: the answers {literal[:60]!r} are no list; write ['first', 'second']"
                 raise UserError(error) from None
-            yield QuestionRecord(where, text, texts_of(where, "answers", answers), {})
+            yield QuestionRecord(where, text, read_texts(where, "answers", answers), {})
 
 
-def _columns(where: str, line: str, what: str, count: int) -> list[str]:
+def _split_columns(where: str, line: str, what: str, count: int) -> list[str]:
     """The columns of a line by tabs, csv quoting undone."""
     row = line.split("\t")
     if '"' in line:

@@ -20,18 +20,18 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress
-from tandem.cluster.work import ordered_map
+from tandem.cluster.work import map_in_order
 from tandem.config.datasets import DuReader2 as Entry
-from tandem.data.files import Files
-from tandem.data.reading import JsonObject, objects_of, records, text_of, texts_of
+from tandem.data.files import DatasetFiles
+from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
-from tandem.data.splits import by_split, order, require_splits
-from tandem.data.text import segmenter
+from tandem.data.splits import group_by_split, require_splits, sort_key
+from tandem.data.text import load_segmenter
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
 
-class Question(NamedTuple):
+class DuReaderQuestion(NamedTuple):
     """A question, its answers by people (none where they are secret), and the documents that a search engine returned.
 
     Documents are lists of stripped, non-blank paragraphs, without titles.
@@ -44,7 +44,7 @@ class Question(NamedTuple):
 
 
 @dataset_format("dureader2")
-class Dureader2(Source):
+class DuReader2Source(Source):
     """Files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines.
 
     What a token of the span-level F1 is, a character or a word, the paper leaves open (`unit`). Of ten released
@@ -59,45 +59,45 @@ class Dureader2(Source):
         for split, names in splits.items():
             if not names:
                 raise UserError(f"splits.{split}: {names!r}; a list of file names is needed")
-        files = Files(job)
-        self._files = [(split, files.find(name)) for split in sorted(splits, key=order) for name in splits[split]]
+        files = DatasetFiles(job)
+        self._files = [(split, files.find(name)) for split in sorted(splits, key=sort_key) for name in splits[split]]
         self.places = {"corpus": "dureader2 passages", "queries": "dureader2 questions"}
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
         names = [name for name in listing.matching("*.json") if b'"documents"' in listing.head(name)]
-        return {"splits": by_split(names)} if names else None
+        return {"splits": group_by_split(names)} if names else None
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """Passages put together from the paragraphs of every document; equal ones once."""
         first = iter(~pd.Index(np.frombuffer(self._labels.hashes, np.uint64)).duplicated())
         passages = characters = 0
         for _, _, question in self._questions():
-            for paragraphs in passages_of(question, self._entry):
+            for paragraphs in join_passages(question, self._entry):
                 if next(first):
                     text = "".join(paragraphs)
                     passages += 1
                     characters += len(text)
-                    yield digest(text).hex(), "", text
+                    yield hash_passage(text).hex(), "", text
         self.facts |= {"passages": passages, "mean_characters": characters / max(1, passages)}
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         return ((query, text, split) for query, (text, split) in self._labels.queries.items())
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """(question id, md5 of the passage, 1, split) of each positive passage of each question."""
         for query, positives in self._labels.positives.items():
             for positive in positives:
                 yield query, positive.hex(), 1, self._labels.queries[query][1]
 
-    def answers(self) -> Iterator[Answers]:
+    def read_answers(self) -> Iterator[Answers]:
         for _, _, question in self._questions():
             if question.id in self._labels.queries:
                 yield question.id, question.answers
 
-    def _questions(self) -> Iterator[tuple[str, str, Question]]:
+    def _questions(self) -> Iterator[tuple[str, str, DuReaderQuestion]]:
         for split, path in self._files:
-            for where, question in read_questions(path):
+            for where, question in _read_questions(path):
                 yield split, where, question
 
     @cached_property
@@ -106,7 +106,7 @@ class Dureader2(Source):
         labels = Labels()
         located, again = tee(self._questions())  # as far apart as the processes are ahead
         questions = (question for _, _, question in again)
-        results = ordered_map(partial(label, entry=self._entry), questions, self._workers)
+        results = map_in_order(partial(label, entry=self._entry), questions, self._workers)
         with Progress("dureader2", 0, "questions") as progress:
             for (split, where, question), passages in zip(located, results, strict=True):
                 labels.add(where, split, question, passages)
@@ -116,29 +116,32 @@ class Dureader2(Source):
         return labels
 
 
-def read_questions(path: Path) -> Iterator[tuple[str, Question]]:
+def _read_questions(path: Path) -> Iterator[tuple[str, DuReaderQuestion]]:
     """(`file:line`, question) of each line of a raw or preprocessed file of DuReader 2.0."""
-    for where, record in records(path):
-        answers = texts_of(where, "answers", record.get("answers", []))
-        documents = objects_of(where, "documents", record.get("documents"))
-        query, text = text_of(where, record, "question_id", number=True), text_of(where, record, "question")
+    for where, record in read_records(path):
+        answers = read_texts(where, "answers", record.get("answers", []))
+        documents = read_objects(where, "documents", record.get("documents"))
+        query, text = read_text(where, record, "question_id", number=True), read_text(where, record, "question")
         answers = [answer for answer in answers if answer.strip()]
-        yield where, Question(query, text, answers, [_paragraphs(where, document) for document in documents])
+        yield (
+            where,
+            DuReaderQuestion(query, text, answers, [_read_paragraphs(where, document) for document in documents]),
+        )
 
 
-def _paragraphs(where: str, document: JsonObject) -> list[str]:
+def _read_paragraphs(where: str, document: JsonObject) -> list[str]:
     """A document's paragraphs; where it has only their words, these are joined."""
     paragraphs = document.get("paragraphs")
     if paragraphs is None:
         segmented = document.get("segmented_paragraphs")
         if not isinstance(segmented, list):
             raise UserError(f"{where}: a document has neither paragraphs nor segmented_paragraphs; one is needed")
-        paragraphs = ["".join(texts_of(where, "segmented_paragraphs", words)) for words in segmented]
-    stripped = (paragraph.strip() for paragraph in texts_of(where, "paragraphs", paragraphs))
+        paragraphs = ["".join(read_texts(where, "segmented_paragraphs", words)) for words in segmented]
+    stripped = (paragraph.strip() for paragraph in read_texts(where, "paragraphs", paragraphs))
     return [paragraph for paragraph in stripped if paragraph]
 
 
-def passages_of(question: Question, entry: Entry) -> Iterator[list[str]]:
+def join_passages(question: DuReaderQuestion, entry: Entry) -> Iterator[list[str]]:
     """The paragraphs of each passage of a question's documents, in order; equal passages are repeated."""
     for paragraphs in question.documents:
         yield from join_paragraphs(paragraphs, entry.passage_characters)
@@ -164,12 +167,12 @@ def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
         yield together
 
 
-def label(question: Question, entry: Entry) -> list[tuple[bytes, bool]]:
+def label(question: DuReaderQuestion, entry: Entry) -> list[tuple[bytes, bool]]:
     """(digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
-    answers = [tokens(answer, entry.unit) for answer in question.answers]
+    answers = [split_tokens(answer, entry.unit) for answer in question.answers]
     return [
-        (digest("".join(paragraphs)), any(is_positive(paragraph, answers, entry) for paragraph in paragraphs))
-        for paragraphs in passages_of(question, entry)
+        (hash_passage("".join(paragraphs)), any(is_positive(paragraph, answers, entry) for paragraph in paragraphs))
+        for paragraphs in join_passages(question, entry)
     ]
 
 
@@ -177,16 +180,16 @@ def is_positive(paragraph: str, answers: list[list[str]], entry: Entry) -> bool:
     """Whether a span of a paragraph has an F1 of at least the threshold with one of the answers (Algorithm 1)."""
     if not answers:
         return False
-    paragraph_tokens = tokens(paragraph, entry.unit)
-    return any(best_span(paragraph_tokens, answer, entry.threshold) for answer in answers)
+    paragraph_tokens = split_tokens(paragraph, entry.unit)
+    return any(find_best_span(paragraph_tokens, answer, entry.threshold) for answer in answers)
 
 
-def tokens(text: str, unit: str) -> list[str]:
-    """A text's characters without white space, or its words by `segmenter`: lower case, no punctuation."""
-    return segmenter()(text) if unit == "words" else list("".join(text.split()))
+def split_tokens(text: str, unit: str) -> list[str]:
+    """A text's characters without white space, or its words by `load_segmenter`: lower case, no punctuation."""
+    return load_segmenter()(text) if unit == "words" else list("".join(text.split()))
 
 
-def digest(text: str) -> bytes:
+def hash_passage(text: str) -> bytes:
     """A passage's md5, 16 bytes: in hex it is its id, as the ids of the released collection look."""
     return hashlib.md5(text.encode()).digest()
 
@@ -209,7 +212,7 @@ class Labels:
         self.hashes = array("Q")
         self._places: dict[str, str] = {}
 
-    def add(self, where: str, split: str, question: Question, passages: list[tuple[bytes, bool]]) -> None:
+    def add(self, where: str, split: str, question: DuReaderQuestion, passages: list[tuple[bytes, bool]]) -> None:
         """Add a question and the (digest, whether positive) of its passages; a `UserError` on a repeated id."""
         first = self._places.setdefault(question.id, where)
         if first is not where:
@@ -230,8 +233,8 @@ class Labels:
         return {split: sum(of_queries) / len(of_queries) for split, of_queries in counts.items()}
 
 
-CELLS = 1 << 18  # spans that are weighed at once: some MiB
-FAR = 1 << 40  # a place no paragraph reaches
+SPANS_AT_ONCE = 1 << 18  # spans that are weighed at once: some MiB
+_FAR = 1 << 40  # a place no paragraph reaches
 Places = NDArray[np.int64]
 
 
@@ -243,7 +246,7 @@ class Span(NamedTuple):
     f1: float
 
 
-def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float) -> Span | None:
+def find_best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float) -> Span | None:
     """The span of a paragraph's tokens with the highest F1 against an answer's; of equal ones the first, then the
     shortest; None if none reaches the threshold, which is above 0.
 
@@ -253,7 +256,7 @@ def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float)
     [i, j] unless the c-th token of its kind before it, c being its count in the answer, also lies in the span: o(i, j)
     is the number of places k in [i, j] with spent(k) < i. This gives every F1 by one cumulative sum a start.
     """
-    places, spent = _places(paragraph, answer)
+    places, spent = _place_tokens(paragraph, answer)
     shared = int((spent < 0).sum())
     # No span shares more than the paragraph does, nor is shorter than what it shares.
     if shared == 0 or 2 * shared / (shared + len(answer)) < threshold:
@@ -261,14 +264,14 @@ def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float)
     longest = int(2 * shared / threshold) - len(answer) + 1  # from F1 ≥ threshold; 1 more for the rounding of floats
     width = int((np.searchsorted(places, places + longest) - np.arange(len(places))).max())
     best = Span(0, 0, 0.0)
-    rows = max(1, CELLS // width)
+    rows = max(1, SPANS_AT_ONCE // width)
     for row in range(0, len(places), rows):
-        span = _best_of(places, spent, row, rows, width, len(answer))
+        span = _find_best(places, spent, row, rows, width, len(answer))
         best = max(best, span, key=lambda candidate: candidate.f1)
     return best if best.f1 >= threshold else None
 
 
-def _places(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Places, Places]:
+def _place_tokens(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Places, Places]:
     """Where the answer's tokens stand in a paragraph, and `spent` of each; -1 where no token has to lie before."""
     counts = Counter(answer)
     before: dict[str, list[int]] = defaultdict(list)
@@ -282,13 +285,13 @@ def _places(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Places, Pl
     return np.array(places, np.int64), np.array(spent, np.int64)
 
 
-def _best_of(places: Places, spent: Places, row: int, rows: int, width: int, length: int) -> Span:
+def _find_best(places: Places, spent: Places, row: int, rows: int, width: int, length: int) -> Span:
     """The best of the spans that start at one of `rows` places from `row` on and hold at most `width` of them."""
     starts = places[row : row + rows, None]
     part = slice(row, row + len(starts) + width - 1)
     short = len(starts) + width - 1 - len(places[part])
-    ends = sliding_window_view(np.pad(places[part], (0, short), constant_values=FAR), width)
-    limits = sliding_window_view(np.pad(spent[part], (0, short), constant_values=FAR), width)
+    ends = sliding_window_view(np.pad(places[part], (0, short), constant_values=_FAR), width)
+    limits = sliding_window_view(np.pad(spent[part], (0, short), constant_values=_FAR), width)
     f1 = 2 * np.cumsum(limits < starts, axis=1) / (ends - starts + 1 + length)
     at, end = divmod(int(f1.argmax()), width)
     return Span(int(starts[at, 0]), int(ends[at, end]) + 1, float(f1[at, end]))

@@ -22,17 +22,26 @@ import pyarrow as pa
 
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
-from tandem.data.files import Files
-from tandem.data.mentions import Integers, Mentions, Pairs
-from tandem.data.reading import BOM, PACKING_ERRORS, clean, fields, open_bytes, parse_whole, records, text_of
+from tandem.data.files import DatasetFiles
+from tandem.data.mentions import Integers, MentionPairs, Mentions
+from tandem.data.reading import (
+    BOM,
+    PACKING_ERRORS,
+    open_bytes,
+    parse_whole,
+    read_fields,
+    read_records,
+    read_text,
+    require_unicode,
+)
 from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
-from tandem.data.sources.rocketqa import read_mentions, title_of
-from tandem.data.validate import Hashes
+from tandem.data.sources.rocketqa import read_mentions, read_title
+from tandem.data.validate import TextHashes
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-COLLECTION = "passage-collection"
-CHUNK = 1 << 16  # ids that are Python objects at once
+_COLLECTION = "passage-collection"
+IDS_PER_CHUNK = 1 << 16  # ids that are Python objects at once
 
 
 class Release(NamedTuple):
@@ -40,11 +49,11 @@ class Release(NamedTuple):
 
     ids: pa.ChunkedArray
     queries: list[str]
-    pairs: Pairs
+    pairs: MentionPairs
 
 
 @dataset_format("dureader_retrieval")
-class DureaderRetrieval(Source):
+class DuReaderRetrievalSource(Source):
     """The folder named by `path`, as the package unpacks; training files may be missing, both or one.
 
     A training passage is looked up in the collection by its text; missing ones are counted and left out. Training
@@ -53,9 +62,9 @@ class DureaderRetrieval(Source):
 
     def __init__(self, job: DatasetJob, entry: datasets.DuReaderRetrieval) -> None:
         super().__init__(job, entry)
-        files = Files(job)
-        self._parts = files.glob(f"{COLLECTION}/part-*")
-        self._map = files.find(f"{COLLECTION}/passage2id.map.json")
+        files = DatasetFiles(job)
+        self._parts = files.glob(f"{_COLLECTION}/part-*")
+        self._map = files.find(f"{_COLLECTION}/passage2id.map.json")
         self._dev = files.find("dev/dev.json")
         self._dual = files.find_optional("train/dual.train.tsv")
         self._cross = files.find_optional("train/cross.train.tsv")
@@ -63,64 +72,64 @@ class DureaderRetrieval(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        return {} if listing.matching(f"{COLLECTION}/passage2id.map.json") else None
+        return {} if listing.matching(f"{_COLLECTION}/passage2id.map.json") else None
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         ids = (doc for chunk in self._release.ids.chunks for doc in chunk.to_pylist())
         for doc_id, (title, text) in zip(ids, self._lines(), strict=True):
             yield doc_id, title, text
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         """Dev queries, then training queries, which stay if one has a known positive."""
-        for where, record in records(self._dev):
-            yield text_of(where, record, "question_id", number=True), text_of(where, record, "question"), "dev"
+        for where, record in read_records(self._dev):
+            yield read_text(where, record, "question_id", number=True), read_text(where, record, "question"), "dev"
         for query in self._release.queries:
-            yield training_id(query), query, ""
+            yield name_training_query(query), query, ""
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """The labelled passages of dev, and the positives of both training files."""
         yield from ((query, doc, 1, "dev") for query, doc, _ in self._labelled())
-        yield from ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label)
+        yield from ((query, doc, 1, "train") for query, doc, label, _ in self.read_lists() if label)
 
-    def lists(self) -> Iterator[Listed]:
+    def read_lists(self) -> Iterator[Listed]:
         """The pairs of both training files, each once."""
         ids, queries, pairs = self._release
-        names = [training_id(query) for query in queries]
+        names = [name_training_query(query) for query in queries]
         docs = ids.take(pa.array(pairs.rows)).to_pylist()
         for number, doc, label in zip(pairs.queries.tolist(), docs, pairs.labels.tolist(), strict=True):
             yield names[number], doc, label, None
 
     def _labelled(self) -> Iterator[tuple[str, str, str]]:
         """(query id, passage id, text) of each labelled passage of dev.json; the text is empty if it is missing."""
-        for where, record in records(self._dev):
-            query, paragraphs = text_of(where, record, "question_id", number=True), record.get("answer_paragraphs")
+        for where, record in read_records(self._dev):
+            query, paragraphs = read_text(where, record, "question_id", number=True), record.get("answer_paragraphs")
             if not isinstance(paragraphs, list) or not all(isinstance(paragraph, dict) for paragraph in paragraphs):
                 raise UserError(f"{where}: answer_paragraphs is no list of objects; each has paragraph_id and its text")
             for paragraph in paragraphs:
-                text = text_of(where, paragraph, "paragraph_text") if "paragraph_text" in paragraph else ""
-                yield query, text_of(where, paragraph, "paragraph_id", number=True), text
+                text = read_text(where, paragraph, "paragraph_text") if "paragraph_text" in paragraph else ""
+                yield query, read_text(where, paragraph, "paragraph_id", number=True), text
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         """(title, text) of each line of all parts; a line may be the text alone."""
         for part in self._parts:
-            for _, columns in fields(part, "the text, or -, title or -, text, 0", 1, 4):
+            for _, columns in read_fields(part, "the text, or -, title or -, text, 0", 1, 4):
                 text, title = (columns[0], "") if len(columns) == 1 else (columns[2], columns[1])
-                yield title_of(title), text
+                yield read_title(title), text
 
     @cached_property
     def _release(self) -> Release:
-        passages = Hashes()
+        passages = TextHashes()
 
         def pairs_of_training() -> Iterator[tuple[str, int]]:
             for query, _, text, label in read_mentions(self._dual, self._cross):
-                passages.add([normalised(text)])
+                passages.add([_join_words(text)])
                 yield query, label
 
         training = Mentions(pairs_of_training())
         ids = read_ids(self._map)
         labelled = [(doc, text) for _, doc, text in self._labelled() if text]
-        collection = word_hashes(self._counted(len(ids)))
-        rows, dev = collection.rows(passages), collection.rows(word_hashes(text for _, text in labelled))
+        collection = hash_words(self._counted(len(ids)))
+        rows, dev = collection.rows(passages), collection.rows(hash_words(text for _, text in labelled))
         self._require_fit(ids, [doc for doc, _ in labelled], dev)
         missing = len(np.unique(passages.array()[rows < 0]))
         pairs, both = training.pairs(rows)
@@ -152,19 +161,19 @@ class DureaderRetrieval(Source):
             raise UserError(f"{error}; the map or the order of the parts is not the release's")
 
 
-def training_id(query: str) -> str:
+def name_training_query(query: str) -> str:
     """The id of a training query, which the release names by its text alone."""
     return f"train-{hashlib.sha1(query.encode()).hexdigest()[:16]}"
 
 
-def normalised(text: str) -> str:
+def _join_words(text: str) -> str:
     """A form that texts share if they differ only in white space."""
     return " ".join(text.split())
 
 
-def word_hashes(texts: Iterable[str]) -> Hashes:
+def hash_words(texts: Iterable[str]) -> TextHashes:
     """Hashes of texts, equal for those that differ only in white space."""
-    return Hashes(map(normalised, texts))
+    return TextHashes(map(_join_words, texts))
 
 
 def read_ids(path: Path) -> pa.ChunkedArray:
@@ -173,8 +182,8 @@ def read_ids(path: Path) -> pa.ChunkedArray:
     Raises:
         UserError: not such a JSON object, or its keys are not the numbers from 0, each once.
     """
-    numbers, chunks, members = array("q"), list[pa.Array](), _members(path)
-    while pairs := list(islice(members, CHUNK)):
+    numbers, chunks, members = array("q"), list[pa.Array](), _read_members(path)
+    while pairs := list(islice(members, IDS_PER_CHUNK)):
         numbers.extend(number for number, _ in pairs)
         chunks.append(pa.array([name for _, name in pairs], pa.string()))
     ids = pa.chunked_array(chunks, pa.string())
@@ -187,11 +196,11 @@ def read_ids(path: Path) -> pa.ChunkedArray:
         at, ordered = int(wrong[0]), lines[order]
         error = "twice" if at and ordered[at] == ordered[at - 1] else f"but not line {at}"
         raise UserError(f"{path}: names line {ordered[at]} {error}; all lines from 0, each once, are needed")
-    parts = (ids.take(pa.array(order[start : start + CHUNK])) for start in range(0, len(order), CHUNK))
+    parts = (ids.take(pa.array(order[start : start + IDS_PER_CHUNK])) for start in range(0, len(order), IDS_PER_CHUNK))
     return pa.chunked_array([part.combine_chunks() for part in parts], pa.string())
 
 
-def _members(path: Path) -> Iterator[tuple[int, str]]:
+def _read_members(path: Path) -> Iterator[tuple[int, str]]:
     """(line number, passage id) of each member of the object, in file order."""
     with open_bytes(path) as file:
         try:
@@ -203,7 +212,7 @@ def _members(path: Path) -> Iterator[tuple[int, str]]:
                     raise UserError(f"{path}: a line number is {key[:40]!r}; numbers from 0 are allowed")
                 if not isinstance(value, str):
                     raise UserError(f"{path}: the id of line {key} is {value!r}; a text is needed")
-                yield number, clean(str(path), f"the id of line {key}", value)
+                yield number, require_unicode(str(path), f"the id of line {key}", value)
         except (ijson.JSONError, *PACKING_ERRORS, OSError) as error:
             why = " ".join(str(error).split())[:80]
             raise UserError(f"{path}: broken or truncated ({why}); fetch it again") from None

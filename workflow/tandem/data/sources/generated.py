@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 from tandem.config import datasets
 from tandem.data.runs import iter_run
 from tandem.data.sources import DatasetJob, Passage, dataset_format
-from tandem.data.sources.derived import OF_PASSAGES, Derived, input_artifact
-from tandem.data.tables import stream
+from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource, require_input
+from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.stages.generation import SCORES_FILE, TEXTS_FILE
 from tandem.store.artifact import Artifact
 
-COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
-SHARE = 0.3  # of queries that are left out where a scorer is named and no share (Doc2Query--'s 30% on MS MARCO)
+_TEXT_COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
+_DROP_SHARE = 0.3  # of queries that are left out where a scorer is named and no share (Doc2Query--'s 30% on MS MARCO)
 
 
 class GeneratedText(NamedTuple):
@@ -34,11 +34,11 @@ class GeneratedText(NamedTuple):
     tokens: int | None
 
 
-def read_scores(job: DatasetJob, generated: Artifact, number: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+def read_text_scores(job: DatasetJob, generated: Artifact, number: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """The scores of all texts, float32, NaN of empty ones; None without the input `scores`. 4 bytes a text."""
     if "scores" not in job.inputs:
         return None
-    artifact = input_artifact(job, "scores", "score_generated")
+    artifact = require_input(job, "scores", "score_generated")
     if (of := Path(artifact.upstream["generated"]).name) != generated.key:
         raise UserError(f"dataset {job.key}: {artifact.folder} has scores of {of}; expected {generated.key}")
     if number > (count := artifact.params["number"]):
@@ -47,12 +47,12 @@ def read_scores(job: DatasetJob, generated: Artifact, number: int) -> np.ndarray
     return scores
 
 
-class OfGenerated(Derived):
+class GeneratedSource(DerivedSource):
     """A dataset made of the input `of` and of what was generated for its passages, the input `generated`."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Expanded | datasets.GeneratedQueries) -> None:
         super().__init__(job, entry)
-        self.generated = input_artifact(job, "generated", "generated")
+        self.generated = require_input(job, "generated", "generated")
         of, params = Path(self.generated.upstream["dataset"]).name, self.generated.params
         if of != self.base.key or params["side"] != "passages":
             what = f"texts of {params['side']} of {of}"
@@ -62,18 +62,18 @@ class OfGenerated(Derived):
         if entry.number > params["number"]:
             have = f"{self.generated.folder} has {params['number']} of a passage"
             raise UserError(f"dataset {job.key}: number is {entry.number}, but {have}; lower it, or generate more")
-        self.number, self.scores = entry.number, read_scores(job, self.generated, entry.number)
+        self.number, self.scores = entry.number, read_text_scores(job, self.generated, entry.number)
         self.facts |= {"generated": self.generated.key}
 
     def texts(self) -> Iterator[GeneratedText]:
         """The first `number` texts of each passage that are not empty, in the corpus' order."""
-        rows = enumerate(stream(self.generated.path(TEXTS_FILE), *COLUMNS))
+        rows = enumerate(stream_rows(self.generated.path(TEXTS_FILE), *_TEXT_COLUMNS))
         every = (GeneratedText(row, *values) for row, values in rows)
         return (text for text in every if text.number < self.number and text.text)
 
 
 @dataset_format("expanded")
-class Expanded(OfGenerated):
+class ExpandedSource(GeneratedSource):
     """Passages with generated queries behind their texts; queries and labels are those of the input `of`.
 
     docT5query (Nogueira and Lin 2019) appends queries that repeat each other, too, which adds to their terms' weights:
@@ -83,15 +83,15 @@ class Expanded(OfGenerated):
 
     def __init__(self, job: DatasetJob, entry: datasets.Expanded) -> None:
         super().__init__(job, entry)
-        self._share = entry.drop_share or SHARE
+        self._share = entry.drop_share or _DROP_SHARE
         self.facts |= {"appended": 0, "dropped": 0}
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """The passages, each with its queries; counts the queries."""
         threshold = self._threshold
         groups = groupby(self.texts(), key=itemgetter(1))
         doc_of_texts, own = next(groups, (None, iter(())))
-        for doc, title, text in super().corpus():
+        for doc, title, text in super().read_corpus():
             queries = []
             if doc == doc_of_texts:
                 for query in own:
@@ -121,7 +121,7 @@ class Expanded(OfGenerated):
 
 
 @dataset_format("generated_queries")
-class GeneratedQueries(OfGenerated):
+class GeneratedQueriesSource(GeneratedSource):
     """Generated queries as training queries, each with its passage as positive; the base's own queries are left out.
 
     Of the texts stay those whose passage the input `run`, over the input `all`, finds within `found_within`
@@ -136,13 +136,13 @@ class GeneratedQueries(OfGenerated):
 
     def rows(self, part: str) -> Iterator[Any]:
         """The rows of a part: the base's of its passages, and the queries with their positives."""
-        if part in OF_PASSAGES:
+        if part in PASSAGE_PARTS:
             return super().rows(part)
         match part:
             case "queries":
-                return ((query_id(text), text.text, "train") for text in self._chosen)
+                return ((name_query(text), text.text, "train") for text in self._chosen)
             case "qrels":
-                return ((query_id(text), text.doc, 1, "train") for text in self._chosen)
+                return ((name_query(text), text.doc, 1, "train") for text in self._chosen)
         return iter(())
 
     @cached_property
@@ -155,7 +155,7 @@ class GeneratedQueries(OfGenerated):
         self.facts["texts"] = len(texts)
         if "run" in self._job.inputs:
             found = self._found()
-            texts = [text for text in texts if query_id(text) in found]
+            texts = [text for text in texts if name_query(text) in found]
             self.facts["found"] = len(texts)
         if self._best is not None and self._best < len(texts):
             order = sorted(range(len(texts)), key=lambda at: -self._quality(texts[at]))  # of equal ones the earlier
@@ -176,19 +176,19 @@ class GeneratedQueries(OfGenerated):
 
     def _found(self) -> set[str]:
         """The queries whose passage is among the first `found_within` of the run."""
-        run, every = input_artifact(self._job, "run", "run"), input_artifact(self._job, "all", "dataset")
+        run, every = require_input(self._job, "run", "run"), require_input(self._job, "all", "dataset")
         if (of := Path(run.upstream["dataset"]).name) != every.key:
             raise UserError(f"dataset {self._job.key}: {run.folder} is over {of}; expected {every.key}")
         ranked = {query: docs[: self._within] for query, docs, _ in iter_run(run, every)}
-        return {query for query, docs in ranked.items() if doc_of(query) in docs}
+        return {query for query, docs in ranked.items() if get_passage_id(query) in docs}
 
 
-def query_id(text: GeneratedText) -> str:
+def name_query(text: GeneratedText) -> str:
     """Return the id of a generated query: its passage's, a dot and its number."""
     return f"{text.doc}.{text.number}"
 
 
-def doc_of(query: str) -> str:
+def get_passage_id(query: str) -> str:
     """Return the id of the passage that a generated query is about.
 
     >>> doc_of("otter.1.0")

@@ -20,20 +20,20 @@ import requests
 
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
-from tandem.data.splits import USUAL, require_splits
+from tandem.data.splits import USUAL_SPLITS, require_splits
 from tandem.errors import UserError, shortened
 
-Part = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
-TEXT_FIELDS = ("text", "body", "abstract")
+IrdsPart = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
+_TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
 # already. Cranfield grades from 1, a complete answer, to 4, of minimum interest; -1 is of no interest.
-GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
-TITLE_IN_TEXT = frozenset({"cranfield"})
-LISTING = Path(__file__).with_name("irds_downloads.py")  # a script
+_GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
+_TITLE_IN_TEXT = frozenset({"cranfield"})
+_LISTING = Path(__file__).with_name("irds_downloads.py")  # a script
 
 
 @dataset_format("ir_datasets")
-class IrDatasets(Source):
+class IrDatasetsSource(Source):
     """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
     def __init__(self, job: DatasetJob, entry: datasets.IrDatasets) -> None:
@@ -41,19 +41,19 @@ class IrDatasets(Source):
         if entry.id is None:
             raise UserError("id: None; the id of an ir_datasets collection is needed")
         self._documents = _load("id", entry.id, "docs")
-        splits = require_splits("splits", entry.splits or _splits_of(entry.id), "an ir_datasets id")
+        splits = require_splits("splits", entry.splits or _find_splits(entry.id), "an ir_datasets id")
         self._splits = {
             split: [
-                (_load(f"splits.{split}", name, "queries"), _load(f"splits.{split}", name, "qrels"), GRADES.get(name))
+                (_load(f"splits.{split}", name, "queries"), _load(f"splits.{split}", name, "qrels"), _GRADES.get(name))
                 for name in names
             ]
             for split, names in splits.items()
         }
-        self._titles = entry.id not in TITLE_IN_TEXT
+        self._titles = entry.id not in _TITLE_IN_TEXT
         self.places = {"corpus": f"ir_datasets {entry.id} document", "queries": "ir_datasets query"}
 
-    def corpus(self) -> Iterator[Passage]:
-        return self.corpus_from(0)
+    def read_corpus(self) -> Iterator[Passage]:
+        return self.read_corpus_from(0)
 
     def count(self) -> int | None:
         """How many documents ir_datasets has made a document store of, which alone it can enter in the middle."""
@@ -64,45 +64,45 @@ class IrDatasets(Source):
         except (AttributeError, OSError, RuntimeError):  # of collections that have another store, or no files yet
             return None
 
-    def corpus_from(self, row: int) -> Iterator[Passage]:
+    def read_corpus_from(self, row: int) -> Iterator[Passage]:
         """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
         documents = self._documents.docs_iter()
-        for document in _fetched(documents[row:] if row else documents):
-            field = next((name for name in TEXT_FIELDS if hasattr(document, name)), None)
+        for document in _fetch_records(documents[row:] if row else documents):
+            field = next((name for name in _TEXT_FIELDS if hasattr(document, name)), None)
             text = getattr(document, field) if field else document.default_text()
             title = getattr(document, "title", "") if self._titles else ""
             yield document.doc_id, title or "", text
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         """(query id, text, split) of every query of each split's id, judged or not."""
         for split, parts in self._splits.items():
             for queries, _, _ in parts:
-                for query in _fetched(queries.queries_iter()):
+                for query in _fetch_records(queries.queries_iter()):
                     text = query.default_text() if hasattr(query, "default_text") else query.text
                     yield query.query_id, text, split
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         for split, parts in self._splits.items():
             for _, qrels, grades in parts:
-                for judged in _fetched(qrels.qrels_iter()):
+                for judged in _fetch_records(qrels.qrels_iter()):
                     relevance = judged.relevance if grades is None else grades[judged.relevance]
                     yield judged.query_id, judged.doc_id, relevance, split
 
 
-def _fetched(records: Iterator[Any]) -> Iterator[Any]:
+def _fetch_records(records: Iterator[Any]) -> Iterator[Any]:
     """Records of ir_datasets, which downloads their files when the first is asked for."""
     try:
         yield from records
     except (requests.RequestException, RuntimeError) as error:  # of one source, and of several
-        hint = f"`tandem prefetch` fetches them on a machine with a network, into {home()} (IR_DATASETS_HOME)"
+        hint = f"`tandem prefetch` fetches them on a machine with a network, into {get_home()} (IR_DATASETS_HOME)"
         raise UserError(f"ir_datasets cannot download the files: {shortened(str(error))}; {hint}") from None
 
 
-def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
+def _find_splits(name: str) -> dict[str, tuple[str, ...]]:
     import ir_datasets
 
     known = ir_datasets.registry
-    ids = {split: (f"{name}/{split}",) for split in USUAL}
+    ids = {split: (f"{name}/{split}",) for split in USUAL_SPLITS}
     splits: dict[str, tuple[str, ...]] = {split: part for split, part in ids.items() if part[0] in known}
     if splits or name not in known:
         return splits
@@ -136,19 +136,19 @@ class Need(NamedTuple):
     on_request: bool
 
 
-def home() -> Path:
+def get_home() -> Path:
     """ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
     return Path(os.environ.get("IR_DATASETS_HOME") or "~/.ir_datasets").expanduser().absolute()
 
 
 @lru_cache(maxsize=8)
-def needs(parts: tuple[Part, ...]) -> dict[Part, tuple[Need, ...]]:
+def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
     """The downloads of each id's part, found in a second or two for all; none for an id that ir_datasets lacks."""
     if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:
         # -P keeps the script's folder off the path. ir_datasets is imported there alone.
-        command, environment = [sys.executable, "-P", str(LISTING)], {**os.environ, "IR_DATASETS_HOME": empty}
+        command, environment = [sys.executable, "-P", str(_LISTING)], {**os.environ, "IR_DATASETS_HOME": empty}
         done = subprocess.run(
             command, input=json.dumps(parts), env=environment, capture_output=True, text=True, check=True
         )

@@ -20,11 +20,13 @@ def main() -> None:
             exists = getattr(dataset, f"has_{part}")()
         except KeyError:
             exists = False
-        lists.append(list(_downloads(getattr(dataset, f"{part}_handler")(), (), set()).values()) if exists else [])
+        lists.append(list(_find_downloads(getattr(dataset, f"{part}_handler")(), (), set()).values()) if exists else [])
     json.dump(lists, sys.stdout)
 
 
-def _downloads(thing: Any, unpacked: tuple[str, ...], seen: set[int]) -> dict[str, tuple[list[str], int | None, bool]]:
+def _find_downloads(
+    thing: Any, unpacked: tuple[str, ...], seen: set[int]
+) -> dict[str, tuple[list[str], int | None, bool]]:
     """Every download below an object of ir_datasets, by path; `unpacked` is where the objects above unpack them."""
     kind = type(thing).__name__
     if isinstance(thing, list | tuple | dict):
@@ -33,21 +35,21 @@ def _downloads(thing: Any, unpacked: tuple[str, ...], seen: set[int]) -> dict[st
         return {}
     elif kind == "Download":
         by_hand = [getattr(mirror, "_path", None) for mirror in thing.mirrors]
-        paths = [_relative(path) for path in (thing._cache_path, *by_hand) if path]
+        paths = [_make_relative(path) for path in (thing._cache_path, *by_hand) if path]
         on_request = all(type(mirror).__name__ == "LocalDownload" for mirror in thing.mirrors)
         return {str(paths): ([*dict.fromkeys([*paths, *unpacked])], thing._size_hint, on_request)}
     else:
         own = {"Cache": "_path", "TarExtractAll": "_extract_path", "ZipExtractCache": "extract_path"}.get(kind)
-        unpacked = (*unpacked, _relative(getattr(thing, own))) if own else unpacked
+        unpacked = (*unpacked, _make_relative(getattr(thing, own))) if own else unpacked
         parts = list(vars(thing).values())
     seen = seen | {id(thing)}
     downloads: dict[str, tuple[list[str], int | None, bool]] = {}
     for part in parts:
-        downloads |= _downloads(part, unpacked, seen)
+        downloads |= _find_downloads(part, unpacked, seen)
     return downloads
 
 
-def _relative(path: Any) -> str:
+def _make_relative(path: Any) -> str:
     return os.path.relpath(path, os.environ["IR_DATASETS_HOME"])
 
 

@@ -10,27 +10,27 @@
 from collections.abc import Iterator
 
 from tandem.config import datasets
-from tandem.data.files import Files
-from tandem.data.readers import count_records, reader
-from tandem.data.reading import records, text_of
-from tandem.data.roles import PASSAGES
+from tandem.data.files import DatasetFiles
+from tandem.data.readers import choose_reader, count_records
+from tandem.data.reading import read_records, read_text
+from tandem.data.roles import PASSAGES_ROLE
 from tandem.data.sources import DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-KINDS = ("search", "forum")  # of questions; each counts from 0
-CORPUS, QUESTIONS = "collection.tsv", "qas.{}.jsonl"
+_QUESTION_KINDS = ("search", "forum")  # of questions; each counts from 0
+_CORPUS_FILE, _QUESTIONS_FILE = "collection.tsv", "qas.{}.jsonl"
 
 
 @dataset_format("lotte")
-class Lotte(Source):
+class LotteSource(Source):
     """The folder named by `path`; a question's id is its kind, which is its split, and its number: `search-0`."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Lotte) -> None:
         super().__init__(job, entry)
-        files = Files(job)
-        self._corpus = files.find(CORPUS)
-        paths = {kind: files.find_optional(QUESTIONS.format(kind)) for kind in KINDS}
+        files = DatasetFiles(job)
+        self._corpus = files.find(_CORPUS_FILE)
+        paths = {kind: files.find_optional(_QUESTIONS_FILE.format(kind)) for kind in _QUESTION_KINDS}
         self._questions = {kind: path for kind, path in paths.items() if path}
         if not self._questions:
             raise UserError(f"{files.place}: holds neither qas.search.jsonl nor qas.forum.jsonl; put one of them there")
@@ -38,31 +38,31 @@ class Lotte(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        names = map(QUESTIONS.format, KINDS)
-        return {} if listing.matching(CORPUS) and listing.matching(*names) else None
+        names = map(_QUESTIONS_FILE.format, _QUESTION_KINDS)
+        return {} if listing.matching(_CORPUS_FILE) and listing.matching(*names) else None
 
-    def corpus(self) -> Iterator[Passage]:
-        return self.corpus_from(0)
+    def read_corpus(self) -> Iterator[Passage]:
+        return self.read_corpus_from(0)
 
     def count(self) -> int | None:
-        return count_records(self._corpus, PASSAGES)
+        return count_records(self._corpus, PASSAGES_ROLE)
 
-    def corpus_from(self, row: int) -> Iterator[Passage]:
-        for _, record in reader(self._corpus, PASSAGES)(self._corpus, PASSAGES, row):
+    def read_corpus_from(self, row: int) -> Iterator[Passage]:
+        for _, record in choose_reader(self._corpus, PASSAGES_ROLE)(self._corpus, PASSAGES_ROLE, row):
             yield record["id"], record.get("title", ""), record["text"]
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         for kind, path in self._questions.items():
-            for where, record in records(path):
-                yield f"{kind}-{text_of(where, record, 'qid', number=True)}", text_of(where, record, "query"), kind
+            for where, record in read_records(path):
+                yield f"{kind}-{read_text(where, record, 'qid', number=True)}", read_text(where, record, "query"), kind
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """Every answer of a question is relevant to it."""
         for kind, path in self._questions.items():
-            for where, record in records(path):
+            for where, record in read_records(path):
                 answers = record.get("answer_pids")
                 if not isinstance(answers, list):
                     raise UserError(f"{where}: answer_pids is {answers!r}; a list of passages' ids is needed")
                 for number in range(len(answers)):
-                    doc = text_of(where, {"answer_pids": answers[number]}, "answer_pids", number=True)
-                    yield f"{kind}-{text_of(where, record, 'qid', number=True)}", doc, 1, kind
+                    doc = read_text(where, {"answer_pids": answers[number]}, "answer_pids", number=True)
+                    yield f"{kind}-{read_text(where, record, 'qid', number=True)}", doc, 1, kind

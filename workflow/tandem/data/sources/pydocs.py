@@ -15,36 +15,36 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tandem.cluster.progress import Progress
-from tandem.cluster.work import ordered_map
+from tandem.cluster.work import map_in_order
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
-from tandem.data.sources.docstrings import SPACE, docstrings, summary_and_body
+from tandem.data.sources.docstrings import WHITE_SPACE, list_docstrings, split_docstring
 from tandem.errors import UserError
 
 Module = tuple[str, Path]  # dotted name, file
-Pair = tuple[str, str]  # a query, the passage that answers it
+_Pair = tuple[str, str]  # a query, the passage that answers it
 
-PASSAGE_WORDS = 250  # longest passage, unless the entry sets another or null for no limit
-QUERY_WORDS = range(3, 31)
-LEAST_WORDS = 12  # of two or more letters in a passage
-ASCII_SHARE = 0.95  # of a passage's characters; a query must be all ASCII
-WORD_BREAK = re.compile(r"[._]+|(?<=[a-z0-9])(?=[A-Z])")
-WORD = re.compile(r"[A-Za-z]{2,}")
+_PASSAGE_WORDS = 250  # longest passage, unless the entry sets another or null for no limit
+_QUERY_WORDS = range(3, 31)
+_LEAST_WORDS = 12  # of two or more letters in a passage
+_ASCII_SHARE = 0.95  # of a passage's characters; a query must be all ASCII
+_WORD_BREAK = re.compile(r"[._]+|(?<=[a-z0-9])(?=[A-Z])")
+_WORD = re.compile(r"[A-Za-z]{2,}")
 # "axis (int): …" documents a parameter, "See foo" and "Deprecated" nothing at all.
-PARAMETER = re.compile(r"^[\w\s,*/]+(\s\([^)]*\)+)?\s*:|^\w+\s+\(.*\)\)?:")
-EMPTY_TALK = re.compile(
+_PARAMETER = re.compile(r"^[\w\s,*/]+(\s\([^)]*\)+)?\s*:|^\w+\s+\(.*\)\)?:")
+_EMPTY_TALK = re.compile(
     r"deprecated|see |test |this (function|method|class) is deprecated|alias |same as|todo|overrid|internal|helper",
     re.IGNORECASE,
 )
 # Tests, copies of other packages and generated parts say nothing about the package's own interface.
-SKIPPED = frozenset(
+_SKIPPED = frozenset(
     {"tests", "test", "testing", "benchmarks", "externals", "site-packages", "__pycache__"}
     | {"_vendor", "_vendored", "vendor", "_dist_ver"}
 )
 
 
 @dataset_format("pydocs")
-class PyDocs(Source):
+class PyDocsSource(Source):
     """Docstrings of `packages`, names of installed top-level packages.
 
     A passage's title is, with `heading: module`, the words of the module's path.
@@ -55,34 +55,34 @@ class PyDocs(Source):
         if not entry.packages:
             raise UserError(f"packages: {entry.packages}; a list of names of installed packages is needed")
         self._titled = entry.heading == "module"
-        self._longest = entry.passage_words if "passage_words" in entry.model_fields_set else PASSAGE_WORDS
+        self._longest = entry.passage_words if "passage_words" in entry.model_fields_set else _PASSAGE_WORDS
         self._splits = entry.hash_splits or datasets.HashSplits()
         self._workers = job.execution.workers or 1
         self._modules = find_modules(entry.packages)
         self.places = {"corpus": "pydocs passages", "queries": "pydocs queries"}
         self.facts["files"] = len(self._modules)
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         for doc_id, (module, text) in sorted(self._pairs.passages.items()):
-            yield doc_id, heading(module) if self._titled else "", text
+            yield doc_id, make_heading(module) if self._titled else "", text
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         for query_id, (normal, text) in sorted(self._pairs.queries.items()):
-            yield query_id, text, self._splits.of(number_of(normal))
+            yield query_id, text, self._splits.of(hash_query(normal))
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         for query_id, doc_id in sorted(self._pairs.answers):
-            yield query_id, doc_id, 1, self._splits.of(number_of(self._pairs.queries[query_id][0]))
+            yield query_id, doc_id, 1, self._splits.of(hash_query(self._pairs.queries[query_id][0]))
 
     @cached_property
-    def _pairs(self) -> "Pairs":
-        pairs, count = Pairs({}, {}, set()), 0
-        results = ordered_map(partial(module_pairs, longest=self._longest), self._modules, self._workers)
+    def _pairs(self) -> "_Pairs":
+        pairs, count = _Pairs({}, {}, set()), 0
+        results = map_in_order(partial(extract_pairs, longest=self._longest), self._modules, self._workers)
         with Progress("pydocs", len(self._modules), "files") as progress:
             for (module, _), extracted in zip(self._modules, results, strict=True):
                 for query, passage in extracted:
-                    normal = normalised(query)
-                    query_id, doc_id = f"q{short_hash(normal)}", short_hash(normalised(passage))
+                    normal = normalise_words(query)
+                    query_id, doc_id = f"q{hash_text(normal)}", hash_text(normalise_words(passage))
                     pairs.queries.setdefault(query_id, (normal, query))
                     pairs.passages.setdefault(doc_id, (module, passage))
                     pairs.answers.add((query_id, doc_id))
@@ -92,7 +92,7 @@ class PyDocs(Source):
         return pairs
 
 
-class Pairs(NamedTuple):
+class _Pairs(NamedTuple):
     """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text."""
 
     passages: dict[str, tuple[str, str]]  # id → (module, text)
@@ -100,17 +100,17 @@ class Pairs(NamedTuple):
     answers: set[tuple[str, str]]  # (query id, passage id)
 
 
-def heading(module: str) -> str:
+def make_heading(module: str) -> str:
     """The words of a module's path, each once: `numpy.ma.core` → `numpy ma core`."""
-    return " ".join(dict.fromkeys(word for word in WORD_BREAK.split(module) if word))
+    return " ".join(dict.fromkeys(word for word in _WORD_BREAK.split(module) if word))
 
 
-def short_hash(text: str) -> str:
+def hash_text(text: str) -> str:
     """First 10 hex digits of the sha1 of a text."""
     return hashlib.sha1(text.encode()).hexdigest()[:10]
 
 
-def number_of(normal_query: str) -> int:
+def hash_query(normal_query: str) -> int:
     """The number that decides a query's split: the first 32 bits of its sha1."""
     return int(hashlib.sha1(normal_query.encode()).hexdigest()[:8], 16)
 
@@ -121,10 +121,10 @@ def find_modules(packages: Iterable[str]) -> list[Module]:
     Raises:
         UserError: a package is not installed, or is no Python source.
     """
-    return sorted({module for package in set(packages) for module in _modules_of(package)})
+    return sorted({module for package in set(packages) for module in _find_modules_of(package)})
 
 
-def _modules_of(package: str) -> list[Module]:
+def _find_modules_of(package: str) -> list[Module]:
     # Only a dotted name would make find_spec import something.
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None:
@@ -137,52 +137,52 @@ def _modules_of(package: str) -> list[Module]:
     files = ((root, path) for root in spec.submodule_search_locations for path in Path(root).rglob("*.py"))
     for location, path in files:
         *folders, name = path.relative_to(location).with_suffix("").parts
-        if SKIPPED.isdisjoint(folders) and not name.startswith("test_") and name != "conftest":
+        if _SKIPPED.isdisjoint(folders) and not name.startswith("test_") and name != "conftest":
             modules.append((".".join((package, *folders, *([] if name == "__init__" else [name]))), path))
     return modules
 
 
-def module_pairs(module: Module, longest: int | None) -> list[Pair]:
+def extract_pairs(module: Module, longest: int | None) -> list[_Pair]:
     """The pairs of one module; none if its file is not UTF-8."""
     try:
         source = module[1].read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return []
-    return [pair for name, docstring in docstrings(source) if (pair := pair_of(name, docstring, longest))]
+    return [pair for name, docstring in list_docstrings(source) if (pair := make_pair(name, docstring, longest))]
 
 
-def pair_of(name: str, docstring: str, longest: int | None) -> Pair | None:
+def make_pair(name: str, docstring: str, longest: int | None) -> _Pair | None:
     """The pair of an object, or None where a filter drops it.
 
     The passage must answer without naming the object itself, or any lexical match would retrieve it. Of a passage of
     more than `longest` words the rest is cut off.
     """
-    parts = summary_and_body(docstring)
+    parts = split_docstring(docstring)
     if parts is None or not is_query(parts[0]):
         return None
     query, body = parts
-    if not body or sum(map(str.isascii, body)) < ASCII_SHARE * len(body):
+    if not body or sum(map(str.isascii, body)) < _ASCII_SHARE * len(body):
         return None
-    body = SPACE.sub(" ", masked(body, name)).replace(query, " ").strip()
-    if len(WORD.findall(body)) < LEAST_WORDS:
+    body = WHITE_SPACE.sub(" ", mask_name(body, name)).replace(query, " ").strip()
+    if len(_WORD.findall(body)) < _LEAST_WORDS:
         return None
     return query, " ".join(body.split()[:longest])
 
 
 def is_query(summary: str) -> bool:
     """Whether a summary is a sentence one could search with."""
-    if len(summary.split()) not in QUERY_WORDS or not summary.isascii():
+    if len(summary.split()) not in _QUERY_WORDS or not summary.isascii():
         return False
-    return not PARAMETER.match(summary) and not EMPTY_TALK.match(summary)
+    return not _PARAMETER.match(summary) and not _EMPTY_TALK.match(summary)
 
 
-def masked(body: str, name: str) -> str:
+def mask_name(body: str, name: str) -> str:
     """A passage without the object's own name; names of up to two letters stay."""
     if len(name.strip("_")) <= 2:
         return body
     return re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", " ", body)
 
 
-def normalised(text: str) -> str:
+def normalise_words(text: str) -> str:
     """Lower-case letters and digits, everything else a blank: texts that share it count as equal."""
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))

@@ -22,33 +22,33 @@ from numpy.typing import NDArray
 
 from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
-from tandem.data.files import Files
+from tandem.data.files import DatasetFiles
 from tandem.data.mentions import Mentions
-from tandem.data.reading import fields, is_end, lines, parse_label, parse_whole, unpacked_name
+from tandem.data.reading import is_end, iterate_lines, parse_label, parse_whole, read_fields, strip_packing
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
-from tandem.data.splits import SPLIT, order
+from tandem.data.splits import SPLIT, sort_key
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt")
+_QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt")
 
-Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
+_Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
 
 
 @dataset_format("rocketqa")
-class RocketQa(Source):
+class RocketQaSource(Source):
     """The folder named by `path`; any file may be packed. With `title: false` the titles are not even read."""
 
     literal_matches = True
 
     def __init__(self, job: DatasetJob, entry: datasets.RocketQA) -> None:
         super().__init__(job, entry)
-        files = Files(job)
+        files = DatasetFiles(job)
         self._texts = files.find("para.txt")
         self._titles = files.find_optional("para.title.txt") if job.params.title else None
-        matches = [(QUERY_FILE.fullmatch(unpacked_name(path.name)), path) for path in files.glob("*.query.txt*")]
+        matches = [(_QUERY_FILE.fullmatch(strip_packing(path.name)), path) for path in files.glob("*.query.txt*")]
         paths = {match[1]: path for match, path in matches if match}
-        self._queries = {split: paths[split] for split in sorted(paths, key=order)}
+        self._queries = {split: paths[split] for split in sorted(paths, key=sort_key)}
         self._qrels = {split: path for split in self._queries if (path := files.find_optional(f"qrels.{split}.tsv"))}
         self._answers = [path for split in self._queries if (path := files.find_optional(f"{split}.answers.txt"))]
         self._addition = files.find_optional("qrels.train.addition.tsv")
@@ -60,11 +60,11 @@ class RocketQa(Source):
     def recognise(cls, listing: Listing) -> Json | None:
         return {} if listing.matching("para.txt") and listing.matching("*.query.txt") else None
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """(id, title, text) of each line of para.txt, its title from the same line of para.title.txt."""
         untitled = 0
-        titles = fields(self._titles, "passage id, title", 2) if self._titles else None
-        for where, (doc, text) in fields(self._texts, "passage id, text", 2):
+        titles = read_fields(self._titles, "passage id, title", 2) if self._titles else None
+        for where, (doc, text) in read_fields(self._texts, "passage id, text", 2):
             title = self._next_title(titles, where, doc) if titles else ""
             untitled += not title
             yield doc, title, text
@@ -77,32 +77,32 @@ class RocketQa(Source):
         if named != doc:
             error = f"{there} is the title of {named}" if there else f"{self._titles} has ended"
             raise UserError(f"{where}: passage {doc}, but {error}; both files must list the same ids in the same order")
-        return title_of(title)
+        return read_title(title)
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         for split, path in self._queries.items():
-            for _, (query, text) in fields(path, "query id, text", 2):
+            for _, (query, text) in read_fields(path, "query id, text", 2):
                 yield query, text, split
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         """The judgements; a passage that only holds the answer's words has the relevance `LITERAL_MATCH`."""
         train: set[tuple[str, str]] = set()
         for split, path in self._qrels.items():
-            for query, doc, relevance in _judgements(path):
+            for query, doc, relevance in _read_judgements(path):
                 yield query, doc, relevance, split
                 if split == "train":
                     train.add((query, doc))
         self.facts["literal_matches"] = 0
-        for query, doc, _ in _judgements(self._addition) if self._addition else ():
+        for query, doc, _ in _read_judgements(self._addition) if self._addition else ():
             if (query, doc) not in train:
                 train.add((query, doc))
                 self.facts["literal_matches"] += 1
                 yield query, doc, LITERAL_MATCH, "train"
 
-    def answers(self) -> Iterator[Answers]:
+    def read_answers(self) -> Iterator[Answers]:
         """Yield each question's answers; see `Source`."""
         for path in self._answers:
-            numbered = lines(path)
+            numbered = iterate_lines(path)
             for _, line in numbered:
                 if not line and is_end(line, numbered):
                     break
@@ -110,14 +110,14 @@ class RocketQa(Source):
                 yield query, [answer for answer in answers if answer]
 
 
-def title_of(column: str) -> str:
+def read_title(column: str) -> str:
     """A title; RocketQA's files write `-` for none."""
     return "" if column == "-" else column
 
 
-def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
+def _read_judgements(path: Path) -> Iterator[tuple[str, str, int]]:
     """(query id, passage id, relevance) of a file of pairs, or of MS MARCO's own four columns."""
-    for where, columns in fields(path, "query id, passage id (or query id, 0, passage id, relevance)", 2, 4):
+    for where, columns in read_fields(path, "query id, passage id (or query id, 0, passage id, relevance)", 2, 4):
         if len(columns) == 2:
             yield columns[0], columns[1], 1
         else:
@@ -125,14 +125,14 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
 
 
 @dataset_format("rocketqa_tsv")
-class RocketQaTsv(Source):
+class RocketQaTsvSource(Source):
     """The files `dual` and `cross`, one of them or both, in the folder of `path`. All queries are training queries."""
 
     def __init__(self, job: DatasetJob, entry: datasets.RocketQATsv) -> None:
         super().__init__(job, entry)
         if not entry.dual and not entry.cross:
             raise UserError("dual, cross: neither is set; name a training file of the folder, as dual: dual.train.tsv")
-        files = Files(job)
+        files = DatasetFiles(job)
         self._dual = files.find(entry.dual) if entry.dual else None
         self._cross = files.find(entry.cross) if entry.cross else None
         self.places = {"corpus": "passage", "queries": "query"}
@@ -142,23 +142,23 @@ class RocketQaTsv(Source):
         kinds = ("dual", "cross")
         return {kind: name for kind in kinds for name in listing.matching(f"{kind}.train.tsv")} or None
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         _, digests = self._mentions
         mentions = read_mentions(self._dual, self._cross)
         for is_repeated, (_, title, text, _) in zip(pd.Index(digests).duplicated(), mentions, strict=True):
             if not is_repeated:
-                yield f"{digest(title, text):016x}", title, text
+                yield f"{hash_texts(title, text):016x}", title, text
 
-    def queries(self) -> Iterator[Query]:
-        return ((f"{digest(text):016x}", text, "train") for text in self._mentions[0].queries)
+    def read_queries(self) -> Iterator[Query]:
+        return ((f"{hash_texts(text):016x}", text, "train") for text in self._mentions[0].queries)
 
-    def qrels(self) -> Iterator[Judgement]:
-        return ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label > 0)
+    def read_qrels(self) -> Iterator[Judgement]:
+        return ((query, doc, 1, "train") for query, doc, label, _ in self.read_lists() if label > 0)
 
-    def lists(self) -> Iterator[Listed]:
+    def read_lists(self) -> Iterator[Listed]:
         """Each pair once; a passage that is both positive and negative is a positive, and counted."""
         mentions, digests = self._mentions
-        queries = [f"{digest(text):016x}" for text in mentions.queries]
+        queries = [f"{hash_texts(text):016x}" for text in mentions.queries]
         distinct, rows = np.unique(digests, return_inverse=True)
         pairs, self.facts["both_positive_and_negative"] = mentions.pairs(rows)
         for query, row, label in zip(pairs.queries, pairs.rows, pairs.labels, strict=True):
@@ -171,27 +171,27 @@ class RocketQaTsv(Source):
 
         def pairs() -> Iterator[tuple[str, int]]:
             for query, title, text, label in read_mentions(self._dual, self._cross):
-                digests.append(digest(title, text))
+                digests.append(hash_texts(title, text))
                 yield query, label
 
         return Mentions(pairs()), np.frombuffer(digests, np.uint64)
 
 
-def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[Mention]:
+def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[_Mention]:
     """Every labelled pair of both training files, in order; a line of `dual` is two.
 
     Raises:
         UserError: another number of columns, or a label that is neither 0 nor 1.
     """
     if dual:
-        for _, columns in fields(dual, "query, title, positive, title, negative, 0", 6):
-            yield columns[0], title_of(columns[1]), columns[2], 1
-            yield columns[0], title_of(columns[3]), columns[4], 0
+        for _, columns in read_fields(dual, "query, title, positive, title, negative, 0", 6):
+            yield columns[0], read_title(columns[1]), columns[2], 1
+            yield columns[0], read_title(columns[3]), columns[4], 0
     if cross:
-        for where, (query, title, text, label) in fields(cross, "query, title, text, label", 4):
-            yield query, title_of(title), text, parse_label(where, label)
+        for where, (query, title, text, label) in read_fields(cross, "query, title, text, label", 4):
+            yield query, read_title(title), text, parse_label(where, label)
 
 
-def digest(*texts: str) -> int:
+def hash_texts(*texts: str) -> int:
     """64 bits of the blake2b hash of texts that hold no tab."""
     return int.from_bytes(blake2b("\t".join(texts).encode(), digest_size=8).digest(), "big")

@@ -21,18 +21,18 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from tandem.config import datasets
-from tandem.data.files import Files, files_by_split
-from tandem.data.reading import lines
+from tandem.data.files import DatasetFiles, find_by_split
+from tandem.data.reading import iterate_lines
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
-from tandem.data.splits import one_by_split
+from tandem.data.splits import match_by_split
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-LONGEST = 512 << 20  # bytes of a line: the whole file often is one, 40 MiB in SQuAD 2.0
+_LONGEST_FILE = 512 << 20  # bytes of a line: the whole file often is one, 40 MiB in SQuAD 2.0
 
 
 @dataset_format("squad")
-class Squad(Source):
+class SquadSource(Source):
     """`files_of: {split: file}`, and perhaps `queries_of: {split: file}` with the questions in another language.
 
     A split of `queries_of` asks the questions of that file and no others; their paragraphs, found by the question's
@@ -41,9 +41,9 @@ class Squad(Source):
 
     def __init__(self, job: DatasetJob, entry: datasets.Squad) -> None:
         super().__init__(job, entry)
-        files = Files(job)
-        self._files = files_by_split("files_of", entry.files_of, files)
-        self._translated = files_by_split("queries_of", entry.queries_of, files)
+        files = DatasetFiles(job)
+        self._files = find_by_split("files_of", entry.files_of, files)
+        self._translated = find_by_split("queries_of", entry.queries_of, files)
         if not self._files:
             raise UserError("files_of: none; a file of at least one split is needed, as in files_of: {test: dev.json}")
         for split in self._translated.keys() - self._files.keys():
@@ -56,34 +56,34 @@ class Squad(Source):
     def recognise(cls, listing: Listing) -> Json | None:
         heads = {name: listing.head(name) for name in listing.matching("*.json")}
         names = [name for name, head in heads.items() if b'"context' in head and b'"documents"' not in head]
-        return {"files_of": one_by_split(names)} if names else None
+        return {"files_of": match_by_split(names)} if names else None
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """The paragraphs of all files; equal ones once."""
         known: set[str] = set()
         self.facts |= {"repeated_paragraphs": 0, "unanswerable_questions": 0}
         for _, doc, title, paragraph in self._paragraphs():
-            key = digest(title, paragraph.text)
+            key = hash_paragraph(title, paragraph.text)
             self.facts["repeated_paragraphs"] += key in known
             self.facts["unanswerable_questions"] += sum(question.is_impossible for question in paragraph.qas)
             if key not in known:
                 known.add(key)
                 yield doc, title, paragraph.text
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         for split, path in self._files.items():
-            for question in _questions(self._translated.get(split, path)):
+            for question in _read_questions(self._translated.get(split, path)):
                 yield question.id, question.text, split
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         for split, doc, _, paragraph in self._paragraphs():
             for question in paragraph.questions:
                 if question.id in self._ids[split]:
                     yield question.id, doc, 1, split
 
-    def answers(self) -> Iterator[Answers]:
+    def read_answers(self) -> Iterator[Answers]:
         for split, path in self._files.items():
-            for question in _questions(path):
+            for question in _read_questions(path):
                 if question.answers and question.id in self._ids[split]:
                     yield question.id, list(dict.fromkeys(question.answers))
 
@@ -92,15 +92,15 @@ class Squad(Source):
         ids: dict[str, str] = {}
         for split, path in self._files.items():
             for title, paragraph in read_paragraphs(path):
-                key = digest(title, paragraph.text)
+                key = hash_paragraph(title, paragraph.text)
                 yield split, ids.setdefault(key, paragraph.id or key), title, paragraph
 
     @cached_property
     def _ids(self) -> dict[str, set[str]]:
         """Split → ids of its questions."""
-        ids = {split: {question.id for question in _questions(path)} for split, path in self._files.items()}
+        ids = {split: {question.id for question in _read_questions(path)} for split, path in self._files.items()}
         for split, path in self._translated.items():
-            known, ids[split] = ids[split], {question.id for question in _questions(path)}
+            known, ids[split] = ids[split], {question.id for question in _read_questions(path)}
             if unknown := min(ids[split] - known, default=None):
                 error = f"{path}: question {unknown} is not in {self._files[split]}"
                 raise UserError(f"{error}; every question needs its paragraph there")
@@ -108,15 +108,15 @@ class Squad(Source):
 
 
 Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-Answer = Annotated[str, BeforeValidator(lambda value: value.get("text") if isinstance(value, dict) else value)]
+SquadAnswer = Annotated[str, BeforeValidator(lambda value: value.get("text") if isinstance(value, dict) else value)]
 
 
-class Question(BaseModel):
+class SquadQuestion(BaseModel):
     """A question with its answers; `is_impossible` if its paragraph does not answer it by design (SQuAD 2.0)."""
 
     id: Id = Field(validation_alias=AliasChoices("id", "query_id"))
     text: str = Field(validation_alias=AliasChoices("question", "query_text"))
-    answers: list[Answer] = []
+    answers: list[SquadAnswer] = []
     is_impossible: bool = False
 
 
@@ -125,10 +125,10 @@ class Paragraph(BaseModel):
 
     id: Id = Field("", validation_alias=AliasChoices("id", "context_id"))
     text: str = Field(validation_alias=AliasChoices("context", "context_text"))
-    qas: list[Question]
+    qas: list[SquadQuestion]
 
     @property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[SquadQuestion]:
         """The questions that it answers."""
         return [question for question in self.qas if not question.is_impossible]
 
@@ -160,12 +160,12 @@ class Document(BaseModel):
         return {"data": value} if isinstance(value, list) else value
 
 
-def digest(title: str, text: str) -> str:
+def hash_paragraph(title: str, text: str) -> str:
     """16 hex digits that paragraphs of equal title and text share."""
     return hashlib.sha1(f"{title}\n{text}".encode()).hexdigest()[:16]
 
 
-def _questions(path: Path) -> Iterator[Question]:
+def _read_questions(path: Path) -> Iterator[SquadQuestion]:
     empty = True
     for _, paragraph in read_paragraphs(path):
         yield from paragraph.questions
@@ -177,7 +177,7 @@ def _questions(path: Path) -> Iterator[Question]:
 def read_paragraphs(path: Path) -> Iterator[tuple[str, Paragraph]]:
     """(title, paragraph) of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
     try:
-        document = Document.model_validate_json("\n".join(line for _, line in lines(path, LONGEST)))
+        document = Document.model_validate_json("\n".join(line for _, line in iterate_lines(path, _LONGEST_FILE)))
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         if detail["type"] == "json_invalid":

@@ -25,30 +25,37 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import say
 from tandem.config import datasets
 from tandem.data import tables
-from tandem.data.files import Files
+from tandem.data.files import DatasetFiles
 from tandem.data.mentions import Mentions
-from tandem.data.readers import reader
-from tandem.data.reading import JsonObject, beginning, items, parse_number, records, text_of
-from tandem.data.roles import PASSAGES, QUERY_IDS
+from tandem.data.readers import choose_reader
+from tandem.data.reading import JsonObject, parse_score, read_beginning, read_items, read_records, read_text
+from tandem.data.roles import PASSAGES_ROLE, QUERY_IDS
 from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
-from tandem.data.sources.rocketqa import digest
-from tandem.data.splits import SPLIT_WORDS, order, require_splits, words_of
+from tandem.data.sources.rocketqa import hash_texts
+from tandem.data.splits import SPLIT_WORDS, require_splits, sort_key, split_name
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-QUERY = ("query", "query_text", "question", "anchor")
-POSITIVES = ("pos", "positive_passages", "positive_ctxs", "positives", "positive", "positive_document_ids")
-NEGATIVES = (
+_QUERY_KEYS = ("query", "query_text", "question", "anchor")
+_POSITIVE_KEYS = ("pos", "positive_passages", "positive_ctxs", "positives", "positive", "positive_document_ids")
+_NEGATIVE_KEYS = (
     *("neg", "negative_passages", "hard_negative_ctxs", "negative_ctxs", "negatives", "negative"),
     "negative_document_ids",
 )
-SCORES = {"pos": "pos_scores", "neg": "neg_scores"}  # of a teacher, one for each passage
-ENDS = (".jsonl", ".json", ".ndjson")
-IDS = pa.schema([("id", pa.string())])
-OTHERS = {"qrels", "qrel", "queries", "topics", "judgements", "judgments"}  # words in names of files that are more
+_SCORE_KEYS = {"pos": "pos_scores", "neg": "neg_scores"}  # of a teacher, one for each passage
+_FILE_ENDS = (".jsonl", ".json", ".ndjson")
+_ID_SCHEMA = pa.schema([("id", pa.string())])
+_OTHER_FILE_WORDS = {
+    "qrels",
+    "qrel",
+    "queries",
+    "topics",
+    "judgements",
+    "judgments",
+}  # words in names of files that are more
 
 
-class Mention(NamedTuple):
+class PassageMention(NamedTuple):
     """A passage in the list of a query, by the ids that they have or get."""
 
     query: str
@@ -60,7 +67,7 @@ class Mention(NamedTuple):
 
 
 @dataset_format("training_lists")
-class TrainingLists(Source):
+class TrainingListsSource(Source):
     """The files of `lists: {split: name}`, one or several, and perhaps the file `corpus`, in the folder of `path`.
 
     A query that stands in several splits is of the first that names it. Of a passage that is both positive and negative
@@ -69,25 +76,25 @@ class TrainingLists(Source):
 
     def __init__(self, job: DatasetJob, entry: datasets.TrainingLists) -> None:
         super().__init__(job, entry)
-        files = Files(job)
+        files = DatasetFiles(job)
         lists = require_splits("lists", entry.lists, "a file")
-        self._paths = [(split, files.find(name)) for split in sorted(lists, key=order) for name in lists[split]]
+        self._paths = [(split, files.find(name)) for split in sorted(lists, key=sort_key) for name in lists[split]]
         self._corpus = files.find(entry.corpus) if entry.corpus else None
         if self._corpus:
-            reader(self._corpus, PASSAGES)  # or refuses the file's name
+            choose_reader(self._corpus, PASSAGES_ROLE)  # or refuses the file's name
         self.places = {"corpus": f"{self._corpus or self._paths[0][1]} passage", "queries": "query"}
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
         """The files that begin as such lists do; None where others have queries or judgements."""
-        words = {name: set(words_of(name)) for name in listing.names}
-        if any(own & OTHERS for own in words.values()):
+        words = {name: set(split_name(name)) for name in listing.names}
+        if any(own & _OTHER_FILE_WORDS for own in words.values()):
             return None
-        heads = {name: listing.head(name) for name in listing.names if name.endswith(ENDS)}
+        heads = {name: listing.head(name) for name in listing.names if name.endswith(_FILE_ENDS)}
         splits: dict[str, list[str]] = {}
         for name, head in heads.items():
-            if _has_key(head, QUERY) and _has_key(head, POSITIVES):
-                split = next((SPLIT_WORDS[word] for word in words_of(name) if word in SPLIT_WORDS), "train")
+            if _has_key(head, _QUERY_KEYS) and _has_key(head, _POSITIVE_KEYS):
+                split = next((SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS), "train")
                 splits.setdefault(split, []).append(name)
         if not splits:
             return None
@@ -97,32 +104,32 @@ class TrainingLists(Source):
         corpus = [name for name in heads if "corpus" in words[name] and name not in taken]
         return {"lists": lists} | ({"corpus": corpus[0]} if has_ids and len(corpus) == 1 else {})
 
-    def corpus(self) -> Iterator[Passage]:
+    def read_corpus(self) -> Iterator[Passage]:
         """Yield the passages of a corpus file, else those that the lists hold; see `Source`."""
         if self._corpus:
-            for where, record in reader(self._corpus, PASSAGES)(self._corpus, PASSAGES):
-                title = text_of(where, record, "title") if record.get("title") else ""
-                yield text_of(where, record, "id", number=True), title, text_of(where, record, "text")
+            for where, record in choose_reader(self._corpus, PASSAGES_ROLE)(self._corpus, PASSAGES_ROLE):
+                title = read_text(where, record, "title") if record.get("title") else ""
+                yield read_text(where, record, "id", number=True), title, read_text(where, record, "text")
             return
         for is_repeated, mention in zip(pd.Index(self._read.passages).duplicated(), self._mentions(), strict=True):
             if not is_repeated:
                 yield mention.passage
 
-    def queries(self) -> Iterator[Query]:
+    def read_queries(self) -> Iterator[Query]:
         names = self._read.mentions.queries
         return ((name, *self._read.queries[number]) for name, number in names.items())
 
-    def qrels(self) -> Iterator[Judgement]:
+    def read_qrels(self) -> Iterator[Judgement]:
         splits = {name: self._read.queries[number][1] for name, number in self._read.mentions.queries.items()}
-        return ((query, doc, 1, splits[query]) for query, doc, label, _ in self.lists() if label > 0)
+        return ((query, doc, 1, splits[query]) for query, doc, label, _ in self.read_lists() if label > 0)
 
-    def lists(self) -> Iterator[Listed]:
+    def read_lists(self) -> Iterator[Listed]:
         """Each pair once, the pairs of a query together."""
         read = self._read
         queries = list(read.mentions.queries)
         pairs, self.facts["both_positive_and_negative"] = read.mentions.pairs(read.rows)
-        for start in range(0, len(pairs.rows), tables.ROWS):
-            some = slice(start, start + tables.ROWS)
+        for start in range(0, len(pairs.rows), tables.ROWS_PER_GROUP):
+            some = slice(start, start + tables.ROWS_PER_GROUP)
             docs = read.ids.take(pa.array(pairs.rows[some])).to_pylist()
             scores = read.scores[pairs.mentions[some]].tolist()
             for query, doc, label, score in zip(
@@ -131,7 +138,7 @@ class TrainingLists(Source):
                 yield queries[query], doc, label, None if isnan(score) else score
 
     @cached_property
-    def _read(self) -> "Read":
+    def _read(self) -> "_ListPairs":
         """All pairs: 29 bytes each, and the ids of the passages once."""
         queries, names, texts, scores = list[tuple[str, str]](), array("Q"), array("Q"), array("f")
 
@@ -143,8 +150,8 @@ class TrainingLists(Source):
                 if mention.query not in seen:
                     seen.add(mention.query)
                     queries.append((mention.text, mention.split))
-                names.append(digest(doc))
-                texts.append(digest(title, text))
+                names.append(hash_texts(doc))
+                texts.append(hash_texts(title, text))
                 scores.append(mention.score)
                 yield mention.query, mention.label
 
@@ -157,30 +164,32 @@ class TrainingLists(Source):
         if differing:
             say(f"training_lists: {differing:,} ids of passages have several texts; the first of each is kept")
         firsts = zip(is_first, self._mentions(), strict=True)
-        ids = tables.gather(((mention.passage[0],) for first, mention in firsts if first), IDS)["id"]
-        return Read(mentions, queries, passages, rows, np.frombuffer(scores, np.float32), ids)
+        ids = tables.make_table(((mention.passage[0],) for first, mention in firsts if first), _ID_SCHEMA)["id"]
+        return _ListPairs(mentions, queries, passages, rows, np.frombuffer(scores, np.float32), ids)
 
-    def _mentions(self) -> Iterator[Mention]:
+    def _mentions(self) -> Iterator[PassageMention]:
         """Every passage of every list, as its file has it."""
         for split, path in self._paths:
-            for where, record in items(path) if beginning(path).startswith(b"[") else records(path):
-                text = text_of(where, record, _key(where, record, QUERY))
+            for where, record in read_items(path) if read_beginning(path).startswith(b"[") else read_records(path):
+                text = read_text(where, record, _find_key(where, record, _QUERY_KEYS))
                 own = next((key for key in QUERY_IDS if key in record), None)
-                query = text_of(where, record, own, number=True) if own else f"{digest(text):016x}"
-                _key(where, record, POSITIVES)  # or there is none
-                for label, keys in ((1, POSITIVES), (0, NEGATIVES)):
+                query = read_text(where, record, own, number=True) if own else f"{hash_texts(text):016x}"
+                _find_key(where, record, _POSITIVE_KEYS)  # or there is none
+                for label, keys in ((1, _POSITIVE_KEYS), (0, _NEGATIVE_KEYS)):
                     for passage, score in self._passages(where, record, keys):
-                        yield Mention(query, text, split, label, passage, score)
+                        yield PassageMention(query, text, split, label, passage, score)
 
     def _passages(self, where: str, record: JsonObject, keys: tuple[str, ...]) -> Iterator[tuple[Passage, float]]:
         """The passages of all of a record's lists of one label, with their scores."""
         for key in (key for key in keys if record.get(key)):
             values = record[key] if isinstance(record[key], list) else [record[key]]
-            scores = record.get(SCORES.get(key, "")) or [None] * len(values)
+            scores = record.get(_SCORE_KEYS.get(key, "")) or [None] * len(values)
             if not isinstance(scores, list) or len(scores) != len(values):
-                raise UserError(f"{where}: {SCORES[key]} does not have a number for each of the {len(values)} of {key}")
+                raise UserError(
+                    f"{where}: {_SCORE_KEYS[key]} does not have a number for each of the {len(values)} of {key}"
+                )
             for value, score in zip(values, scores, strict=True):
-                number = nan if score is None else parse_number(where, f"a score of {key}", str(score))
+                number = nan if score is None else parse_score(where, f"a score of {key}", str(score))
                 yield self._passage(where, key, value), number
 
     def _passage(self, where: str, key: str, value: Any) -> Passage:
@@ -188,19 +197,22 @@ class TrainingLists(Source):
         if key.endswith("_document_ids"):
             if not self._corpus:
                 raise UserError(f"{where}: {key} names passages alone; name the file that has them, as corpus: FILE")
-            return text_of(where, {key: value}, key, number=True), "", ""
+            return read_text(where, {key: value}, key, number=True), "", ""
         record = value if isinstance(value, dict) else {"text": value}
-        text_key = next((name for name in PASSAGES.fields["text"] if name in record), "text")
-        id_key = next((name for name in PASSAGES.fields["id"] if record.get(name) is not None), None)
-        text, title = text_of(where, record, text_key), text_of(where, record, "title") if record.get("title") else ""
+        text_key = next((name for name in PASSAGES_ROLE.fields["text"] if name in record), "text")
+        id_key = next((name for name in PASSAGES_ROLE.fields["id"] if record.get(name) is not None), None)
+        text, title = (
+            read_text(where, record, text_key),
+            read_text(where, record, "title") if record.get("title") else "",
+        )
         if id_key:
-            return text_of(where, record, id_key, number=True), title, text
+            return read_text(where, record, id_key, number=True), title, text
         if self._corpus:
             raise UserError(f"{where}: a passage of {key} has no id, by which corpus would have it; leave corpus out")
-        return f"{digest(title, text):016x}", title, text
+        return f"{hash_texts(title, text):016x}", title, text
 
 
-class Read(NamedTuple):
+class _ListPairs(NamedTuple):
     """Everything but the passages' texts: queries' texts and splits, and of each mention what it names."""
 
     mentions: Mentions
@@ -211,7 +223,7 @@ class Read(NamedTuple):
     ids: pa.ChunkedArray  # of the passages, by first appearance
 
 
-def _key(where: str, record: JsonObject, names: tuple[str, ...]) -> str:
+def _find_key(where: str, record: JsonObject, names: tuple[str, ...]) -> str:
     """The first name that a record has; a `UserError` if it has none."""
     name = next((name for name in names if name in record), None)
     if name is None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 from pydantic import TypeAdapter
 
-from tandem.data.tables import stream
+from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import PAIRS, SCHEMA, SUMMARY, TYPES, Summary, read_types
@@ -141,7 +141,7 @@ def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
     summary = read_summary(stage.artifact)
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
     chart = draw_bars("Guessed types of wrong results", counts, "pairs", ".0f")
-    first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream(stage.artifact.path(PAIRS)), MOST))
+    first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream_rows(stage.artifact.path(PAIRS)), MOST))
     rows = [{k: cut_text(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
     return ErrorAnalysis(stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)

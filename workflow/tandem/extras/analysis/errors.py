@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.data import tables
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.data.runs import iter_ranking
-from tandem.data.splits import subset
+from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, ScoredRanking, skip_excluded
 from tandem.evaluation.scores import read_relevance
@@ -107,7 +107,7 @@ def run(job: Job[ErrorsParams]) -> None:
     if not shown:
         top = f"the top {params.top} of {artifact.folder}"
         raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
-    sample = subset(shown, {params.split: params.queries})
+    sample = draw_subset(shown, {params.split: params.queries})
     rows = list(described([wrong[query] for query in sample], collection, collection.queries(params.split)))
     guesses = Counter(row.guess for row in rows)
     summary = Summary(
@@ -156,15 +156,15 @@ def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, 
     texts = collection.texts(doc for item in wrong for doc in (*(doc for doc, _ in item.top), *item.positives))
     for item in wrong:
         query = terms(queries[item.query])
-        positives = {doc: set(terms(contents(*texts[doc]))) for doc in item.positives if doc in texts}
+        positives = {doc: set(terms(join_contents(*texts[doc]))) for doc in item.positives if doc in texts}
         best = next(iter(positives), None)
         for rank, (doc, score) in enumerate(item.top, 1):
             if doc not in texts:  # a released run's, which the corpus lacks
                 continue
-            passage = terms(contents(*texts[doc]))
+            passage = terms(join_contents(*texts[doc]))
             pair = Pair(query, passage, list(positives.values()), rarity.weights(query), rarity.misspelt(query))
             suggested, why = guess(pair)
-            positive = (contents(*texts[best]), item.positives[best]) if best else ("", None)
+            positive = (join_contents(*texts[best]), item.positives[best]) if best else ("", None)
             yield Row(item.query, doc, rank, score, queries[item.query], *texts[doc], *positive, suggested, why)
 
 
@@ -183,7 +183,7 @@ def read_types(path: Path, errors: Artifact) -> list[str]:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled {SHEET}")
-    open_pairs = set(tables.stream(errors.path(PAIRS), "query_id", "doc_id"))
+    open_pairs = set(tables.stream_rows(errors.path(PAIRS), "query_id", "doc_id"))
     known = {name.casefold(): name for name in TYPES} | SHORT
     types = []
     for number, (query, doc, value) in filled_rows(path, FILLED):

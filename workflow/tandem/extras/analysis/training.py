@@ -15,9 +15,9 @@ from scipy.stats import kendalltau
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.columns import Names
-from tandem.data.rows import query_rows
-from tandem.data.splits import subset
+from tandem.data.columns import DatasetNames
+from tandem.data.rows import index_queries
+from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
@@ -119,11 +119,11 @@ def sample(job: Job[DynamicsParams]) -> Sample:
     size, positives = params.list_size, params.positives
     if size is None:
         size, positives = (int(job.many("point")[0].manifest.facts["sizes"][key]) for key in ("list_size", "positives"))
-    names = query_rows(Collection(job.inputs["dataset"])).ids(lists.queries)
+    names = index_queries(Collection(job.inputs["dataset"])).ids(lists.queries)
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         first.setdefault(name, index)
-    ids = list(subset(dict.fromkeys(first, "train"), {"train": params.queries}))
+    ids = list(draw_subset(dict.fromkeys(first, "train"), {"train": params.queries}))
     places = [draw_list(lists, first[name], size, params.seed, 0, positives) for name in ids]
     drawn = [lists.passages[at[at >= 0]].astype(np.int64) for at in places]
     lengths = [len(passages) for passages in drawn]
@@ -157,7 +157,7 @@ def hardness(job: Job[HardnessParams]) -> None:
     if len(lists) != len(params.models):
         raise UserError(f"hardness: {len(lists)} training lists, but {len(params.models)} models; one name each")
     use_workers(job.execution.workers)
-    names = Names(job.inputs["dataset"])
+    names = DatasetNames(job.inputs["dataset"])
     with writing(job) as draft, Progress(f"hardness {job.key}", 0, "pairs") as progress:
         sources = map("{}: {}".format, params.models, params.drawn_from)
         parts = zip(lists, sources, strict=True)
@@ -173,7 +173,7 @@ def hardness(job: Job[HardnessParams]) -> None:
 
 
 def negatives(
-    lists: Artifact, name: str, names: Names, queries: int, judges: list[PairScores], progress: Progress
+    lists: Artifact, name: str, names: DatasetNames, queries: int, judges: list[PairScores], progress: Progress
 ) -> pa.Table:
     """The rows of one model's lists, of so many queries at most; `name` is what the source is called.
 
@@ -183,7 +183,7 @@ def negatives(
     with pq.ParquetFile(path) as file:
         batches = file.iter_batches(columns=["query_row"])
         known = {names.queries[row]: row for batch in batches for row in batch["query_row"].unique().to_pylist()}
-    chosen = [known[query] for query in subset(dict.fromkeys(known, "train"), {"train": queries})]
+    chosen = [known[query] for query in draw_subset(dict.fromkeys(known, "train"), {"train": queries})]
     in_sample = pc.field("query_row").isin(pa.array(chosen, pa.uint32()))
     rows = add_ids(pq.read_table(path, columns=list(COLUMNS), filters=in_sample), names)
     source = [name if kind == "undenoised" else f"{name}, {kind}" for kind in rows["list"].to_pylist()]

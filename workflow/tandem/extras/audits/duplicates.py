@@ -21,11 +21,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from tandem.cluster.progress import Progress
-from tandem.cluster.work import ordered_map
+from tandem.cluster.work import map_in_order
 from tandem.data import tables
-from tandem.data.collection import contents
-from tandem.data.rows import Hashes, IdRows, Rows
-from tandem.data.tables import streaming
+from tandem.data.collection import join_contents
+from tandem.data.rows import IdHashes, IdRows, Rows
+from tandem.data.tables import open_parquet
 from tandem.extras.audits.minhash import Shingling, Sketcher, normalised, pieces
 
 Firsts = np.ndarray[Any, np.dtype[np.uint32]]
@@ -46,17 +46,17 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def pack(lower: Any, higher: Any) -> Hashes:
+def pack(lower: Any, higher: Any) -> IdHashes:
     """Two rows below 2^32 as one 64-bit number that sorts by the lower, then the higher."""
     return np.asarray((np.asarray(lower).astype(np.uint64) << HIGH) | np.asarray(higher).astype(np.uint64))
 
 
-def unpack(pairs: Hashes) -> tuple[Rows, Rows]:
+def unpack(pairs: IdHashes) -> tuple[Rows, Rows]:
     """`pack` undone: the lower and the higher rows."""
     return (pairs >> HIGH).astype(np.int64), (pairs & LOW).astype(np.int64)
 
 
-def first_of_equal(hashes: Hashes) -> Firsts:
+def first_of_equal(hashes: IdHashes) -> Firsts:
     """For each passage the first row with the same hash; for an empty passage (hash 0) its own row.
 
     Two different texts share a 64-bit hash with odds of about 1 to 500,000 in a corpus of 8.8 million.
@@ -68,7 +68,7 @@ def first_of_equal(hashes: Hashes) -> Firsts:
     return first
 
 
-def bucket_pairs(keys: Hashes, rows: Firsts) -> tuple[Hashes, int]:
+def bucket_pairs(keys: IdHashes, rows: Firsts) -> tuple[IdHashes, int]:
     """Pairs of passages with an equal key in one band, packed, and how many of large buckets `WINDOW` left out.
 
     `keys` and the ascending `rows` are of the passages that count: one of each text.
@@ -91,7 +91,7 @@ class Duplicates:
 
     first: Firsts  # for each passage the first one with the same text
     empty: np.ndarray[Any, np.dtype[np.bool_]]  # passages without a word; they repeat nothing
-    pairs: Hashes  # near-duplicates, packed, ascending
+    pairs: IdHashes  # near-duplicates, packed, ascending
     similarity: Similarities  # of each pair
 
     @cached_property
@@ -160,8 +160,8 @@ class Duplicates:
             names = [pa.array(ids.ids(side[some]), pa.string()) for side in (first, second)]
             return pa.record_batch([pa.array(group[some]), kinds, *names, pa.array(similarity[some])], schema=SCHEMA)
 
-        parts = np.split(order, range(tables.ROWS, len(order), tables.ROWS))
-        tables.write(path, map(batch, parts), SCHEMA)
+        parts = np.split(order, range(tables.ROWS_PER_GROUP, len(order), tables.ROWS_PER_GROUP))
+        tables.write_batches(path, map(batch, parts), SCHEMA)
 
 
 class Search:
@@ -192,20 +192,20 @@ class Search:
         counts = {"candidates": len(pairs), "skipped": skipped}
         return Duplicates(first, empty, pairs[near], similarity[near]), counts
 
-    def _sketches(self) -> Hashes:
+    def _sketches(self) -> IdHashes:
         """Hashes of all passages; band keys go to files."""
         hashes = np.empty(self.starts[-1], np.uint64)
         tasks = ((self.corpus, group, self.sketcher) for group in range(len(self.starts) - 1))
         with ExitStack() as stack, Progress(f"{self.label} sketches", len(hashes), "passages") as progress:
             files = [stack.enter_context(open(path, "wb")) for path in self.bands]
-            for some, keys in ordered_map(sketch, tasks, self.workers, chunk_size=1):
+            for some, keys in map_in_order(sketch, tasks, self.workers, chunk_size=1):
                 hashes[progress.done : progress.done + len(some)] = some
                 for file, band in zip(files, keys, strict=True):
                     file.write(band.tobytes())
                 progress.add(len(some))
         return hashes
 
-    def _compare(self, pairs: Hashes) -> Similarities:
+    def _compare(self, pairs: IdHashes) -> Similarities:
         lower, higher = unpack(pairs)
         rows = np.union1d(lower, higher)
         bounds = self._write_sets(rows)
@@ -214,7 +214,7 @@ class Search:
         tasks = ((self.scratch / SETS, np.stack([bounds[of], bounds[of + 1]], axis=2).reshape(-1, 4)) for of in some)
         parts = [np.empty(0, np.float32)]
         with Progress(f"{self.label} comparisons", len(pairs), "pairs") as progress:
-            for part in ordered_map(similarities, tasks, self.workers, chunk_size=1):
+            for part in map_in_order(similarities, tasks, self.workers, chunk_size=1):
                 parts.append(part)
                 progress.add(len(part))
         return np.concatenate(parts)
@@ -226,7 +226,7 @@ class Search:
         tasks = ((self.corpus, *part, self.sketcher.shingling) for part in within)
         counts = [np.zeros(1, np.int64)]
         with open(self.scratch / SETS, "wb") as file:
-            for values, some in ordered_map(shingle_sets, tasks, self.workers, chunk_size=1):
+            for values, some in map_in_order(shingle_sets, tasks, self.workers, chunk_size=1):
                 file.write(values.tobytes())
                 counts.append(some)
         return np.cumsum(np.concatenate(counts))
@@ -234,14 +234,14 @@ class Search:
 
 def read_group(corpus: Path, group: int) -> list[str]:
     """Normalised contents (title and text) of the passages of a row group; empty where they have no letter or digit."""
-    with streaming(corpus) as file:
+    with open_parquet(corpus) as file:
         table = file.read_row_group(group, columns=["title", "text"])
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
-    texts = (normalised(contents(title, text)) for title, text in rows)
+    texts = (normalised(join_contents(title, text)) for title, text in rows)
     return [text if LETTER.search(text) else "" for text in texts]
 
 
-def sketch(task: tuple[Path, int, Sketcher]) -> tuple[Hashes, Hashes]:
+def sketch(task: tuple[Path, int, Sketcher]) -> tuple[IdHashes, IdHashes]:
     """The hash of each passage of a row group, shape (passages,), and its band keys, (bands, passages); 0 if empty."""
     corpus, group, sketcher = task
     texts = read_group(corpus, group)
@@ -253,14 +253,14 @@ def sketch(task: tuple[Path, int, Sketcher]) -> tuple[Hashes, Hashes]:
     return hashes, keys
 
 
-def shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[Hashes, Rows]:
+def shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[IdHashes, Rows]:
     """The distinct shingles of some passages of a row group: sorted hashes, passage after passage, and their numbers.
 
     The task is the corpus, the row group, rows within it, and how texts are cut.
     """
     corpus, group, rows, shingling = task
     texts = read_group(corpus, group)
-    sets: list[Hashes] = []
+    sets: list[IdHashes] = []
     for part in pieces([texts[row] for row in rows.tolist()]):
         hashes, counts = shingling.hashes(part)
         sets += [np.unique(some) for some in np.split(hashes, np.cumsum(counts)[:-1])]
@@ -274,7 +274,7 @@ def similarities(task: tuple[Path, Rows]) -> Similarities:
     pairs with the same first set stand together.
     """
     path, bounds = task
-    values: Hashes = np.memmap(path, np.uint64, "r")
+    values: IdHashes = np.memmap(path, np.uint64, "r")
     result = np.empty(len(bounds), np.float32)
     for at, (first, first_end, second, second_end) in enumerate(bounds.tolist()):
         both = len(np.intersect1d(values[first:first_end], values[second:second_end], assume_unique=True))

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress
 from tandem.data import statistics
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.columns import Names
-from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.runs import iter_rows, require_split
-from tandem.data.splits import subset
+from tandem.data.columns import DatasetNames
+from tandem.data.rows import IdRows, index_passages, index_queries
+from tandem.data.runs import iter_rows, require_run_split
+from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.extras.audits.sheets import judgements, write_pool_sheets
 from tandem.retrieval.exact import Array
@@ -91,8 +91,8 @@ def run(job: Job[FalseNegativesParams]) -> None:
         raise UserError("false_negatives: no run; give at least one as run.0")
     require_dataset(job, *(role for role in sorted(job.inputs) if role.startswith(("run.", "judge_tokens."))))
     collection = Collection(job.inputs["dataset"])
-    docs, texts = doc_rows(collection), collection.queries(params.split)
-    chosen = subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
+    docs, texts = index_passages(collection), collection.queries(params.split)
+    chosen = draw_subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
     results = [read_run(run, collection.artifact, params.split, queries, params.depth) for run in runs]
     names = [stage_name(run.key) for run in runs]
@@ -102,7 +102,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
     sheet_rows: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
         source = pools(results, judgements(collection, params.split), queries, docs)
-        rank: Rank = judge_ranking(job, query_rows(collection)) if judges else partial(map, _by_ranks)
+        rank: Rank = judge_ranking(job, index_queries(collection)) if judges else partial(map, _by_ranks)
         with Progress(f"false_negatives {job.key}", len(queries), "queries") as progress:
             while group := list(islice(source, GROUP)):
                 for pool, (scores, best) in zip(group, rank(group), strict=True):
@@ -127,8 +127,8 @@ def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, st
     Raises:
         UserError: a run of another split or dataset, or one without any of the queries.
     """
-    require_split(run, split)
-    names = Names(dataset)
+    require_run_split(run, split)
+    names = DatasetNames(dataset)
     ranked = ((names.queries[row], passages) for row, passages, _ in iter_rows(run, dataset))
     results = {query: passages[:depth].astype(np.uint32) for query, passages in ranked if query in queries}
     if not results:
@@ -249,7 +249,7 @@ class Counts:
         summary: dict[str, object] = {
             "queries": queries,
             "without_result": sizes.count(0),
-            "candidates": statistics.distribution(sizes),
+            "candidates": statistics.describe_distribution(sizes),
             "unlabelled": sum(pool.unlabelled for pool in pools),
             "asked": on_sheet,
             "systems": {name: {"found": retrieved, "alone": alone} for name, retrieved, alone in systems},

@@ -79,11 +79,11 @@ def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
     """Every split of a dataset: train, dev and test, then others in the order of its queries."""
     splits = {name: Split() for name in ("train", "dev", "test")}
     queries = pq.read_table(collection.artifact.path(QUERIES))
-    for query, text, split in tables.rows(queries, "query_id", "text", "split"):
+    for query, text, split in tables.iterate_rows(queries, "query_id", "text", "split"):
         splits.setdefault(split, Split()).queries[query] = text
     qrels = pq.read_table(collection.artifact.path(QRELS))
     rows = ids.rows(qrels["doc_id"].to_pylist(), missing_ok=True).tolist()
-    judgements = tables.rows(qrels, "query_id", "doc_id", "relevance", "split")
+    judgements = tables.iterate_rows(qrels, "query_id", "doc_id", "relevance", "split")
     for (query, doc, relevance, split), row in zip(judgements, rows, strict=True):
         splits[split].judged.setdefault(query, {})[doc] = relevance
         splits[split].rows[doc] = row

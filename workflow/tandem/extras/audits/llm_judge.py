@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, warn
 from tandem.data import tables
-from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, contents
-from tandem.data.rows import IdRows, doc_rows
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, join_contents
+from tandem.data.rows import IdRows, index_passages
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import read_run
@@ -56,7 +56,7 @@ def run(job: Job[JudgeLlmParams]) -> None:
     params, split = job.params, job.params.split
     require_dataset(job, "pool", *(role for role in sorted(job.inputs) if role.startswith("run.")))
     collection = Collection(job.inputs["dataset"])
-    judged, docs = judgements(collection, split), doc_rows(collection)
+    judged, docs = judgements(collection, split), index_passages(collection)
     highest = max((relevance for own in judged.values() for relevance in own.values()), default=0)
     if params.scale == "graded" and highest > len(RELEVANCE_GRADES) - 1:
         problem = f"audits.llm_judge.scale is graded, but the highest label of split {split} is {highest}"
@@ -68,13 +68,13 @@ def run(job: Job[JudgeLlmParams]) -> None:
     with writing(job) as draft:
         grades = ask(job, draft, pairs, texts, collection)
         rows = [(query, doc, g, people, params.model) for (query, doc, people), g in zip(pairs, grades, strict=True)]
-        tables.write(draft.path("grades.parquet"), tables.batches(rows, GRADES_SCHEMA), GRADES_SCHEMA)
+        tables.write_batches(draft.path("grades.parquet"), tables.make_batches(rows, GRADES_SCHEMA), GRADES_SCHEMA)
         machine = {(query, doc): g for query, doc, g, people, _ in rows if people is None and g is not None}
         labels = [(query, doc, label, split, "people") for query, own in judged.items() for doc, label in own.items()]
         for (query, doc), grade in machine.items():
             label = grade if params.scale == "graded" else int(grade >= params.relevant_from)
             labels.append((query, doc, label, split, params.model))
-        tables.write(draft.path(QRELS), tables.batches(labels, LABELS_SCHEMA), LABELS_SCHEMA)
+        tables.write_batches(draft.path(QRELS), tables.make_batches(labels, LABELS_SCHEMA), LABELS_SCHEMA)
         write_sheet(draft.path("sheet.csv"), (*COLUMNS, "grade", FILLED_BY), _sheet(job, machine))
         answers: Answers = {query: {} for query in queries}
         for (query, doc), grade in machine.items():
@@ -89,7 +89,9 @@ def unjudged(
 ) -> Iterator[Pair]:
     """The unjudged passages of each query: those on the pool's sheet, and those at the top of each run."""
     known: dict[str, set[str]] = {query: set() for query in queries}
-    for query, doc, is_open in tables.stream(job.inputs["pool"].path("pool.parquet"), "query_id", "doc_id", "asked"):
+    for query, doc, is_open in tables.stream_rows(
+        job.inputs["pool"].path("pool.parquet"), "query_id", "doc_id", "asked"
+    ):
         if is_open:
             known[query].add(doc)
     params, dataset = job.params, job.inputs["dataset"]
@@ -120,7 +122,7 @@ def ask(
     counts: Counter[str] = Counter(repaired=0, without_grade=0)
 
     def answer(pair: Pair) -> str:
-        prompt = write_grade_prompt(texts[pair.query], contents(*passages[pair.doc])[: params.characters])
+        prompt = write_grade_prompt(texts[pair.query], join_contents(*passages[pair.doc])[: params.characters])
         return answers.complete(prompt, params.tokens).text
 
     try:

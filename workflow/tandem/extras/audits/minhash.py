@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from datasketch import MinHash, MinHashLSH
 
-from tandem.data.rows import Hashes, Rows
+from tandem.data.rows import IdHashes, Rows
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 
@@ -29,7 +29,7 @@ WEIGHTS = (0.05, 0.95)
 BLOCK = 1024  # shingles whose permuted values fit the processor's cache
 
 
-def mix64(values: Hashes) -> Hashes:
+def mix64(values: IdHashes) -> IdHashes:
     """A bijection of 64-bit values in which every input bit moves every output bit: SplitMix64's finaliser.
 
     Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014), variant 13 of Stafford.
@@ -61,7 +61,7 @@ class Shingling:
     unit: str
     size: int
 
-    def hashes(self, texts: Sequence[str]) -> tuple[Hashes, Rows]:
+    def hashes(self, texts: Sequence[str]) -> tuple[IdHashes, Rows]:
         """Hashes of all shingles of some normalised, non-empty texts, text after text, and the number of each text's.
 
         Repetitions are included. A text of fewer units than `size` is one shingle, filled up with a character that no
@@ -83,12 +83,12 @@ class Shingling:
         return mix64(hashes[inside[: len(hashes)]]), counts - self.size + 1
 
 
-def _codes(text: str) -> Hashes:
+def _codes(text: str) -> IdHashes:
     """The code point of every character, from 1."""
     return np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.uint64) + np.uint64(1)
 
 
-def _words(texts: list[str]) -> tuple[Hashes, Rows]:
+def _words(texts: list[str]) -> tuple[IdHashes, Rows]:
     """A hash of every word (a polynomial of its characters), and the number of words of each text."""
     codes = _codes(" ".join(texts) + " ")
     ends = np.flatnonzero(codes == SPACE) + 1  # each word with the space after it
@@ -121,7 +121,7 @@ class Sketcher:
         bands, rows = self.bands
         return float(1 - (1 - self.threshold**rows) ** bands)
 
-    def signatures(self, hashes: Hashes, counts: Rows) -> Words:
+    def signatures(self, hashes: IdHashes, counts: Rows) -> Words:
         """The smallest permuted value of each text's shingles, shape (texts, permutations).
 
         `hashes` are of shingles, text after text, `counts` the number of each text's, at least 1.
@@ -139,7 +139,7 @@ class Sketcher:
             np.minimum(part, np.minimum.reduceat(permuted, starts), out=part)
         return signatures
 
-    def keys(self, texts: list[str]) -> Hashes:
+    def keys(self, texts: list[str]) -> IdHashes:
         """A hash of each band of each normalised, non-empty text's signature; shape (bands, texts)."""
         bands, rows = self.bands
         keys = np.empty((bands, len(texts)), np.uint64)

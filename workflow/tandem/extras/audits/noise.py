@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem.data.collection import CORPUS, Collection, contents
-from tandem.data.rows import IdRows, doc_rows
-from tandem.data.runs import iter_run, require_split
+from tandem.data.collection import CORPUS, Collection, join_contents
+from tandem.data.rows import IdRows, index_passages
+from tandem.data.runs import iter_run, require_run_split
 from tandem.errors import UserError
 from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, unpack
 from tandem.extras.audits.labels import Holes, Overlap, Split, holes, overlap, read_splits, repeated_across
@@ -67,13 +67,13 @@ def run(job: Job[NoiseParams]) -> None:
         Shingling(params.shingle.unit, params.shingle.size), params.threshold, params.permutations, params.seed
     )
     collection = Collection(job.inputs["dataset"])
-    ids = doc_rows(collection)
+    ids = index_passages(collection)
     splits = read_splits(collection, ids)
     if runs and params.split not in splits:
         dataset, there = job.inputs["dataset"].folder, ", ".join(splits)
         raise UserError(f"split: {params.split} does not exist in {dataset}; it has {there}")
     for artifact in runs:
-        require_split(artifact, params.split)
+        require_run_split(artifact, params.split)
     with writing(job) as draft:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         with TemporaryDirectory(dir=draft.folder) as scratch:
@@ -219,7 +219,7 @@ def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dic
         return [{"id": name, "text": t if len(t) <= CHARACTERS else f"{t[:CHARACTERS]}…"} for name, t in rows]
 
     def as_json(example: Example) -> dict[str, object]:
-        passages = [(doc, contents(*texts[doc])) for doc in example.passages]
+        passages = [(doc, join_contents(*texts[doc])) for doc in example.passages]
         return {"note": example.note, "queries": listed(example.queries), "passages": listed(passages)}
 
     return {finding: list(map(as_json, some)) for finding, some in examples.items() if some}

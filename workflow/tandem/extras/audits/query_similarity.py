@@ -14,7 +14,7 @@ from scipy import sparse
 from tandem.cluster.progress import Progress
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.rows import Rows
-from tandem.data.splits import order
+from tandem.data.splits import sort_key
 from tandem.extras.words import normal, terms
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
@@ -44,7 +44,7 @@ def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[Qu
     """The training queries, perhaps none, and the queries of the other splits, of all or of the named ones."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
-    others = sorted((split for split in every if split != TRAIN and split in (splits or every)), key=order)
+    others = sorted((split for split in every if split != TRAIN and split in (splits or every)), key=sort_key)
 
     def of(names: Sequence[str]) -> Queries:
         parts = [np.flatnonzero(np.asarray(pc.equal(table["split"], split))) for split in names]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import warn
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
-from tandem.data.reading import lines
+from tandem.data.reading import iterate_lines
 from tandem.errors import UserError
 from tandem.report.page import FOLDERS, cut_text, render_template
 from tandem.retrieval.inputs import require_dataset
@@ -72,7 +72,7 @@ def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()
     Cells of `optional` columns follow, empty where the sheet lacks the column. A `UserError` for what is no CSV file in
     UTF-8, a missing column, or a row with too few.
     """
-    text = (f"{line}\n" for _, line in lines(path))
+    text = (f"{line}\n" for _, line in iterate_lines(path))
     first = next(text, "")
     rows = csv.reader(chain([first], text), delimiter=max(DELIMITERS, key=first.count), strict=True)
     try:
@@ -117,7 +117,7 @@ def write_pool_sheets(
     """
     texts = collection.texts(pairs["doc_id"].to_pylist())
     rows = []
-    for query, doc, score, rank in tables.rows(pairs):
+    for query, doc, score, rank in tables.iterate_rows(pairs):
         title, passage = map(one_line, texts[doc])
         cells = one_line(queries[query]), title, cut_text(passage, CHARACTERS), f"{score:.6g}"
         rows.append(SheetRow(query, doc, *cells, rank))
@@ -167,7 +167,9 @@ def run(job: Job[RelabelParams]) -> None:
     before = [(query, doc, relevance, split) for query, docs in judged.items() for doc, relevance in docs.items()]
     changes = describe(collection.queries(split), judged, answers)
     with writing(job) as draft:
-        tables.write(draft.path(QRELS), tables.batches([*before, *added], tables.QRELS_SCHEMA), tables.QRELS_SCHEMA)
+        tables.write_batches(
+            draft.path(QRELS), tables.make_batches([*before, *added], tables.QRELS_SCHEMA), tables.QRELS_SCHEMA
+        )
         write_json(draft.path("changes.json"), {"split": split, **facts, **changes})
         if machine_made:
             warn(job, draft, f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators")
@@ -182,7 +184,9 @@ def machine_answers(pool: Artifact, threshold: float) -> Answers:
     if not any(role.startswith("judge.") for role in pool.upstream):
         raise UserError(f"{pool.folder}: was ranked without a judge and has no verdict; name a filled sheet or a judge")
     answers: Answers = {}
-    for query, doc, score, is_open in tables.stream(pool.path("pool.parquet"), "query_id", "doc_id", "score", "asked"):
+    for query, doc, score, is_open in tables.stream_rows(
+        pool.path("pool.parquet"), "query_id", "doc_id", "score", "asked"
+    ):
         if is_open:
             answers.setdefault(query, {})[doc] = score > threshold
     return answers
@@ -199,7 +203,7 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
     if expected and sha256(path) != expected:
         raise UserError(f"{path}: has changed since this stage was planned; run the command again")
     pooled: dict[str, dict[str, int | None]] = {}  # query → document → its relevance, None where it is not labelled
-    for query, doc, relevance in tables.stream(pool.path("pool.parquet"), "query_id", "doc_id", "relevance"):
+    for query, doc, relevance in tables.stream_rows(pool.path("pool.parquet"), "query_id", "doc_id", "relevance"):
         pooled.setdefault(query, {})[doc] = relevance
     verdicts: dict[tuple[str, str], tuple[int, bool]] = {}  # (query, document) → row, and whether it is relevant
     machine_made = set()

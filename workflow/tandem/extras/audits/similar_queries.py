@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress
 from tandem.config.retrieval import Inference
 from tandem.data.collection import Collection
-from tandem.data.splits import order
+from tandem.data.splits import sort_key
 from tandem.errors import UserError
 from tandem.extras.audits import query_similarity as similarity
 from tandem.extras.audits.query_similarity import Proposer, Queries
@@ -165,7 +165,7 @@ def table(pairs: Pairs, others: Queries, train: Queries) -> pa.Table:
     other, splits = ([column[at] for at in pairs.other] for column in (others.ids, others.splits))
     columns = (trained, other, splits, pairs.score, pairs.similar, pairs.same, pairs.proposal)
     rows = pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
-    keys = [(order(split), *key) for split, *key in zip(splits, other, -pairs.score, trained, strict=True)]
+    keys = [(sort_key(split), *key) for split, *key in zip(splits, other, -pairs.score, trained, strict=True)]
     return rows.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
 
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import say
 from tandem.data import tables
 from tandem.data.collection import CORPUS, QRELS, QUERIES
-from tandem.data.forms import composed
+from tandem.data.forms import compose_text
 from tandem.data.rows import PassageOrder
-from tandem.data.runs import followed, ranked_order
+from tandem.data.runs import append_below, order_by_score
 from tandem.evaluation.measures import CHOSEN
 from tandem.extras.demo.systems import BM25, CROSS, DUAL, Scorer, part, source_runs
 from tandem.extras.demo.workers import Question, Worker
@@ -99,7 +99,10 @@ class Session:
                 self.workers[role] = opened.enter_context(Worker(role, parts))
             dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
             self.normalize = dataset.params_as(DatasetParams).normalize
-            self.ids, self._corpus = PassageOrder(dataset), opened.enter_context(tables.streaming(dataset.path(CORPUS)))
+            self.ids, self._corpus = (
+                PassageOrder(dataset),
+                opened.enter_context(tables.open_parquet(dataset.path(CORPUS))),
+            )
             groups = map(self._corpus.metadata.row_group, range(self._corpus.num_row_groups))
             self._starts = np.cumsum([0, *(group.num_rows for group in groups)])  # of the row groups
             self._queries, self._qrels = (pq.read_table(dataset.path(name)) for name in (QUERIES, QRELS))
@@ -124,7 +127,7 @@ class Session:
             own = [row for row, at in zip(rows, groups, strict=True) if at == group]
             table = self._corpus.read_row_group(group, columns=["title", "text"])
             taken = table.take(pa.array([row - self._starts[group] for row in own]))
-            texts.update(zip(own, tables.rows(taken), strict=True))
+            texts.update(zip(own, tables.iterate_rows(taken), strict=True))
         return [texts[row] for row in rows]
 
     def find(self, text: str) -> KnownQuery | None:
@@ -142,7 +145,7 @@ class Session:
 
 def answer(session: Session, query: str, count: int) -> Answer:
     """The best `count` passages for a query, which is put into the Unicode form that the dataset's texts have."""
-    began, query = time.monotonic(), composed(query, session.normalize)
+    began, query = time.monotonic(), compose_text(query, session.normalize)
     ranking = Ranking(session, query)
     ranked = ranking.ranked(session.run, count)[:count]
     docs = [doc for doc, _ in ranked]
@@ -180,7 +183,7 @@ class Ranking:
             with self._timed("search"):
                 hits = list(zip(*self.session.ask("vectors", scorer, vector=vector, depth=deep), strict=True))
         self._scores[scorer.key] = dict(hits)
-        return ranked_order(*zip(*hits, strict=True)) if hits else []
+        return order_by_score(*zip(*hits, strict=True)) if hits else []
 
     def scores(self, scorer: Scorer, docs: list[str]) -> dict[str, float]:
         """A part's scores of passages that another part may have retrieved."""
@@ -207,7 +210,7 @@ class Ranking:
         scores = self._score(scorer, top) if top else {}
         self._scores.setdefault(scorer.key, {}).update(scores)
         logits = np.array([scores[doc] for doc in top], np.float32)
-        return ranked_order([doc for doc, _ in first], followed(logits, len(first)))
+        return order_by_score([doc for doc, _ in first], append_below(logits, len(first)))
 
     def _fused(self, run: Stage) -> Ranked:
         """A fusion of runs, all as deep as the stages that it is made from."""

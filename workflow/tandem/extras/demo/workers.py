@@ -16,7 +16,7 @@ from typing import Any, Self, TextIO, TypedDict, TypeVar
 
 from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import Progress
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.threads import count_usable_cores
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.retrieval.lexical.bm25 import find_k1_and_b, open_lexical_engine, require_index
@@ -28,7 +28,7 @@ from tandem.store.job import Job, load
 P = TypeVar("P", bound=Params)
 
 PATIENCE = 2.0  # seconds that a worker has to end
-THREADS = usable_cores()
+THREADS = count_usable_cores()
 # What opens a `Served` part; it answers questions.
 ROLES = {
     "bm25": "extras.demo.workers:Bm25",

@@ -8,11 +8,11 @@ from math import ceil
 from pathlib import Path
 
 from tandem import ROOT
-from tandem.cluster.progress import duration
+from tandem.cluster.progress import format_duration
 from tandem.config.language_models import LanguageModel
 from tandem.config.merging import Raw, gathered
 from tandem.config.settings import Settings
-from tandem.data.fetch import readable
+from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
@@ -209,8 +209,8 @@ def binding(costs: Mapping[Stage, Cost]) -> str:
     elif kind.ranks or kind.is_shared(stage):
         change = f"more `execution.{'devices' if kind.ranks else 'shards'}` share it"
     return (
-        f"{BINDING[part]} takes {duration(whole.parts[part])} of {duration(whole.wall)}, most in {stage.kind} "
-        f"{stage.name} ({duration(most)}): {change}"
+        f"{BINDING[part]} takes {format_duration(whole.parts[part])} of {format_duration(whole.wall)}, most in "
+        f"{stage.kind} {stage.name} ({format_duration(most)}): {change}"
     )
 
 
@@ -240,10 +240,10 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
 
 def _cells(total: Cost) -> list[str]:
     operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
-    device = duration(total.seconds) if total.seconds else ""
-    took = "" if total.measured is None else duration(total.measured)
-    sizes = (readable(int(size)) for size in (total.memory, total.disk))
-    return [total.training, operations, device, duration(total.wall), *sizes, took]
+    device = format_duration(total.seconds) if total.seconds else ""
+    took = "" if total.measured is None else format_duration(total.measured)
+    sizes = (format_bytes(int(size)) for size in (total.memory, total.disk))
+    return [total.training, operations, device, format_duration(total.wall), *sizes, took]
 
 
 def _size(volume: Volumes) -> str:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import say
-from tandem.cluster.threads import busy_seconds, usable_cores, wait_briefly
+from tandem.cluster.threads import busy_seconds, count_usable_cores, wait_briefly
 from tandem.store.files import write_json
 
 # Of the layers that are measured: those of MiniLM, with a step's texts as a training's micro-batches have them.
@@ -92,7 +92,7 @@ def describe_processor() -> str:
     name = named[1] if named else platform.processor() or platform.machine()
     instructions = [word for word in INSTRUCTIONS if word in known]
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ]
-    return ", ".join([name, f"{usable_cores()} cores", *instructions, *limits])
+    return ", ".join([name, f"{count_usable_cores()} cores", *instructions, *limits])
 
 
 def _measure_in_process(processor: str) -> Speed | None:
@@ -124,7 +124,7 @@ def measure_speed(processor: str) -> Speed:
     while time.perf_counter() - began < MEASURED_SECONDS or not seconds:
         seconds.append(next(passes))
     others = (busy_seconds(cores) - busy) - (time.process_time() - own)
-    alone = others <= DISTURBED_SHARE * usable_cores() * (time.perf_counter() - began)
+    alone = others <= DISTURBED_SHARE * count_usable_cores() * (time.perf_counter() - began)
     return Speed(processor, resolve_precision("auto"), operations / min(seconds) / 1e12, alone)
 
 

@@ -12,8 +12,8 @@ from tandem.cluster.progress import Progress
 from tandem.cluster.work import Parts
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows
-from tandem.data.tables import streaming
+from tandem.data.rows import index_passages
+from tandem.data.tables import open_parquet
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
@@ -50,7 +50,7 @@ def count_texts(generated: Artifact) -> int:
 
 def iter_texts(generated: Artifact, span: range) -> Iterator[Texts]:
     """Yield the texts in the rows `span` of a `generated` artifact, a row group at a time."""
-    with streaming(generated.path(TEXTS_FILE)) as file:
+    with open_parquet(generated.path(TEXTS_FILE)) as file:
         start = 0
         for group in range(file.num_row_groups):
             stop = start + file.metadata.row_group(group).num_rows
@@ -89,7 +89,7 @@ class Scoring:
             require_prompts(self.model.prompts, self.model.options.side_markers, self.source)
         self.model.check_lengths(params.query_length, options.passage_length, self.tokens.template, str(folder))
         accelerate(self.model, Execution(attention="padded"), params.batch_tokens, self.mode, training=False)
-        self.docs = doc_rows(Collection(job.inputs["dataset"]))
+        self.docs = index_passages(Collection(job.inputs["dataset"]))
         self.opened = True
 
     def write_part(self, span: range, progress: Progress, path: Path) -> Json:

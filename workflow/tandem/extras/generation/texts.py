@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
 from tandem.config.generation import PASSAGE, QUERY
-from tandem.data.collection import Collection, contents
-from tandem.data.splits import position
+from tandem.data.collection import Collection, join_contents
+from tandem.data.splits import compute_position
 from tandem.errors import UserError, printable
 from tandem.extras.generation.prompts import Reader, check_positions, split_prompt
 from tandem.retrieval.llm import AnswerStore, count_at_once, open_answers
@@ -154,7 +154,7 @@ class Generating:
         if most is None:
             return None
         ids = (doc for batch in self.collection.batches(columns=["doc_id"]) for doc in batch["doc_id"].to_pylist())
-        return set(nsmallest(most, ids, key=position))
+        return set(nsmallest(most, ids, key=compute_position))
 
     def read(self, span: range) -> tuple[list[str], list[str]]:
         """Return ids and texts of a part that are read."""
@@ -166,7 +166,7 @@ class Generating:
             for doc, title, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if self.chosen is None or doc in self.chosen:
                     ids.append(doc)
-                    texts.append(contents(title, text))
+                    texts.append(join_contents(title, text))
         return ids, texts
 
     def write_part(self, span: range, progress: Progress, path: Path) -> Json:

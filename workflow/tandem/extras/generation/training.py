@@ -8,7 +8,7 @@ import torch
 
 from tandem.cluster.progress import say, warn
 from tandem.config.training import Optimisation, Train
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.extras.generation.generators import end_tokens, load_generator, start_token
 from tandem.extras.generation.objective import Seq2Seq
@@ -79,7 +79,7 @@ def read_pairs(job: TrainJob, model: Any, tokenizer: Any) -> Pairs:
     if not known:
         raise UserError(f"{job.inputs['dataset'].folder}: no query of split {params.split} has a relevant passage")
     reader = Reader(tokenizer, params.prompt, params.length, job.key)
-    sources = reader.read([contents(*passages[doc]) for _, doc in known])
+    sources = reader.read([join_contents(*passages[doc]) for _, doc in known])
     start, end = start_token(model) if model.config.is_encoder_decoder else None, end_tokens(model, tokenizer)[0]
     targets = target_ids(tokenizer, [queries[query] for query, _ in known], params.target_length, start, end)
     return Pairs(Tokens(sources, targets, Template.of(tokenizer)), reader.cut)

@@ -14,17 +14,17 @@ from cyclopts.validators import Number
 
 from tandem import ROOT
 from tandem.cli import columns
-from tandem.cluster.progress import duration
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.progress import format_duration
+from tandem.cluster.threads import count_usable_cores
 from tandem.config.datasets import sources
 from tandem.config.encoders import PublishedEncoder
 from tandem.config.loading import load_settings
 from tandem.config.merging import Raw, gathered, merged
 from tandem.config.settings import Execution
-from tandem.data.fetch import readable
-from tandem.data.language import misfits
+from tandem.data.fetch import format_bytes
+from tandem.data.language import describe_misfits
 from tandem.data.sources import Listing, dataset_format
-from tandem.data.sources.own_files import TEXTS
+from tandem.data.sources.own_files import TEXT_ENDS
 from tandem.errors import NAME, UserError
 from tandem.extras.estimate.estimate import total
 from tandem.extras.init.configuration import Choices, compose, starting_encoder
@@ -89,7 +89,7 @@ def init(
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
     entry |= {"normalize": "nfc"} if folder else {}  # a published collection stays as it is
-    options = Execution(path=folder or None, workers=usable_cores())
+    options = Execution(path=folder or None, workers=count_usable_cores())
     collection = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(collection)
@@ -126,7 +126,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
                 raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
             return {"source": source, **keys}, str(listing.place)
     names = ", ".join(listing.names[:8]) or "nothing"
-    hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXTS)}, or see docs/formats.md"
+    hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXT_ENDS)}, or see docs/formats.md"
     raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); allowed: {hint}")
 
 
@@ -148,7 +148,7 @@ def described(choices: Choices) -> list[str]:
     sizes = f"{'' if collection.whole else 'more than '}{collection.passages:,} passages, queries: {queries}"
     notes = list(collection.notes)
     for side, shares in collection.languages.items():
-        if others := misfits(language, shares):
+        if others := describe_misfits(language, shares):
             notes.append(f"the language is {language}, but the {side} texts look like {others}")
     return [
         f"data: {choices.entry.get('path') or choices.entry.get('id')}, format {choices.entry['source']}: {sizes}",
@@ -169,10 +169,10 @@ def costs(config: Raw, choices: Choices) -> list[str]:
         return [f"no estimate: {error}"]
     at_least = "about" if choices.collection.whole else "more than"
     where = "one H200" if choices.machine.gpu else "two cores"
-    sizes = f"{readable(int(everything.memory))} of memory, {readable(int(everything.disk))} of disk"
+    sizes = f"{format_bytes(int(everything.memory))} of memory, {format_bytes(int(everything.disk))} of disk"
     short = [f"warning: {sizes}: this machine has less"] if everything.memory > choices.machine.memory else []
-    line = f"everything takes {at_least} {duration(everything.wall)} on {where}, {sizes}; BM25 alone"
-    return [*short, f"{line} {duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)"]
+    line = f"everything takes {at_least} {format_duration(everything.wall)} on {where}, {sizes}; BM25 alone"
+    return [*short, f"{line} {format_duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)"]
 
 
 def encoder(name: str, *, configurations: Configurations = ()) -> None:

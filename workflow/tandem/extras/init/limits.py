@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import yaml
 
 from tandem import ROOT
-from tandem.cluster.progress import duration
+from tandem.cluster.progress import format_duration
 from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.estimate.estimate import Cost, costs_of, new_setting
@@ -51,7 +51,7 @@ class Limit:
         """Why so many."""
         if self.seconds is None:
             return "what all would cost is not known"
-        return f"{self.cause} takes {duration(self.seconds)} longer for all than for {self.fewest:,}"
+        return f"{self.cause} takes {format_duration(self.seconds)} longer for all than for {self.fewest:,}"
 
     def __str__(self) -> str:
         """The number of queries, and why."""

@@ -18,22 +18,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tandem.cluster.progress import Progress, duration
-from tandem.cluster.scheduler import offered
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.progress import Progress, format_duration
+from tandem.cluster.scheduler import list_offered
+from tandem.cluster.threads import count_usable_cores
 from tandem.data import tables
 from tandem.data.forms import Composer
-from tandem.data.language import SAMPLED, Sample
+from tandem.data.language import TEXTS_SAMPLED, TextSample
 from tandem.data.sources import DatasetJob, Source, open_source
-from tandem.data.splits import SPLIT_WORDS, VALIDATED, position
+from tandem.data.splits import SPLIT_WORDS, VALIDATED, compute_position
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
-    Hashes,
     OwnPassages,
+    TextHashes,
     Warnings,
     count_negative_grades,
-    mostly_unknown,
-    read_queries,
+    find_mostly_unknown,
+    prepare_queries,
     require_positives,
     require_unique,
     require_usable,
@@ -84,11 +84,11 @@ def look(job: DatasetJob, seconds: float) -> Look:
         UserError: files that the stage `dataset` would refuse, or judgements none of which names a passage.
     """
     source, notes, composer = open_source(job), Notes(job.key), Composer(job.params.normalize)
-    judged = tables.gather(source.qrels(), tables.QRELS_SCHEMA)
-    answered = [query for query, _ in composer.answers(source.answers())]
+    judged = tables.make_table(source.read_qrels(), tables.QRELS_SCHEMA)
+    answered = [query for query, _ in composer.answers(source.read_answers())]
     if not judged.num_rows and not answered:
         raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
-    queries = read_queries(composer.queries(source.queries()), judged, answered, source, job.params, notes)
+    queries = prepare_queries(composer.queries(source.read_queries()), judged, answered, source, job.params, notes)
     own_passages = OwnPassages(queries)
     result = Look(queries=dict(Counter(queries.splits.values())), notes=notes.lines)
     if "train" in result.queries and VALIDATED not in result.queries:
@@ -98,21 +98,21 @@ def look(job: DatasetJob, seconds: float) -> Look:
     for line in filter(None, (composer.note(), *own_passages.notes())):
         notes.add(line)
     result.own_passages = any(own_passages.notes())
-    texts, sample, lengths = list(queries.texts.values()), Sample(), CorpusStatistics()
+    texts, sample, lengths = list(queries.texts.values()), TextSample(), CorpusStatistics()
     sample.add(texts)
     lengths.measure(pa.array([""] * len(texts)), pa.array(texts, pa.string()))
     result.lengths["query"], result.languages["query"] = lengths.summary(), sample.facts()["languages"]
     if not result.whole:
         notes.add(
-            f"the corpus has more than the {len(ids):,} passages read in {duration(seconds)}: judgements and ids are "
-            "not checked (--seconds 0 reads all)"
+            f"the corpus has more than the {len(ids):,} passages read in {format_duration(seconds)}: judgements and "
+            "ids are not checked (--seconds 0 reads all)"
         )
     elif judged.num_rows:
         judged = _known(judged, ids, source, result)
         judged = select_qrels(judged, queries, ids, job.params, notes, source)
         require_positives(judged)
         count_negative_grades(judged, source.literal_matches, notes)
-    named = set(tables.rows(judged.filter(pc.greater(judged["relevance"], 0)), "query_id", "split"))
+    named = set(tables.iterate_rows(judged.filter(pc.greater(judged["relevance"], 0)), "query_id", "split"))
     labelled = [(query, split) for query, split in named if queries.splits.get(query) == split]
     result.positives = dict(Counter(split for _, split in labelled))
     result.dev_share = share_of_dev([query for query, split in labelled if split == "train"])
@@ -121,21 +121,23 @@ def look(job: DatasetJob, seconds: float) -> Look:
 
 def share_of_dev(queries: list[str]) -> float | None:
     """The least share that makes some of the training queries dev, but not all; None if there is none."""
-    places = [position(query) for query in queries]
+    places = [compute_position(query) for query in queries]
     return next((share for share in SHARES if any(at < share for at in places) and max(places) >= share), None)
 
 
-def _read_corpus(source: Source, seconds: float, result: Look, composer: Composer, own_passages: OwnPassages) -> Hashes:
+def _read_corpus(
+    source: Source, seconds: float, result: Look, composer: Composer, own_passages: OwnPassages
+) -> TextHashes:
     """Read the passages; the hashes of their ids."""
-    ids, sample, lengths, begun = Hashes(), Sample(), CorpusStatistics(), time.monotonic()
+    ids, sample, lengths, begun = TextHashes(), TextSample(), CorpusStatistics(), time.monotonic()
     with Progress("init", 0, "passages") as progress:
-        for docs, titles, texts in tables.columns(source.corpus()):
+        for docs, titles, texts in tables.split_columns(source.read_corpus()):
             require_usable("document", source.places["corpus"], len(ids) + 1, *docs)
             titles, texts = composer.passages(titles, texts)
             ids.add(docs)
             sample.add(texts)
             own_passages.add(docs, titles, texts)
-            every = max(1, len(texts) // SAMPLED)
+            every = max(1, len(texts) // TEXTS_SAMPLED)
             lengths.measure(pa.array(titles[::every], pa.string()), pa.array(texts[::every], pa.string()))
             progress.add(len(docs))
             if seconds and time.monotonic() - begun > seconds:
@@ -143,13 +145,15 @@ def _read_corpus(source: Source, seconds: float, result: Look, composer: Compose
                 break
     if not ids:
         raise UserError(f"{source.places['corpus']}: the corpus is empty; at least one passage is needed")
-    require_unique("document", source.places["corpus"], ids, lambda row: next(islice(source.corpus(), row, None))[0])
+    require_unique(
+        "document", source.places["corpus"], ids, lambda row: next(islice(source.read_corpus(), row, None))[0]
+    )
     result.passages = len(ids)
     result.lengths["passage"], result.languages["passage"] = lengths.summary(), sample.facts()["languages"]
     return ids
 
 
-def _known(judged: pa.Table, ids: Hashes, source: Source, result: Look) -> pa.Table:
+def _known(judged: pa.Table, ids: TextHashes, source: Source, result: Look) -> pa.Table:
     """The judgements that name a passage, after a note about the others; a `UserError` if there is none."""
     known = ids.has(judged["doc_id"].to_pylist())
     if known.all():
@@ -161,13 +165,13 @@ def _known(judged: pa.Table, ids: Hashes, source: Source, result: Look) -> pa.Ta
         """A name but for case, punctuation and leading zeros."""
         return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
 
-    docs, target = (doc for doc, _, _ in islice(source.corpus(), SEARCHED)), simplified(unknown)
+    docs, target = (doc for doc, _, _ in islice(source.read_corpus(), SEARCHED)), simplified(unknown)
     first = next(docs)
     twin = next((doc for doc in chain([first], docs) if simplified(doc) == target), "")
     if not known.any():
         what = f"yours look like {unknown}, the corpus has {twin or first}"
         raise UserError(f"0 of {total:,} qrels name a passage of the corpus: {what}; mend the ids of one of them")
-    result.drop_unknown = mostly_unknown(judged, known) is not None
+    result.drop_unknown = find_mostly_unknown(judged, known) is not None
     such_as = f"such as {unknown}" + (f", where the corpus has {twin}" if twin else "")
     done = "they are dropped" if result.drop_unknown else "no run can find them"
     result.notes.append(
@@ -191,7 +195,7 @@ class Machine:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         with suppress(OSError, ValueError):  # "max" where there is no limit
             memory = min(memory, int(LIMIT.read_text()))
-        return cls(usable_cores(), memory, *(_gpu(ids[0]) if (ids := offered(os.environ)) else ()))
+        return cls(count_usable_cores(), memory, *(_gpu(ids[0]) if (ids := list_offered(os.environ)) else ()))
 
     def __str__(self) -> str:
         """The same in words."""

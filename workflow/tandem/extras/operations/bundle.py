@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tandem import ROOT
 from tandem.config.merging import merged
-from tandem.data.fetch import readable
+from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.targets import Configuration, Configurations, find, split_files
@@ -79,7 +79,7 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as partial:  # files by name, no times, no owners
             (_zip if out.suffix == ".zip" else _tar)(dict(sorted(files_by_place.items())), partial, top)
-    size = f"{len(files_by_place) - 1} files, {readable(out.stat().st_size)}"
+    size = f"{len(files_by_place) - 1} files, {format_bytes(out.stat().st_size)}"
     print(f"{out}: {size}; unpack it, then: tandem verify {top}")
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tandem.cluster.progress import Progress, duration, say
-from tandem.data.fetch import readable
+from tandem.cluster.progress import Progress, format_duration, say
+from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
 from tandem.extras.operations import targets
 from tandem.extras.operations.targets import Configurations
@@ -90,7 +90,7 @@ def gc(
     folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
     print(listing(folders, groups, configurations), end="")
     if yes:
-        print(f"deleted: {readable(delete_all(folders))} freed")
+        print(f"deleted: {format_bytes(delete_all(folders))} freed")
     elif folders:
         print("nothing was deleted; --yes deletes what is listed")
 
@@ -171,7 +171,7 @@ def _sum(folders: list[Unneeded], what: str) -> str:
 
 
 def _line(size: int, seconds: float | None, what: str) -> str:
-    return f"{readable(size):>9}  {'' if seconds is None else 'took ' + duration(seconds):<18}  {what}"
+    return f"{format_bytes(size):>9}  {'' if seconds is None else 'took ' + format_duration(seconds):<18}  {what}"
 
 
 def refuse_locked() -> None:
@@ -192,7 +192,9 @@ def delete_all(folders: list[Unneeded]) -> int:
             try:
                 refuse_locked()
             except UserError as error:
-                raise UserError(f"{error}; deleted before that: {progress.done:,} folders, {readable(freed)}") from None
+                raise UserError(
+                    f"{error}; deleted before that: {progress.done:,} folders, {format_bytes(freed)}"
+                ) from None
             if targets.is_running(folder.folder):
                 say(f"{folder.folder}: a job has begun there since; it is left alone")
             elif delete(folder.folder):

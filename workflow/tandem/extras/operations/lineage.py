@@ -8,8 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tandem.cluster.progress import duration
-from tandem.data.fetch import readable
+from tandem.cluster.progress import format_duration
+from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import name_system
 from tandem.extras.operations.targets import find
@@ -173,7 +173,7 @@ def lineage_text(target: Target, stages: dict[str, BuiltStage]) -> str:
     for artifact in target.artifacts:
         lines += _drawn(tree(stages, artifact.key), described, "", "")
     seconds = sum(stage.seconds for stage in stages.values())
-    return "\n".join([*lines, f"{len(stages)} stages, {duration(seconds)} of computing"])
+    return "\n".join([*lines, f"{len(stages)} stages, {format_duration(seconds)} of computing"])
 
 
 def _drawn(node: Node, described: set[str], first: str, rest: str) -> Iterator[str]:
@@ -202,13 +202,13 @@ def describe(stage: BuiltStage) -> Iterator[str]:
         gone = "" if role in stage.upstream else ", deleted since"
         yield f"input {role}: {Path(folder).name}, content {manifest.inputs.get(role, 'not recorded')}{gone}"
     for name, file in list(manifest.files.items())[:4]:
-        yield f"file {name}: {readable(file.bytes)}, sha256 {file.sha256[:DIGITS]}"
+        yield f"file {name}: {format_bytes(file.bytes)}, sha256 {file.sha256[:DIGITS]}"
     if len(manifest.files) > 4:
-        yield f"… {len(manifest.files)} files, {readable(manifest.bytes)}"
+        yield f"… {len(manifest.files)} files, {format_bytes(manifest.bytes)}"
     commit = f"{(manifest.commit or 'unknown')[:12]}{', with changes' if manifest.dirty else ''}"
     yield f"code: version {manifest.version}, modules {manifest.modules}, commit {commit}"
     libraries = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items()) or "no library of note"
     machine, device = manifest.machine, f", {manifest.facts['device']}" if "device" in manifest.facts else ""
     yield f"with: {libraries}; on {machine.node}, {machine.cores} cores, Python {machine.python}{device}"
     memory = "" if manifest.peak_memory_mib is None else f", {manifest.peak_memory_mib:,} MiB"
-    yield f"took: {duration(stage.seconds)}{memory}; finished {manifest.finished}"
+    yield f"took: {format_duration(stage.seconds)}{memory}; finished {manifest.finished}"

@@ -11,8 +11,8 @@ from cyclopts import Parameter
 from tandem.cluster.progress import say
 from tandem.config.language_models import LanguageModel
 from tandem.config.settings import Mirror
-from tandem.data.catalogue import Entries, presences
-from tandem.data.fetch import local_path, readable
+from tandem.data.catalogue import Entries, locate_datasets
+from tandem.data.fetch import format_bytes, get_local_path
 from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configurations, split_files, stages_of_all
@@ -114,19 +114,19 @@ def listing(items: Sequence[Item]) -> str:
     missing = [item for item in items if not item.here]
     lines = []
     for item in items:
-        state = "here" if item.here else "size unknown" if item.size is None else readable(item.size)
+        state = "here" if item.here else "size unknown" if item.size is None else format_bytes(item.size)
         lines.append(f"{state:>16}  {item.kind} {item.name}  {item.what}")
         lines += [f"{'':>16}  {item.note}"] if item.note else []
     unknown = sum(item.size is None for item in missing)
     more = f" and {unknown} of unknown size" if unknown else ""
-    total = readable(sum(item.size or 0 for item in missing))
+    total = format_bytes(sum(item.size or 0 for item in missing))
     return "\n".join([*lines, f"to be downloaded: {total}{more}" if missing else "all of it is here"])
 
 
 def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none if it has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
-        presence = presences([stage.name], datasets)[stage.name]
+        presence = locate_datasets([stage.name], datasets)[stage.name]
         what, load = f"ir_datasets {stage.values['id']}", partial(fetch_ir_datasets, stage.name, stage.values)
         yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", load)
     if "files" not in stage.execution:
@@ -135,7 +135,7 @@ def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
     downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
     for url in dict.fromkeys(file.url for file in files.values()):
         names = [name for name, file in files.items() if file.url == url]
-        size, path = next((files[n].bytes for n in names if files[n].bytes is not None), None), local_path(url)
+        size, path = next((files[n].bytes for n in names if files[n].bytes is not None), None), get_local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
         here = all(downloads.is_present(name) for name in names)

@@ -15,8 +15,8 @@ import yaml
 from cyclopts import Parameter
 
 from tandem import ROOT
-from tandem.cluster.progress import FILE as PROGRESS
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.progress import PROGRESS_FILE as PROGRESS
+from tandem.cluster.threads import count_usable_cores
 from tandem.config.merging import LOADER, Raw, gathered, merged
 from tandem.errors import NAME, UserError
 from tandem.extras.plan import FullPlan
@@ -79,7 +79,7 @@ class Configuration:
         """
         own = Configuration(self.files, [*self.values, *([f"systems=[{system}]"] if system else [])])
         snakefile = [] if Path("Snakefile").is_file() else ["-s", str(ROOT / "Snakefile")]
-        words = ["snakemake", *snakefile, "--cores", str(usable_cores()), *targets, *own.words]
+        words = ["snakemake", *snakefile, "--cores", str(count_usable_cores()), *targets, *own.words]
         return shlex.join(redacted(words))
 
 

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from pydantic import ValidationError
 
 from tandem.cli import columns
-from tandem.cluster.progress import EVERY, FILE, ProgressRecord, duration, pid_namespace
+from tandem.cluster.progress import PROGRESS_FILE, SECONDS_PER_WRITE, ProgressRecord, format_duration, get_pid_namespace
 from tandem.errors import UserError
 
 SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, or killed
@@ -25,7 +25,7 @@ HEAD = ("job", "done", "of", "loss and more", "rate", "left", "memory", "gpu", "
 CLEAR = "\x1b[H\x1b[2J"
 REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")  # a host that is no flag of ssh
 DEPTH = 6
-SEARCH = ("-maxdepth", str(DEPTH), "-name", f"*{FILE}", "-not", "-name", ".*", "-type", "f")
+SEARCH = ("-maxdepth", str(DEPTH), "-name", f"*{PROGRESS_FILE}", "-not", "-name", ".*", "-type", "f")
 
 
 def top(
@@ -93,8 +93,8 @@ def jobs_at(host: str, folder: str) -> list[RunningJob]:
 
 def is_dead(job: RunningJob) -> bool:
     """Whether a job's process on this machine is gone (another command line is another one); False if unseen."""
-    here = job.node == platform.node() and job.pids is not None and job.pids == pid_namespace()
-    if not here or job.age < 3 * EVERY:
+    here = job.node == platform.node() and job.pids is not None and job.pids == get_pid_namespace()
+    if not here or job.age < 3 * SECONDS_PER_WRITE:
         return False
     try:
         words = Path(f"/proc/{job.pid}/cmdline").read_bytes()
@@ -110,7 +110,7 @@ def _read_local(root: Path) -> Iterator[str]:
         depth = len(Path(folder).relative_to(root).parts)
         inner[:] = [name for name in inner if not name.startswith(".") and depth < DEPTH - 1]
         for name in names:
-            if name.endswith(FILE) and not name.startswith("."):
+            if name.endswith(PROGRESS_FILE) and not name.startswith("."):
                 with suppress(OSError):  # the job has ended meanwhile
                     yield Path(folder, name).read_text(encoding="utf-8", errors="replace")
 
@@ -144,10 +144,10 @@ def cells(job: RunningJob) -> tuple[str, ...]:
         f"{job.total:,}" if job.total else "",
         job.note,
         f"{job.rate:,.1f}/s" if job.rate else "",
-        "" if job.left is None else duration(job.left),
+        "" if job.left is None else format_duration(job.left),
         f"{job.peak_memory_mib / 1024:,.1f} GiB" if job.peak_memory_mib else "",
         f"{job.gpu_memory_mib / 1024:,.1f} GiB" if job.gpu_memory_mib else "",
         f"{job.node}{slurm}{via}",
-        f"{silence} for {duration(job.age)}" if silence else f"for {duration(job.updated - job.started)}",
+        f"{silence} for {format_duration(job.age)}" if silence else f"for {format_duration(job.updated - job.started)}",
     )
     return tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row)

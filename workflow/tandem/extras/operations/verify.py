@@ -15,9 +15,9 @@ from typing import Annotated, NamedTuple
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from tandem.cluster.progress import FILE, Progress
-from tandem.cluster.threads import usable_cores
-from tandem.data.fetch import readable
+from tandem.cluster.progress import PROGRESS_FILE, Progress
+from tandem.cluster.threads import count_usable_cores
+from tandem.data.fetch import format_bytes
 from tandem.extras.operations import targets
 from tandem.extras.operations.bundle import AGAIN, LIST, Bundle, read_bundle
 from tandem.plan.graph import digest
@@ -32,7 +32,7 @@ AHEAD = 64  # folders whose files are being read
 LINES = 1000  # faults, and files to be removed, in a report
 REBUILT = ("missing", "truncated", "changed", "damaged", "unfinished", "input")  # faults that building anew mends
 # Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
-BESIDE = (MANIFEST, "log.txt", RECORD, FILE, ".snakemake_timestamp")
+BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS_FILE, ".snakemake_timestamp")
 DRAFTS = (".partial", ".scratch")
 WORK = ("checkpoints", "state", "shards", "work", *DRAFTS)
 LOCK = ".*.lock"  # held by a process that makes the artifact; one that is killed leaves it, free
@@ -84,7 +84,7 @@ def verify(
         json_lines: print a line of JSON per fault, as soon as it is found.
     """
     names, files = targets.split_files(places)
-    report, pool = Report(targets.Configuration(files)), ThreadPoolExecutor(threads or usable_cores())
+    report, pool = Report(targets.Configuration(files)), ThreadPoolExecutor(threads or count_usable_cores())
     try:
         for root in [Path(name) for name in names] or [targets.RESULTS]:
             for fault in below(root, quick, pool, report):
@@ -114,7 +114,7 @@ def below(root: Path, quick: bool, pool: Executor, report: "Report") -> Iterator
             for comparison in comparisons:
                 yield from comparison.result()
             total += examined.bytes
-            progress.add(1, note=f"{readable(total)} {'listed' if quick else 'read'}")
+            progress.add(1, note=f"{format_bytes(total)} {'listed' if quick else 'read'}")
 
 
 def compared(

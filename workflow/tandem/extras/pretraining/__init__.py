@@ -23,7 +23,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from tandem.cluster.progress import Progress
 from tandem.config.settings import Execution
 from tandem.config.training import Optimisation, Train
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.extras.pretraining.condenser import Condenser
 from tandem.extras.pretraining.cot_mae import CotMae
@@ -137,7 +137,7 @@ def vocabulary(job: Job[VocabularyParams]) -> None:
     def texts() -> Iterator[str]:
         with Progress(f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages") as progress:
             for batch in collection.batches(columns=("title", "text")):
-                yield from (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+                yield from (join_contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
                 progress.add(batch.num_rows)
 
     learned = pieces(texts, params.vocabulary, params.lowercase)

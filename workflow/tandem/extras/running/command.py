@@ -18,9 +18,9 @@ import psutil
 
 from tandem import ROOT
 from tandem.cluster.import_path import with_library
-from tandem.cluster.progress import duration, say
+from tandem.cluster.progress import format_duration, say
 from tandem.cluster.scheduler import SIGNALLED
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.targets import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
@@ -59,7 +59,7 @@ class RunRequest:
     @property
     def words(self) -> list[str]:
         """Snakemake's words."""
-        cores = [] if any(flag.startswith(CORES) for flag in self.flags) else ["--cores", str(usable_cores())]
+        cores = [] if any(flag.startswith(CORES) for flag in self.flags) else ["--cores", str(count_usable_cores())]
         return [*self.targets, *cores, *self.flags, *self.configuration.words]
 
     @property
@@ -100,7 +100,7 @@ def main(words: list[str]) -> int:
     elif not run.executes:  # with a flag such as -n, whose output this is
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:
-        say(f"{run.done} stages in {duration(time.monotonic() - forecast.began)}; Snakemake's output: {log}")
+        say(f"{run.done} stages in {format_duration(time.monotonic() - forecast.began)}; Snakemake's output: {log}")
         print_answer(plan, request.targets)
     return status
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tandem.cluster.faults import AGAIN, DISK, WRITABLE, explain_fault
+from tandem.cluster.faults import DISK, RUN_AGAIN, WRITABLE, explain_fault
 from tandem.errors import shortened
 from tandem.extras.running.progress import BegunJob, Run, describe
 from tandem.plan.graph import Stages
@@ -90,7 +90,7 @@ def snakemake_words(run: Run, log: Path) -> str:
 def _explain_disk(line: str) -> str | None:
     """What Snakemake says about the disk, with what to do; None for anything else."""
     if match := PROTECTED.search(line):
-        return f"{match[1]}: write-protected; {WRITABLE}, {AGAIN}"
+        return f"{match[1]}: write-protected; {WRITABLE}, {RUN_AGAIN}"
     if (match := ERRNO.search(line)) and (number := int(match[1])) in DISK:
         return explain_fault(OSError(number, os.strerror(number), match[2]))
     return None

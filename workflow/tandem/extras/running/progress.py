@@ -14,8 +14,8 @@ from statistics import fmean
 from pydantic import BaseModel, ValidationError
 
 from tandem import ROOT
-from tandem.cluster.progress import ProgressRecord, duration, progress_path, say
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.progress import ProgressRecord, format_duration, get_progress_path, say
+from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import is_unknown, new_setting, stage_cost
@@ -70,7 +70,7 @@ class BegunJob:
     def record(self) -> ProgressRecord | None:
         """What the job's progress file says; None without one, as long as it waits or loads its libraries."""
         try:
-            text = progress_path(Path(self.output[0])).read_text(encoding="utf-8")
+            text = get_progress_path(Path(self.output[0])).read_text(encoding="utf-8")
             return ProgressRecord.model_validate_json(text)
         except (OSError, ValidationError, IndexError):
             return None
@@ -246,14 +246,14 @@ def explain_slowness(node: str) -> str:
     elsewhere = "the estimate may be of another machine"
     if node != platform.node():
         return f"it runs on {node}; {elsewhere}"
-    threads, cores = os.getloadavg()[0], usable_cores()
+    threads, cores = os.getloadavg()[0], count_usable_cores()
     reason = "other programs compute here, too" if threads > cores + 1 else elsewhere
     return f"{reason} ({threads:.1f} threads at work, {cores} cores)"
 
 
 def about(seconds: float) -> str:
     """A time that is not known exactly: `1 min`, `4 min`, `1 h 56 min`."""
-    return f"{max(1, round(seconds / 60))} min" if seconds < 3600 else duration(seconds)
+    return f"{max(1, round(seconds / 60))} min" if seconds < 3600 else format_duration(seconds)
 
 
 class Line:
@@ -288,7 +288,7 @@ class Line:
             record = None if job.stage in self.slow else job.record()
             if record and (slowness := self.forecast.slowness(job, record)):
                 self.slow.add(job.stage)
-                passed, expected = map(duration, slowness)
+                passed, expected = map(format_duration, slowness)
                 what = f"{describe(job, self.stages)} is slow: {passed} for what was estimated at {expected}"
                 self.say(f"{what}; {explain_slowness(record.node)}")
 

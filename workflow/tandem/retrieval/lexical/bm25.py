@@ -18,8 +18,8 @@ import numpy as np
 from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
 from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.runs import by_rows, read_rows, write_lists, write_rows
+from tandem.data.rows import IdRows, index_passages, index_queries
+from tandem.data.runs import convert_to_rows, read_rows, write_lists, write_rows
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     CHOSEN,
@@ -102,12 +102,12 @@ def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
 
         @cache
         def searched() -> tuple[LexicalEngine, IdRows, IdRows]:
-            return stack.enter_context(open_lexical_engine(job)), doc_rows(collection), query_rows(collection)
+            return stack.enter_context(open_lexical_engine(job)), index_passages(collection), index_queries(collection)
 
         def write(span: range, progress: Progress, path: Path) -> Json:
             engine, docs, names = searched()
             ranked = engine.search(queries[span.start : span.stop], k1, b, params.depth, progress)
-            write_lists(path, by_rows(job, ranked, docs, names))
+            write_lists(path, convert_to_rows(job, ranked, docs, names))
             return {"queries": len(span), "engine": engine.facts}
 
         return parts.complete(len(queries), write)

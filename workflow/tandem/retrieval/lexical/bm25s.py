@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 
 from tandem.cluster.progress import Progress, warn
-from tandem.cluster.threads import usable_cores
-from tandem.data.collection import Collection, contents
+from tandem.cluster.threads import count_usable_cores
+from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
-from tandem.data.language import language_warnings
+from tandem.data.language import warn_of_language
 from tandem.data.rows import Rows
-from tandem.data.runs import ranked_order
-from tandem.data.text import segmenter
+from tandem.data.runs import order_by_score
+from tandem.data.text import load_segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
@@ -79,7 +79,7 @@ def run(job: Job[Bm25sParams]) -> None:
     def passages(columns: Sequence[str], progress: Progress) -> Iterator[list[list[int]]]:
         """Yield the numbered terms of the corpus, a batch at a time; new terms get the next number."""
         for batch in collection.batches(PASSAGES_PER_BLOCK_OF_TERMS, columns):
-            texts = map(contents if len(columns) > 1 else str, *(column.to_pylist() for column in batch.columns))
+            texts = map(join_contents if len(columns) > 1 else str, *(column.to_pylist() for column in batch.columns))
             numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
             progress.add(len(numbers))
             yield numbers
@@ -98,7 +98,7 @@ def run(job: Job[Bm25sParams]) -> None:
             warn(job, draft, f"{empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
-        for line in language_warnings(job.inputs["dataset"], analyzer, language):
+        for line in warn_of_language(job.inputs["dataset"], analyzer, language):
             warn(job, draft, line)
 
 
@@ -111,7 +111,7 @@ def make_term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
     if params.analyzer == "whitespace":
         return str.split
     if params.analyzer == "jieba":
-        return segmenter()
+        return load_segmenter()
     import Stemmer
 
     stop = LUCENE_STOP_WORDS if params.language == "en" else set[str]()
@@ -170,7 +170,7 @@ class Bm25s:
         self.docs = Collection(job.inputs["dataset"]).doc_ids()
         self.formula = params.formula
         self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
-        self.threads = job.execution.workers or usable_cores()
+        self.threads = job.execution.workers or count_usable_cores()
         self.facts: dict[str, object] = {"bm25s": version("bm25s"), "stemmer": version("PyStemmer")}
         self.index: Any = None
         self.weighted: tuple[float, float] | None = None  # the k1 and b that the index is of
@@ -220,7 +220,7 @@ class Bm25s:
             return []
         scores: Floats = index.get_scores_from_ids(numbers)
         rows = find_reaching(scores, depth)
-        return ranked_order(self.docs.take(rows).to_pylist(), scores[rows])[:depth]
+        return order_by_score(self.docs.take(rows).to_pylist(), scores[rows])[:depth]
 
 
 def find_reaching(scores: Floats, depth: int) -> Rows:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tandem.cluster.progress import Progress
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.threads import count_usable_cores
 from tandem.config.retrieval import Match
 from tandem.config.settings import HEAP, Execution
 from tandem.config.similarities import AnySimilarity, Dfr, Dirichlet, JelinekMercer
-from tandem.data.text import segmenter
+from tandem.data.text import load_segmenter
 from tandem.errors import UserError
 from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
 from tandem.stages.data import SPLIT_BEFORE, Bm25Variant, LuceneParams
@@ -66,7 +66,7 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
         os.environ["JVM_PATH"] = str(library)
         jnius_config.add_classpath(str(find_anserini()))
         # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
-        processors = threads or usable_cores()
+        processors = threads or count_usable_cores()
         jnius_config.add_options("-Xrs", f"-Xmx{heap}", f"-XX:ActiveProcessorCount={processors}")
     from jnius import autoclass  # starts the machine, which must see the options set above
 
@@ -137,7 +137,7 @@ def make_splitter(params: LuceneParams) -> Callable[[str], str]:
     """Return a function that puts spaces between terms for Lucene, where its analyzer does not find them."""
     if params.analyzer != "jieba":
         return str
-    words = segmenter()
+    words = load_segmenter()
     return lambda text: " ".join(words(text))
 
 
@@ -156,7 +156,7 @@ class OpenIndex:
     """
 
     def __init__(self, artifact: Artifact, searcher: str, execution: Execution) -> None:
-        self.threads = execution.workers or usable_cores()
+        self.threads = execution.workers or count_usable_cores()
         self.java = machine = start_java(self.threads, execution.heap)
         machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MOST_QUERY_TERMS)
         self.searcher = machine(searcher)(str(artifact.folder / INDEX_FOLDER))

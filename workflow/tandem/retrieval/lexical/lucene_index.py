@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tandem.cluster.progress import Progress, warn
-from tandem.cluster.threads import usable_cores
+from tandem.cluster.threads import count_usable_cores
 from tandem.cluster.work import Parts
-from tandem.data.collection import Collection, contents
-from tandem.data.language import language_warnings
+from tandem.data.collection import Collection, join_contents
+from tandem.data.language import warn_of_language
 from tandem.errors import UserError
 from tandem.retrieval.lexical.lucene import (
     ANSERINI_SEARCHER,
@@ -54,7 +54,7 @@ class Indexing:
         self.job = job
         self.parts = Parts(job)
         self.collection = Collection(job.inputs["dataset"])
-        self.threads = job.execution.workers or usable_cores()
+        self.threads = job.execution.workers or count_usable_cores()
         self.machine = start_java(self.threads, job.execution.heap)
         known = sorted({"en", *self.machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
         if params.analyzer not in SPLIT_BEFORE and params.language not in known:  # Anserini would take it for English
@@ -99,7 +99,7 @@ class Indexing:
                     for doc, title, text in zip(*columns, strict=True):
                         fields = {"title": title, "text": text} if params.fields else {}
                         filled = {name: split(own) for name, own in fields.items() if own}
-                        line = {"id": doc, "contents": split(contents(title, text))} | filled
+                        line = {"id": doc, "contents": split(join_contents(title, text))} | filled
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
                 progress.add(batch.num_rows)
 
@@ -140,7 +140,7 @@ def run(job: Job[LuceneParams]) -> None:
         if indexed < passages:
             warn(job, draft, f"{passages - indexed:,} passages have no term to index")
         draft.facts.update(passages=passages, indexed=indexed, lucene=list_versions(machine))
-        for line in language_warnings(job.inputs["dataset"], params.analyzer, params.language):
+        for line in warn_of_language(job.inputs["dataset"], params.analyzer, params.language):
             warn(job, draft, line)
     indexing.parts.remove()
 

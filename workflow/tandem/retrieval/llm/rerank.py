@@ -15,9 +15,9 @@ import numpy as np
 from scipy.special import expit
 
 from tandem.cluster.progress import Progress, warn
-from tandem.data.collection import Collection, contents
+from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
-from tandem.data.runs import falling, followed, iter_run, write_run
+from tandem.data.runs import append_below, iter_run, lower_ties, write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset, require_run_depth
 from tandem.retrieval.llm import AnswerStore, ModelAnswer, count_at_once, open_answers, prompts
@@ -80,7 +80,7 @@ def sum_all_pairs(count: int, prefer: _Prefer) -> Floats:
         sums[j] += 1 - share
     order = np.argsort(-sums.astype(np.float32), kind="stable")
     scores = np.empty(count, np.float32)
-    scores[order] = [score for _, score in falling(("", float(np.float32(sums[at]))) for at in order)]
+    scores[order] = [score for _, score in lower_ties(("", float(np.float32(sums[at]))) for at in order)]
     return scores
 
 
@@ -203,7 +203,7 @@ def rerank_run(
 
             def rescore(ranked: tuple[str, list[str]], stored: dict[str, tuple[str, str]] = stored) -> ScoredQuery:
                 query, docs = ranked
-                passages = [contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]]
+                passages = [join_contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]]
                 return _METHODS[params.method](params, texts[query], passages, answers)
 
             for (query, docs), result in zip(group, threads.map(rescore, group), strict=True):
@@ -212,7 +212,7 @@ def rerank_run(
                 if counts["compared"] >= ANSWERS_BEFORE_REFUSAL:
                     refuse_unlikely(params, counts, beginnings)
                 progress.add(len(result.scores))
-                yield query, docs, followed(result.scores, len(docs))
+                yield query, docs, append_below(result.scores, len(docs))
     refuse_unlikely(params, counts, beginnings)
 
 
