@@ -282,6 +282,17 @@ def make_model(make_job, encoder):
 
 
 @pytest.fixture(scope="session")
+def new_generator(make_job, encoder, results) -> Artifact:
+    """A T5 of one layer with the tiny encoder's vocabulary and vectors of words."""
+    from tandem.extras.generation.generators import run_new
+
+    params = {"layers": 1, "decoder_layers": 1, "heads": 4, "feed_forward": 64, "seed": 3}
+    job = make_job("new_generator", results / "new_generator" / "t5-0000000001", params, {"encoder": encoder})
+    run_new(job)
+    return open_artifact(job.out)
+
+
+@pytest.fixture(scope="session")
 def dual_model(results, make_model) -> Artifact:
     """A dual encoder of two towers, CLS pooling."""
     return make_model(results / "model" / "de-0000000004", ("dual",), seed=4)

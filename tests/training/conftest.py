@@ -89,11 +89,11 @@ def model_job(make_job, dataset, tokens, encoder, lists, runs):
 
 @pytest.fixture
 def quick_job(model_job, tmp_path):
-    """`quick_job(objective, name, train, shape, **execution)`: `model_job` with other parameters, of four steps."""
+    """`quick_job(objective, name, train, shape, more, **execution)`: `model_job` of four steps, other parameters."""
 
-    def make(objective, name="quick", train=None, shape=None, **execution):
+    def make(objective, name="quick", train=None, shape=None, more=None, **execution):
         train = {"steps": 4, "choose": "last"} | (train or {})
-        return model_job(objective, tmp_path / f"{name}-0123456789", train, shape, **execution)
+        return model_job(objective, tmp_path / f"{name}-0123456789", train, shape, more, **execution)
 
     return make
 

@@ -41,6 +41,9 @@ CURVES = {
     "CE listwise": ("cross", {}),
     "CE pointwise": ("cross", {"loss": "pointwise"}),
     "CE in-batch": ("cross", {"in_batch": True}),
+    "monoT5": ("mono_t5", {"loss": "pointwise"}),
+    "RankT5": ("rank_t5", {}),
+    "duoBERT": ("duo_bert", {"loss": "pointwise"}),
     "joint paper": ("joint", {}),
     "joint reference": ("joint", {"semantics": "reference"}),
     "joint static": ("joint", {"teacher": "static"}),
@@ -68,7 +71,8 @@ def curve(make_objective, make_job, lists, tmp_path):
 
     def make(name):
         (objective, own), budget = CURVES[name], Budget(200, 400)
-        job = make_job("model", tmp_path / "golden-0000000000", {"objective": objective, "train": TRAIN | own})
+        learned = objective if objective in ("dual", "joint") else "cross"
+        job = make_job("model", tmp_path / "golden-0000000000", {"objective": learned, "train": TRAIN | own})
         learner = make_objective(objective, budget, torch.float64, **TRAIN | own)
         state = TrainingLoop(job, job.params.train, learner, lists, None).run()
         return [value for _, what, value in state.log if what == "loss"]

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertModel, T5Config, T5ForConditionalGeneration
 
 from tandem.config.references import parameters_of
 from tandem.config.representations import (
@@ -20,6 +20,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import Coil, TokenVectors
+from tandem.models.pair_prompts import Around, PairOptions, WrittenWords
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
@@ -29,6 +30,7 @@ from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
+from tandem.training.objectives.comparing import Comparing
 from tandem.training.objectives.dual import BatchDualObjective, Teacher
 from tandem.training.objectives.terms import CoTraining, TermRecall
 
@@ -36,7 +38,10 @@ WORDS = 200
 TRAINING = dict.fromkeys(
     ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"), parameters_of(DualTrain)
 )
-TRAINING |= {"cross": parameters_of(CrossTrain), "joint": JointTrain}
+TRAINING |= dict.fromkeys(
+    ("cross", "mono_t5", "rank_t5", "rank_t5_encoder", "duo_bert", "duo_t5"), parameters_of(CrossTrain)
+)
+TRAINING["joint"] = JointTrain
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
 # Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.
@@ -122,6 +127,29 @@ def with_layers(model):
     return model
 
 
+class Vocabulary:
+    """What of a tokenizer a model of words asks: "true" and "false" are the ids 50 and 60."""
+
+    unk_token_id = 1
+
+    def __call__(self, word, add_special_tokens):
+        """The ids of a word."""
+        return {"input_ids": [{"true": 50, "false": 60}[word]]}
+
+
+def writing(words, pooling="decoder", passages=1):
+    """A cross-encoder over a tiny T5 that reads a prompt; `objective` sets its weights."""
+    size = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 2, "num_heads": 4}
+    config = T5Config(vocab_size=WORDS, decoder_start_token_id=0, pad_token_id=0, eos_token_id=3, **size)
+    with torch.random.fork_rng():
+        model = T5ForConditionalGeneration(config)
+    around = Around((71, 72), ((73, 72), (75, 72))[:passages], (74, 72, 3))
+    options = PairOptions(passages=passages)
+    if not words:
+        return CrossEncoder(model.encoder, pooling, None, options, around)
+    return CrossEncoder(model, pooling, WrittenWords(model, Vocabulary(), words), options, around)
+
+
 def late_interaction(shared, **options):
     """Vectors of 8 numbers for tokens; id 4 is [MASK], ids 5 to 30 are punctuation."""
     query = bert()
@@ -173,14 +201,23 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         "spade": spade,
         "poly": poly,
     }
+    crosses = {
+        "cross": lambda: CrossEncoder(bert(), "mean"),
+        "mono_t5": lambda: writing(["true", "false"]),
+        "rank_t5": lambda: writing(["true"]),
+        "rank_t5_encoder": lambda: writing([], "cls"),
+        "duo_bert": lambda: CrossEncoder(bert(), "mean", None, PairOptions(passages=2)),
+        "duo_t5": lambda: writing(["true", "false"], passages=2),
+    }
     if getattr(params, "loss", "") == "term_recall":
         learner = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
         learn = CoTraining if name == "spade" else BatchDualObjective
         learner = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher)
-    elif name == "cross":
-        learner = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)
+    elif name in crosses:
+        learn_lists = Comparing if name.startswith("duo") else Cross
+        learner = learn_lists(crosses[name](), opened, params, POSITIVES, budget, world)
     else:
         learner = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world)
     weigh(learner.models, 2, dtype)

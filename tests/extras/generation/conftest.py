@@ -9,20 +9,9 @@ from tandem.store.artifact import open_artifact
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 
-NEW = {"layers": 1, "decoder_layers": 1, "heads": 4, "feed_forward": 64, "seed": 3}
 TRAIN = {
     "pairs_per_batch": 8, "steps": 6, "lr": 3e-3, "dropout": 0.1, "precision": "fp32", "seed": 5, "warmup": 0.2,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def new_generator(make_job, encoder, results):
-    """A T5 of one layer with the tiny encoder's vocabulary and vectors of words."""
-    from tandem.extras.generation.generators import run_new
-
-    job = make_job("new_generator", results / "new_generator" / "t5-0000000001", NEW, {"encoder": encoder})
-    run_new(job)
-    return open_artifact(job.out)
 
 
 @pytest.fixture(scope="session")

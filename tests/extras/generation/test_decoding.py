@@ -7,10 +7,10 @@ from pytest import approx
 
 from tandem.config.generation import Decoding
 from tandem.extras.generation.decoding import Choice, Writer, uniforms
-from tandem.extras.generation.generators import load_generator
 from tandem.extras.generation.objective import log_likelihoods
 from tandem.extras.generation.prompts import Reader
 from tandem.extras.generation.training import padding_of
+from tandem.models.generators import load_generator
 
 TEXTS = [
     "The otter eats crabs and urchins, more of them in autumn, when winter is close; a river mammal.",

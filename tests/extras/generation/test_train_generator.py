@@ -13,8 +13,9 @@ from comparing import interrupt
 
 from tandem.errors import UserError
 from tandem.extras.generation import training
-from tandem.extras.generation.generators import load_generator, run_new
+from tandem.extras.generation.generators import run_new
 from tandem.extras.generation.training import read_pairs
+from tandem.models.generators import load_generator
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 Precision = Literal["auto", "fp32", "bf16"]
 Analyzer = Literal["default", "porter", "krovetz", "none", "whitespace", "jieba"]
 Pooling = Literal["cls", "mean", "max", "weightedmean", "lasttoken"]
-PairPooling = Literal[Pooling, "segments", "classifier"]
+PairPooling = Literal[Pooling, "segments", "classifier", "decoder"]
 
 
 class Model(BaseModel):

@@ -1,5 +1,6 @@
 """The models that are trained: what they learn and start from, their training lists, and how they are validated."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self, TypeVar, get_args
 
@@ -18,6 +19,21 @@ def _forwards(ranks: T) -> T:
     if depth < first:
         raise problem(f".depth is {depth}, before first_rank ({first}); allowed: ≥ {first}")
     return ranks
+
+
+MONO_T5 = "Query: {query} Document: {passage} Relevant:"  # Nogueira et al. 2020
+DUO_T5 = "Query: {query} Document0: {first} Document1: {second} Relevant:"  # Pradeep et al. 2021
+T5_WORDS = ("true", "false")  # of both
+_TEXTS = re.compile(r"\{(?:query|passage|first|second)\}")  # where a prompt has its texts
+COMPARING = "comparing"  # what a cross-encoder that compares passages counts as where a key names models
+
+
+def check_pair_prompt(prompt: str, usual: str) -> None:
+    """Refuse a prompt that has other texts than a usual one, or in another order; as a validator."""
+    expected = _TEXTS.findall(usual)
+    if (found := _TEXTS.findall(prompt)) != expected:
+        named = f"names {', '.join(found)}" if found else "names no text"
+        raise problem(f".prompt {named}; allowed: {', '.join(expected)}, once each in this order, such as {usual!r}")
 
 
 class Backfill(Section):
@@ -166,6 +182,11 @@ class TrainedModel(Section):
         Validation(), description="what differs from the configuration's `validation`"
     )
 
+    @property
+    def sort(self) -> str:
+        """What the model counts as where a key names models of some objectives: its objective, usually."""
+        return str(getattr(self, "objective", ""))
+
     @model_validator(mode="after")
     def _training_fits(self) -> Self:
         train: Train | None = getattr(self, "train", None)
@@ -206,15 +227,59 @@ class CrossModel(TrainedModel):
 
     objective: Literal["cross"] = Field(description="what is learned")
     # A dual encoder's passage tower may become a cross-encoder; not the other way round.
-    init: Annotated[str, Reference("start", "start", objectives=(*CROSS_PARTS, "dual"))] = Field(
-        "encoder", description="`encoder` (the configuration's), another encoder, a model or re-ranker"
+    init: Annotated[str, Reference("start", "start", objectives=(*CROSS_PARTS, "dual", COMPARING))] = Field(
+        "encoder", description="`encoder` (the configuration's), another encoder or generator, a model or re-ranker"
     )
     pooling: PairPooling | None = Field(
         None,
         description="null: the start's, else cls; segments: cosine of the query's and the passage's mean state; "
-        "classifier: the family's own classification head, which a re-ranker has",
+        "classifier: the family's own classification head, which a re-ranker has; decoder: words that a T5 or BART "
+        "writes, an entry of `generators`",
+    )
+    compares: bool = Field(
+        False,
+        description="reads two passages, and says how much more relevant the first one is: duoBERT, duoT5; an entry of "
+        "`comparisons` re-ranks by it",
+    )
+    prompt: str | None = Field(
+        None,
+        description="what is read, {query} and {passage} with words around them, or {query}, {first} and {second}; "
+        "null: the encoder's special tokens around the texts, of pooling decoder monoT5's or duoT5's prompt",
+    )
+    words: Annotated[Items[str], Field(max_length=2)] = Field(
+        (),
+        description="of pooling decoder: the word whose logit is the score (RankT5), or two whose log-odds it is; "
+        "empty: true and false (monoT5)",
     )
     train: CrossTrain = Field(CrossTrain(), description="how it is trained")
+
+    @property
+    def sort(self) -> str:
+        """See `TrainedModel`."""
+        return COMPARING if self.compares else self.objective
+
+    @model_validator(mode="after")
+    def _prompt_fits(self) -> Self:
+        if self.prompt is not None:
+            check_pair_prompt(self.prompt, DUO_T5 if self.compares else MONO_T5)
+        return self
+
+    @model_validator(mode="after")
+    def _comparison_fits(self) -> Self:
+        train = self.train
+        if not self.compares:
+            return self
+        others = ("distil", "in_batch", "budget_minutes", "checkpoints")
+        if key := next((key for key in others if getattr(train, key)), None):
+            raise problem(f".train.{key} is set, which no model that compares passages has; leave it out")
+        if train.loss != "pointwise" or train.instance == "row":
+            taken = f"loss is {train.loss}" if train.loss != "pointwise" else "instance is row"
+            raise problem(f".train.{taken}; a model that compares passages takes loss: pointwise, of whole lists")
+        if self.pooling == "segments":
+            raise problem(
+                ".pooling is segments, of a query and one passage; choose another where passages are compared"
+            )
+        return self
 
 
 class JointInit(Section):

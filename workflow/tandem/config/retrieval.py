@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from tandem.config.base import Analyzer, Choice, Count, Distinct, Items, Precision, Section, equals, problem
 from tandem.config.datasets import Perturbation
-from tandem.config.references import CrossEncoderRef, DatasetRef, RunRef
+from tandem.config.references import CrossEncoderRef, DatasetRef, NoParameter, RunRef
 from tandem.config.similarities import Similarity
 from tandem.registry import Registry
 
@@ -226,6 +226,19 @@ class Ensemble(Section):
 
     of: Items[CrossEncoderRef] = Field(
         min_length=1, description="cross-encoders; means of logits (denoising: of probabilities)"
+    )
+
+
+ComparisonAggregate = Literal["sum", "sym_sum", "binary", "min", "max", "copeland"]
+
+
+class Comparison(Section):
+    """The top of a list ordered by a model that compares passages, an entry of `comparisons`."""
+
+    by: Annotated[str, NoParameter()] = Field(description="a model with `compares: true`")
+    top: int = Field(10, ge=2, description="passages that are compared, each two in both orders; at most rerank.depth")
+    aggregate: ComparisonAggregate = Field(
+        "sum", description="what of a passage's comparisons is its score; see docs/rerankers.md"
     )
 
 

@@ -15,6 +15,7 @@ from tandem.config.references import CrossEncoderRef, DatasetRef, DualEncoderRef
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
+    Comparison,
     Depth,
     Encode,
     Ensemble,
@@ -244,6 +245,9 @@ class Settings(Section):
     fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
     pipelines: dict[str, Pipeline] = Field({}, description="the best of several systems on dev, usable as a run")
     ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
+    comparisons: dict[str, Comparison] = Field(
+        {}, description="models that compare passages, usable where a cross-encoder re-ranks"
+    )
     scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
     aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")
     perturbed: dict[str, PerturbedRun] = Field({}, description="runs on broken queries, usable as runs on the others")

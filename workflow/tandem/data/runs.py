@@ -227,6 +227,15 @@ def require_run_split(run: Artifact, split: str | None) -> None:
         raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
 
 
+def break_ties_by_place(scores: np.ndarray[Any, np.dtype[np.floating]]) -> Floats:
+    """Return scores as float32, of equal ones the earlier higher by the least bit, shape (passages,)."""
+    rounded = scores.astype(np.float32)
+    order = np.argsort(-rounded, kind="stable")
+    apart = np.empty(len(rounded), np.float32)
+    apart[order] = [score for _, score in lower_ties(("", float(rounded[at])) for at in order)]
+    return apart
+
+
 def append_below(scores: Floats, documents: int) -> Floats:
     """The scores of a re-ranked top, followed by falling whole numbers below the lowest, `documents` scores in all.
 

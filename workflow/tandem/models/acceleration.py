@@ -21,6 +21,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, has_bf16, is_onednn_used, keep_memory, resolve_precision, rows_change_bits
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import FLOAT32, LENGTH_MULTIPLE, MASKED, PACKED_ATTENTION, PACKED_FAMILIES, register
+from tandem.models.pair_prompts import WrittenWords
 from tandem.models.sparse import SparseEncoder
 
 _COMPILED_SHAPES = (
@@ -56,6 +57,10 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
                 model.any_rows = not rows_change_bits(resolve_precision(mode))
                 if isinstance(model.head, nn.Linear):
                     model.head = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
+                elif isinstance(model.head, WrittenWords):
+                    layer: Any = model.encoder
+                    output = FrozenLinear(layer.get_output_embeddings(), torch.float32, tokens, gelu=False)
+                    layer.set_output_embeddings(output)
                 else:
                     freeze(model.head, "fp32", tokens)
             if isinstance(model, SparseEncoder) and is_onednn_used() and not training:

@@ -2,12 +2,14 @@
 
 The head is linear, or the encoder's classification head as transformers has it. A linear head on the first token is
 saved as one where its family's activation is tanh, so that `AutoModelForSequenceClassification` gives the same scores.
-Also stage `reranker`, which makes a published cross-encoder one of these.
+Or the score is that of words which a decoder writes (`pair_prompts`). Also stage `reranker`, which makes a published
+cross-encoder one of these.
 """
 
 import copy
+import inspect
 import json
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,10 +19,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.errors import UserError
+from tandem.models.device import place_all, precision
 from tandem.models.encoding import encode_and_pool, make_equal_batches
 from tandem.models.folders import WEIGHTS_FILE
+from tandem.models.generators import load_generator
 from tandem.models.heads import HEAD_LAYERS, check_reranker, find_relevant_label, read_saved_activation
 from tandem.models.hub import check_length, check_weights, from_folder, load_encoder, load_tokenizer, save_encoder
+from tandem.models.pair_prompts import PLAIN_PAIR, Around, PairOptions, WrittenWords, adapt_template
 from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
@@ -47,9 +52,12 @@ class CrossEncoder(nn.Module):
     the pair is read together as well, but the head reads a single number, the cosine of the query's and the passage's
     mean vector: a cross-encoder that starts from a dual encoder's tower then starts near the dual encoder's scores.
     With `classifier` pooling and head are those of the family's `…ForSequenceClassification`, as published
-    cross-encoders have them.
+    cross-encoders have them. With `decoder` the encoder has a decoder, and the head says which words count that it
+    writes: monoT5, duoT5, RankT5.
 
     Attributes:
+        options: what is read around the texts; with two passages, they count as one text: see `join_passages`.
+        around: the token ids of a prompt; None: special tokens.
         packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `accelerate`.
         any_rows: whether `score` may compute any number of pairs at once. Set by `accelerate`.
     """
@@ -58,27 +66,41 @@ class CrossEncoder(nn.Module):
     packs = True
     any_rows = False
 
-    def __init__(self, encoder: nn.Module, pooling: str, head: "Classifier | None" = None) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        pooling: str,
+        head: "Classifier | WrittenWords | None" = None,
+        options: PairOptions = PLAIN_PAIR,
+        around: Around | None = None,
+    ) -> None:
         super().__init__()
         config: Any = encoder.config
         self.encoder = encoder
         self.pooling = pooling
+        self.options = options
+        self.around = around
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
         self.head: nn.Module = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
 
     @classmethod
-    def start(cls, folder: Path, pooling: str) -> Self:
+    def start(cls, folder: Path, pooling: str, options: PairOptions = PLAIN_PAIR) -> Self:
         """Return a cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator.
 
-        With `classifier`, a head of one label that the folder has is kept. A `UserError` where the encoder cannot be
-        pooled so, or its tokenizer puts nothing between two texts.
+        With `classifier`, a head of one label that the folder has is kept; with `decoder` nothing is new. A `UserError`
+        where the encoder cannot be pooled so, or its tokenizer puts nothing between two texts.
         """
-        check_pairs(folder)
+        around = Around.of(load_tokenizer(folder), options.prompt) if options.prompt else None
+        if pooling == "decoder":
+            return cls._writing(folder, options, around)
+        if around is None:
+            check_pairs(folder)
         if pooling == "classifier":
             encoder, classifier = Classifier.load(folder, new=True)
-            return cls(encoder, pooling, classifier)
-        model = cls(load_encoder(folder), pooling)
-        check_pooling(model.encoder, pooling, folder)
+            return cls(encoder, pooling, classifier, options, around)
+        model = cls(load_encoder(folder), pooling, None, options, around)
+        if around is None or pooling != "cls":  # the first token of a prompt sees the texts as any other does
+            check_pooling(model.encoder, pooling, folder)
         head: Any = model.head
         if pooling == "segments":
             nn.init.constant_(head.weight, COSINE_SCALE)
@@ -89,13 +111,27 @@ class CrossEncoder(nn.Module):
         return model
 
     @classmethod
+    def _writing(cls, folder: Path, options: PairOptions, around: Around | None) -> Self:
+        """Return the model of an encoder with a decoder; a `UserError` of any other folder."""
+        model, tokenizer = load_generator(folder)
+        if not model.config.is_encoder_decoder:
+            problem = f"is a decoder alone ({model.config.model_type})"
+            raise UserError(f"{folder}: {problem}; pooling decoder needs an encoder with a decoder, such as T5")
+        return cls(model, "decoder", WrittenWords(model, tokenizer, options.words), options, around)
+
+    @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the cross-encoder that `save` wrote."""
-        pooling = read_pooling(folder)
+        saved = read_cross(folder)
+        options = PairOptions(saved["prompt"], tuple(saved["words"]), saved["passages"])
+        around = Around.of(load_tokenizer(folder), options.prompt) if options.prompt else None
+        pooling = saved["pooling"]
+        if pooling == "decoder":
+            return cls._writing(folder, options, around)
         if pooling == "classifier":
             encoder, classifier = Classifier.load(folder)
-            return cls(encoder, pooling, classifier)
-        model = cls(load_encoder(folder), pooling)
+            return cls(encoder, pooling, classifier, options, around)
+        model = cls(load_encoder(folder), pooling, None, options, around)
         head = load_file(folder / _HEAD_FILE)
         model.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
         return model
@@ -104,19 +140,40 @@ class CrossEncoder(nn.Module):
         """Write a folder that transformers loads as the encoder, and sentence-transformers as a CrossEncoder.
 
         `AutoModelForSequenceClassification` loads it with the same scores, or refuses it: see `save_whole`.
-        sentence-transformers has no module for `segments`: of these the card shows how to compute scores.
+        sentence-transformers has no module for `segments`, nor for prompts and what a decoder writes: of these the card
+        shows how to compute scores.
         """
-        save_encoder(self.encoder, tokenizer, folder, partial(save_whole, head=self.head, pooling=self.pooling))
+        save = None
+        if not isinstance(self.head, WrittenWords):
+            save = partial(save_whole, head=self.head, pooling=self.pooling, is_plain=self.options == PLAIN_PAIR)
+        save_encoder(self.encoder, tokenizer, folder, save)
         if isinstance(self.head, nn.Linear):
             (folder / _HEAD_FILE).parent.mkdir()
             head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
             save_file(head, folder / _HEAD_FILE)
-            if self.pooling != "segments":
+            if self.pooling != "segments" and self.options == PLAIN_PAIR:
                 describe_cross_encoder(folder, self.head.in_features, self.pooling)
-        write_json(folder / "cross.json", {"pooling": self.pooling})
+        write_json(folder / "cross.json", {"pooling": self.pooling, **self.options.plain()})
+
+    @cached_property
+    def has_segments(self) -> bool:
+        """Whether the encoder takes segments; T5 does not, though its tokenizer may tell them."""
+        return "token_type_ids" in inspect.signature(self.encoder.forward).parameters
+
+    def adapt(self, template: Template) -> Template:
+        """Return the template of the tokenizer with what this model reads around a pair's texts."""
+        return adapt_template(template, self.around, self.has_segments)
+
+    def separator(self, template: Template) -> tuple[int, ...]:
+        """Return the ids between two passages: the prompt's words, else what stands between a pair's texts."""
+        return self.around.passages[1] if self.around else template.pair[1]
 
     def logits(self, inputs: Inputs, mode: str, packed: int | None, multiple: int) -> Tensor:
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
+        if isinstance(self.head, WrittenWords):
+            with precision(mode):
+                written: Tensor = self.head(self.encoder, place_all(inputs.padded(multiple)))
+            return written
         pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
         vectors = encode_and_pool(self.encoder, inputs, pooling, mode, packed, multiple)
         if self.pooling == "segments":
@@ -141,7 +198,7 @@ class CrossEncoder(nn.Module):
 
     def pairs(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
         """Pairs as the encoder reads them; with `segments` all tokens are of type 0, as a dual encoder knows them."""
-        inputs = template.pair_inputs(queries, passages)
+        inputs = self.adapt(template).pair_inputs(queries, passages)
         if self.pooling == "segments" and inputs.types is not None:
             inputs.types.fill(0)
         return inputs
@@ -162,7 +219,7 @@ class CrossEncoder(nn.Module):
         first = Ragged.of(queries)
         second = Ragged.of(passages)
         step = FINE_STEP if self.any_rows else PAIR_LENGTH_STEP
-        padded = -(-template.pair_lengths(np.diff(first.offsets), np.diff(second.offsets)) // step) * step
+        padded = -(-self.adapt(template).pair_lengths(np.diff(first.offsets), np.diff(second.offsets)) // step) * step
         scores = np.empty(len(padded), np.float32)
         batches = list[Ids]()
         computed = list[Tensor]()
@@ -178,7 +235,10 @@ class CrossEncoder(nn.Module):
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
         """Refuse pairs that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
-        both = query + passage + template.extra[1]
+        passages = passage
+        if self.options.passages > 1:
+            passages += passage + len(self.separator(template))
+        both = query + passages + self.adapt(template).extra[1]
         padded = -(-min(both, template.longest_pair or both) // PAIR_LENGTH_STEP) * PAIR_LENGTH_STEP
         check_length(self.encoder, padded, f"{where}: query with passage, padded,")
 
@@ -238,12 +298,12 @@ class Classifier(nn.Module):
         return encoder, head
 
 
-def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str) -> None:
+def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str, is_plain: bool = True) -> None:
     """Write an encoder and its head as one `…ForSequenceClassification`.
 
     Where the family's head cannot compute what the head does, an empty tensor takes its place:
     `AutoModelForSequenceClassification` then refuses the folder instead of drawing a head at random, and `AutoModel`
-    does not see it.
+    does not see it. The same of pairs that are not `is_plain`, whose prompt the tokenizer does not write.
     """
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoModelForSequenceClassification
 
@@ -257,7 +317,7 @@ def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str) -> Non
         whole = AutoModelForSequenceClassification.from_config(config)
     prefix = f"{whole.base_model_prefix}."
     weights = {f"{prefix}{name}": tensor.cpu().contiguous() for name, tensor in encoder.state_dict().items()}
-    if own := name_head_weights(head, pooling, config.model_type):
+    if is_plain and (own := name_head_weights(head, pooling, config.model_type)):
         whole.load_state_dict(weights | own, assign=True)
         whole.save_pretrained(folder)
         return
@@ -300,6 +360,7 @@ def run_reranker(job: Job[Params]) -> None:
         write_json(draft.path("model.json"), {"objective": "cross", "parts": ["cross"], "steps": 0})
 
 
-def read_pooling(folder: Path) -> str:
-    """Return the pooling of a saved cross-encoder."""
-    return str(json.loads((folder / "cross.json").read_text(encoding="utf-8"))["pooling"])
+def read_cross(folder: Path) -> dict[str, Any]:
+    """Return what `cross.json` says of a saved cross-encoder: its pooling, and the fields of `PairOptions`."""
+    saved: dict[str, Any] = json.loads((folder / "cross.json").read_text(encoding="utf-8"))
+    return {"prompt": "", "words": [], "passages": 1} | saved

@@ -1,8 +1,10 @@
 """How others load saved weights: the lines of a model's card, README.md in its folders."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -174,10 +176,52 @@ def add_prompt(shape: DualShape, side: str, text: str) -> str:
     return f"plain.prompt({json.dumps(prompt, ensure_ascii=False)}) + {own}" if prompt else own
 
 
-def describe_cross_usage(pooling: str, lengths: InputLengths, logit: str | None) -> str:
+_COMPARING_EXAMPLE = """\
+```python
+from pathlib import Path
+from tandem.models.cross import CrossEncoder
+from tandem.models.hub import load_tokenizer
+from tandem.models.plain_text import PlainTextTokenizer
+from tandem.models.tokens import Template
+
+model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path("cross"))
+(query, first, second), _ = PlainTextTokenizer(tokenizer).tokenise(["a query", "a passage", "another"])
+template = Template.of(tokenizer)
+scores = model([query], [[*first, *model.separator(template), *second]], template, "fp32")
+```"""
+_WRITING_EXAMPLE = """\
+```python
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModelForSeq2SeqLM.from_pretrained("cross")
+inputs = tokenizer([{text}], padding=True, return_tensors="pt")
+start = torch.full((len(inputs["input_ids"]), 1), model.config.decoder_start_token_id)
+read = {{name: inputs[name] for name in ("input_ids", "attention_mask")}}
+logits = model(**read, decoder_input_ids=start).logits[:, 0]
+{score}
+```"""
+
+
+def _describe_writing(cross: Mapping[str, Any]) -> str:
+    """Return how transformers computes the scores of words that a decoder writes.
+
+    Its tokenizer reads the whole prompt at once, whose ids are the same where tokens begin with their blank.
+    """
+    text = cross["prompt"].format(query="a query", passage="a passage", first="a passage", second="another")
+    words = [
+        f"logits[:, tokenizer.convert_tokens_to_ids(tokenizer.tokenize({json.dumps(word)}))[0]]"
+        for word in cross["words"]
+    ]
+    score = f"scores = {words[0]}" if len(words) == 1 else f"scores = {words[0]} - (\n    {words[1]}\n)"
+    return _WRITING_EXAMPLE.format(text=json.dumps(text), score=score)
+
+
+def describe_cross_usage(cross: Mapping[str, Any], lengths: InputLengths, logit: str | None) -> str:
     """Return how to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,).
 
     Args:
+        cross: of `read_cross`.
         logit: the score, in terms of `logits`, where `AutoModelForSequenceClassification` loads the folder; else None.
     """
     ours = """\
@@ -192,6 +236,17 @@ model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path(
 (query, text), _ = PlainTextTokenizer(tokenizer).tokenise(["a query", "a passage"])
 scores = model([query], [text], Template.of(tokenizer), "fp32")
 ```"""
+    if cross["passages"] > 1:
+        ours = _COMPARING_EXAMPLE
+    pooling = cross["pooling"]
+    if pooling == "decoder":
+        return "\n\n".join([ours, _describe_writing(cross)])
+    if cross["passages"] > 1:
+        return "\n\n".join([ours, "Only so: no other library here reads two passages beside a query."])
+    if cross["prompt"]:
+        return "\n\n".join(
+            [ours, "Only so: neither transformers nor sentence-transformers writes its prompt around the texts."]
+        )
     predicted = "" if logit in (None, _SINGLE_LOGIT) else f"\nscores = {logit}"
     theirs = f"""\
 ```python

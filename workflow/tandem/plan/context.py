@@ -15,7 +15,7 @@ from typing import Any
 from tandem.config.base import Model
 from tandem.config.datasets import Dataset
 from tandem.config.merging import of_searched
-from tandem.config.models import ModelEntry
+from tandem.config.models import COMPARING, ModelEntry
 from tandem.config.references import Name, excluded
 from tandem.config.settings import Settings, Training
 from tandem.errors import NAME, UserError, nearest
@@ -26,7 +26,7 @@ from tandem.stages.base import Json
 
 # Blocks of the configuration: names that are runs, names that score the passages of a run after its "+", all systems.
 RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations", "perturbed", "expansions")
-RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "scorers")
+RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "comparisons", "scorers")
 SYSTEMS = ("models", *RUNS, *RERANKERS, "encoders")
 OWN = ("bm25", "given", "encoder")  # runs that every configuration has
 PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is called in names
@@ -203,13 +203,14 @@ class Context:
             more: the same, too many to be listed.
         """
         known = dict.fromkeys(self.settings.rerankers, "cross")
-        known |= {model: entry.objective for model, entry in self.settings.models.items()}
+        known |= {model: entry.sort for model, entry in self.settings.models.items()}
         if name not in known:
             fit = [model for model, objective in known.items() if not objectives or objective in objectives]
             folder = f"; the folder of that name is ./{name}" if name and Path(name).is_dir() else ""
             raise UserError(f"{where}: {name} is no model{folder or nearest(name, [*fit, *also], more)}")
         if objectives and known[name] not in objectives:
-            raise UserError(f"{where}: {name} is a {known[name]} model, needed is {' or '.join(objectives)}")
+            hint = "; name an entry of comparisons that has it as by" if known[name] == COMPARING else ""
+            raise UserError(f"{where}: {name} is a {known[name]} model, needed is {' or '.join(objectives)}{hint}")
 
     def checkpoint(self, name: str) -> tuple[str, int] | None:
         """Model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""

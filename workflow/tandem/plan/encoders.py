@@ -9,6 +9,7 @@ from typing import get_args
 
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
+from tandem.config.generation import TrainedGenerator
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.representations import Representation
 from tandem.errors import Unavailable, UserError, nearest
@@ -26,6 +27,7 @@ from tandem.plan.towers import (
     described_by,
     described_representation,
     folder_of,
+    is_generator,
     pretrained,
     published_entry,
     towers,
@@ -36,6 +38,8 @@ from tandem.store.files import sha256_once
 
 def encoder(ctx: Context, name: str) -> Stage:
     """Return the stage of a starting encoder."""
+    if is_generator(ctx, name):
+        return ctx.entry("generators", name)
     if ("encoder", name) not in ctx.memo:
         entry = pretrained(ctx, name)
         ctx.memo["encoder", name] = _pretrain(ctx, name, entry) if entry else _published(ctx, name)
@@ -105,6 +109,9 @@ def _layers(ctx: Context, entry: AnyPretrained) -> int | None:
 
 def tokenizer(ctx: Context, name: str) -> Stage:
     """The stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
+    if is_generator(ctx, name) and isinstance(writer := ctx.settings.generators[name], TrainedGenerator):
+        with ctx.opening("generators", name):  # a new one has the vocabulary of the configuration's encoder
+            return tokenizer(ctx, writer.start or ctx.settings.encoder)
     entry = pretrained(ctx, name)
     if entry is None:
         return encoder(ctx, name)
@@ -142,7 +149,8 @@ def tokens_to_read(
 ) -> Stage:
     """The same for what the encoder itself computes with; a `UserError` if it has fewer positions than they need."""
     if ("fitting", name, part) not in ctx.memo:
-        check_lengths(ctx, name, encoder(ctx, name), part)
+        if not is_generator(ctx, name):  # T5's positions are relative: any number; others are refused in training
+            check_lengths(ctx, name, encoder(ctx, name), part)
         ctx.memo["fitting", name, part] = encoder(ctx, name)
     return tokens(ctx, name, data, part, representation)
 
@@ -178,12 +186,14 @@ def plan_start(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     start, settings = name.names[0], ctx.settings
     if ctx.has_model(start):
         return {name.role: ctx.model(start, name.path, name.reference.objectives)}
+    if is_generator(ctx, start) and (name.role != "start" or "cross" not in name.reference.objectives):
+        raise UserError(f"{name.path} is {start}, a generator, which cross-encoders alone start from")
     try:
         return {name.role: encoder(ctx, settings.encoder if start == "encoder" else start)}
     except UserError:
-        if start == "encoder" or start in settings.encoders:
+        if start == "encoder" or start in settings.encoders or start in settings.generators:
             raise
-        hint = nearest(start, [*settings.models, *settings.encoders, *settings.rerankers])
+        hint = nearest(start, [*settings.models, *settings.encoders, *settings.rerankers, *settings.generators])
         raise UserError(f"{name.path}: {start} is neither a model nor an encoder{hint}") from None
 
 

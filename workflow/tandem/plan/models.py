@@ -5,7 +5,7 @@ the stage `model` takes one of them over, or its start `<model>.0`. How they are
 """
 
 from tandem.config.losses import TERM_RECALL, option_takers
-from tandem.config.models import JointModel, ModelEntry
+from tandem.config.models import COMPARING, DUO_T5, MONO_T5, T5_WORDS, CrossModel, JointModel, ModelEntry
 from tandem.config.representations import Representation, UniCoilTerms
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
@@ -18,7 +18,7 @@ from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
 from tandem.plan.searches import encoded
 from tandem.plan.sizes import check_model
-from tandem.plan.towers import UNDESCRIBED, described_representation, towers, with_usual
+from tandem.plan.towers import UNDESCRIBED, described_representation, is_generator, towers, with_usual
 from tandem.plan.validation import (
     check_checkpoints,
     is_validated,
@@ -50,6 +50,9 @@ def plan_model(ctx: Context, name: str) -> Stage:
         "lora": json_of(entry.lora) if entry.lora else None,
         **_towers(ctx, name, entry, part),
     }
+    params |= _reading(ctx, name, params["pooling"])
+    if entry.sort == COMPARING:
+        params["compares"] = True
     check_used(at, entry, params)
     for each in PARTS[entry.objective]:
         check_model(ctx, at, entry, encoder(ctx, ctx.root(name, each)), params)
@@ -111,6 +114,39 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:
             raise UserError(f"models.{name}.{key} is {own}, but {start} has {root[key]}; leave it out")
     more = {key: value for key, value in root.items() if key not in (*UNDESCRIBED, "representation")}
     return values | (more if part == "dual" else {})
+
+
+def _reading(ctx: Context, name: str, pooling: str) -> Json:
+    """What a cross-encoder reads and writes in words: its own keys, else those of the cross-encoder it starts from."""
+    entry = ctx.settings.models.get(ctx.model_name(name))
+    if isinstance(entry, JointModel):
+        return _reading(ctx, start_of(entry, "cross"), pooling)
+    if not isinstance(entry, CrossModel):
+        return {}
+    at, start = f"models.{name}", entry.init
+    base = ctx.settings.models.get(ctx.model_name(start))
+    if base is not None and base.objective != "dual":
+        if base.sort != entry.sort:
+            kinds = "compares passages" if entry.compares else "scores one passage"
+            raise UserError(f"{at}.init is {start}, a {base.sort} model, but {name} {kinds}; start from an encoder")
+        inherited = _reading(ctx, start, pooling)
+        for key in ("prompt", "words"):
+            own = json_of(entry)[key]
+            if own and own != inherited.get(key):
+                usual = inherited.get(key) or "none"
+                raise UserError(f"{at}.{key} is {own}, but {start} has {usual}; leave it out")
+        return inherited
+    if pooling == "decoder":
+        if not is_generator(ctx, start):
+            problem = f"{at}.pooling is decoder, but {start} is no generator, whose decoder would write"
+            raise UserError(f"{problem}; start from an entry of generators (T5, BART)")
+        usual = DUO_T5 if entry.compares else MONO_T5
+        return {"prompt": entry.prompt or usual, "words": list(entry.words or T5_WORDS)}
+    if entry.words:
+        raise UserError(f"{at}.words are {', '.join(entry.words)}, but pooling {pooling} writes none; leave them out")
+    if entry.prompt and pooling in ("segments", "classifier"):
+        raise UserError(f"{at}.prompt is set, which pooling {pooling} does not read; leave it out")
+    return {"prompt": entry.prompt}
 
 
 def check_used(at: str, entry: ModelEntry, towers: Json) -> None:

@@ -217,6 +217,7 @@ def check_all(settings: Settings) -> None:
         *(partial(runs.check_llm, entry, "audits.llm_judge") for entry in [settings.audits.llm_judge] if entry),
         partial(audits.check_names, planner.ctx),
         *(partial(fusions.check_ensemble, planner.ctx, name) for name in settings.ensembles),
+        *(partial(runs.check_comparison, planner.ctx, name) for name in settings.comparisons),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_perturbed, planner, name) for name in settings.perturbed),
         *(partial(_check_expansion, planner, name) for name in settings.expansions),

@@ -5,7 +5,8 @@
 `aggregations:`, or `expansions:` (over passages with generated queries); a dual encoder, searched exactly, or
 `<dual encoder>@<name of indexes:>`; `encoder`, a name of
 `encoders:`, a folder or org/name on the hub, which are dual encoders without training; `<first stage>+<cross-encoder>`,
-where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
+where a name of `ensembles:`, `rerankers:`, `comparisons:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's
+place.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from tandem.config.datasets import Group, Perturbed
 from tandem.config.language_models import HostedModel
+from tandem.config.models import COMPARING
 from tandem.config.references import CROSS_PARTS, Name
 from tandem.config.validation import read
 from tandem.data.reading import check_run
@@ -157,7 +159,7 @@ def _pipeline_runs(ctx: Context, name: str, split: str, data: str) -> dict[str, 
     for number, system in enumerate(fusions.members(ctx, name)):
         first, plus, judge = system.rpartition("+")
         entry = ctx.settings.llm_rerankers.get(judge)
-        if entry and entry.method != "yes_no":
+        if (entry and entry.method != "yes_no") or judge in ctx.settings.comparisons:
             raise UserError(f"{at}.of: {judge} orders passages together, no depth of it is a part of another")
         if plus:
             upstream[f"first.{number}"] = pool = run(ctx, first, split, f"{at}.of", data)
@@ -232,19 +234,47 @@ def _rerank(
     ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str, params: Json
 ) -> Stage:
     require_depth(pool, params["depth"], "rerank.depth")
-    upstream = {"dataset": dataset(ctx, data), "run": pool}
+    upstream: dict[str, Stage] = {"dataset": dataset(ctx, data), "run": pool}
     if judge in ctx.settings.llm_rerankers:
         own, execution = llm_stage(ctx.settings.llm_rerankers[judge], f"llm_rerankers.{judge}")
         own["depth"] = min(params["depth"], own.pop("top", params["depth"]))
         return ctx.stage("rerank_llm", data, f"{system}.{split}", own, upstream, execution)
+    if judge in ctx.settings.comparisons:
+        return _compared(ctx, system, judge, split, data, upstream, params)
     if judge in ctx.settings.scorers:
         params = {"depth": params["depth"], **_scorer(ctx, judge)}
     elif judge in ctx.settings.ensembles:
         upstream |= judges(ctx, [judge], where, data, CROSS_PARTS)
     else:
-        also = (*ctx.settings.scorers, *ctx.settings.llm_rerankers)
+        also = (*ctx.settings.scorers, *ctx.settings.comparisons, *ctx.settings.llm_rerankers)
         upstream["model"], upstream["tokens"] = judge_with_tokens(ctx, judge, where, data, CROSS_PARTS, also)
     return ctx.stage("rerank", data, f"{system}.{split}", params, upstream)
+
+
+def _compared(
+    ctx: Context, system: str, name: str, split: str, data: str, upstream: dict[str, Stage], params: Json
+) -> Stage:
+    """The stage that orders a run's top by an entry of `comparisons`; those of one model share its scores."""
+    check_comparison(ctx, name)
+    entry, at = ctx.settings.comparisons[name], f"comparisons.{name}.by"
+    depth = min(params["depth"], entry.top)
+    model, tokens = judge_with_tokens(ctx, entry.by, at, data, (COMPARING,))
+    inputs = {**upstream, "model": model, "tokens": tokens}
+    pool = upstream["run"].name.rpartition(".")[0]
+    compared = ctx.stage("compare", data, f"{pool}+{entry.by}.{split}", {**ctx.scoring, "depth": depth}, inputs)
+    own: Json = {"depth": depth, "aggregate": entry.aggregate}
+    return ctx.stage("rerank_compared", data, f"{system}.{split}", own, {**upstream, "compared": compared})
+
+
+def check_comparison(ctx: Context, name: str) -> None:
+    """Refuse an entry of `comparisons` whose model does not compare passages."""
+    by = ctx.settings.comparisons[name].by
+    entry = ctx.settings.models.get(ctx.model_name(by))
+    if entry is not None and entry.sort != COMPARING:
+        raise UserError(
+            f"comparisons.{name}.by is {by}, which scores single passages; name a model with compares: true"
+        )
+    ctx.check_model(ctx.model_name(by), f"comparisons.{name}.by", (COMPARING,))
 
 
 def _scorer(ctx: Context, name: str) -> Json:

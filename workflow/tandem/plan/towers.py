@@ -46,8 +46,17 @@ def towers(ctx: Context, name: str) -> Json:
     """
     if name in ctx.settings.rerankers:
         return {"pooling": "classifier"}
+    if is_generator(ctx, name):
+        return {"pooling": "decoder"}
     usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED} if (entry := pretrained(ctx, name)) else {}
     return usual | _own_towers(ctx, name)
+
+
+def is_generator(ctx: Context, name: str) -> bool:
+    """Whether a name of what a training starts from means an entry of `generators`, and nothing else."""
+    settings = ctx.settings
+    others = (settings.models, settings.encoders, settings.rerankers)
+    return name in settings.generators and not any(name in block for block in others)
 
 
 def described_representation(towers: Json) -> Representation:

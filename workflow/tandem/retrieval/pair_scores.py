@@ -86,9 +86,10 @@ class PairScores:
         """Score pairs by the model, pairs of like length together, and store the scores as they come."""
         model = self.model
         template = self.tokens.template
+        read = model.adapt(template) if isinstance(model, CrossEncoder) else template
         queries = (keys >> np.uint64(32)).astype(np.int64)
         passages = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        lengths = template.pair_lengths(self.tokens.queries.lengths(queries), self.tokens.passages.lengths(passages))
+        lengths = read.pair_lengths(self.tokens.queries.lengths(queries), self.tokens.passages.lengths(passages))
         order = np.argsort(-(-lengths // PAIR_LENGTH_STEP), kind="stable")
         scores = np.empty(len(keys), np.float32)
         stored = 0
@@ -131,8 +132,11 @@ def find_scoring_part(model: Artifact) -> str:
 
 
 def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
-    """Load the model in the folder of a `find_scoring_part` onto the device."""
-    return (CrossEncoder.load(part) if part.name == "cross" else load_dual(part)).to(device())
+    """Load the model in the folder of a `find_scoring_part` onto the device; a `UserError` of one that compares."""
+    model = CrossEncoder.load(part) if part.name == "cross" else load_dual(part)
+    if isinstance(model, CrossEncoder) and model.options.passages > 1:
+        raise UserError(f"{part}: compares two passages, and scores no single one; needed is a cross-encoder that does")
+    return model.to(device())
 
 
 def find_tokenizer(part: Path) -> Path:

@@ -60,7 +60,9 @@ class Vectors(Params):
     """How a text's vector is made and compared."""
 
     representation: ChosenRepresentation = Field(Single(), exclude_if=is_single, description="what a text becomes")
-    pooling: PairPooling = Field("cls", description="from the tokens' states; segments: of cross-encoders alone")
+    pooling: PairPooling = Field(
+        "cls", description="from the tokens' states; segments, classifier and decoder: of cross-encoders alone"
+    )
     normalize: bool = Field(False, description="vectors of length 1")
     temperature: float = Field(1.0, gt=0, description="divides the scores")
     prompts: dict[str, str] = Field({}, exclude_if=not_, description="in front of a side's texts: query, passage")
@@ -122,6 +124,9 @@ class ModelParams(Learning):
 
     objective: Literal["dual", "cross", "joint"] = Field(description="what is learned")
     shared: bool = Field(True, description="one tower for both sides of a dual encoder")
+    prompt: str | None = Field(None, exclude_if=not_, description="of a cross-encoder: the words around its texts")
+    words: tuple[str, ...] = Field((), exclude_if=not_, description="of pooling decoder: what it scores by")
+    compares: bool = Field(False, exclude_if=not_, description="a cross-encoder that reads two passages")
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights")
     until: tuple[int, int] | None = Field(None, description="of a checkpoint: its number, and how many there are")
     train: Parameters[DualTrain] | Parameters[CrossTrain] | JointTrain = Field(description="how it is trained")

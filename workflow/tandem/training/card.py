@@ -12,7 +12,7 @@ from typing import Any
 from tandem.config.losses import TERM_RECALL, distillation, supervision
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
-from tandem.models.cross import read_pooling
+from tandem.models.cross import read_cross
 from tandem.models.heads import read_saved_score
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
@@ -44,7 +44,7 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
         shape = DualShape.read(folder)
         usage = representation[shape.type].usage(shape, lengths)
     else:
-        usage = describe_cross_usage(read_pooling(folder), lengths, read_saved_score(folder))
+        usage = describe_cross_usage(read_cross(folder), lengths, read_saved_score(folder))
     licence = encoder.manifest.execution.get("licence")
     recipe = plain(job.params)
     recipe["train"] |= sizes

@@ -133,8 +133,8 @@ class CrossScores:
             scores: Tensor = self.model(queries.take(rows), passages.take(rows), template, self.precision, MULTIPLE)
             return scores
 
-        lengths = template.pair_lengths(np.diff(queries.offsets), np.diff(passages.offsets))
-        empty = next(self.model.head.parameters()).new_zeros(0)
+        lengths = self.model.adapt(template).pair_lengths(np.diff(queries.offsets), np.diff(passages.offsets))
+        empty = next(self.model.parameters()).new_zeros(0)
         return Replayed(compute, lengths, empty, self.budget, seeds, self.model.packed)
 
     def split(self, batch: Batch) -> Iterator[Batch]:
@@ -143,17 +143,26 @@ class CrossScores:
         A batch without lists is one part without lists.
         """
         passages = self.tokens.passages.lengths(np.maximum(batch.passages, 0))
-        pairs = self.tokens.template.pair_lengths(self.tokens.queries.lengths(batch.queries)[:, None], passages)
-        sizes = np.where(batch.mask, pairs, 0).sum(1)
-        start = 0
-        used = 0
-        for i, size in enumerate(sizes):
-            if i > start and used + size > self.budget.graph_tokens:
-                yield batch.select(slice(start, i))
-                start = i
-                used = 0
-            used += int(size)
-        yield batch.select(slice(start, None))
+        template = self.model.adapt(self.tokens.template)
+        pairs = template.pair_lengths(self.tokens.queries.lengths(batch.queries)[:, None], passages)
+        yield from split_lists(batch, np.where(batch.mask, pairs, 0).sum(1), self.budget.graph_tokens)
+
+
+def split_lists(batch: Batch, sizes: Ids, most: int) -> Iterator[Batch]:
+    """Consecutive lists of a batch of at most so many tokens together, at least one list each.
+
+    Args:
+        sizes: tokens of each list, shape (queries,).
+    """
+    start = 0
+    used = 0
+    for i, size in enumerate(sizes):
+        if i > start and used + size > most:
+            yield batch.select(slice(start, i))
+            start = i
+            used = 0
+        used += int(size)
+    yield batch.select(slice(start, None))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
+from tandem.models.pair_prompts import PairOptions
 from tandem.models.ragged import Ids
 from tandem.models.token_weights import Spade
 from tandem.models.tokens import Tokens
@@ -39,6 +40,7 @@ from tandem.training.history import describe_outcome, find_chosen, read_points, 
 from tandem.training.lists import USUAL_VALIDATIONS, Lists, Positives, fit_validations, join_lists, read_lists
 from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Ranker
+from tandem.training.objectives.comparing import Comparing
 from tandem.training.objectives.dual import BatchDualObjective, Teacher
 from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.objectives.terms import CoTraining, TermRecall
@@ -157,10 +159,11 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
                     CoTraining(start, *options) if isinstance(start, Spade) else BatchDualObjective(start, *options)
                 )
         case CrossTrain():
-            objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
+            learn = Comparing if params.compares else Cross
+            objective = learn(start_cross(inputs["start"], params), tokens, train, positives, budget, world)
         case JointTrain():
             dual = start_dual(inputs["retriever"], params)
-            cross = start_cross(inputs["reranker"], params.pooling)
+            cross = start_cross(inputs["reranker"], params)
             cross_tokens = Tokens.open(inputs["cross_tokens"])
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
     check_input_lengths(objective.models, inputs)
@@ -223,14 +226,15 @@ def start_teacher(job: ModelJob, train: DualTrain) -> Teacher | None:
     return Teacher(model, Tokens.open(tokens), train.distil.in_batch, train.precision, budget)
 
 
-def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:
-    """Return a trained cross-encoder, or one with a new head on an encoder or a dual encoder's passage tower."""
+def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:
+    """Return a trained cross-encoder, or one on an encoder, a generator or a dual encoder's passage tower."""
+    options = PairOptions(params.prompt or "", params.words, 2 if params.compares else 1)
     if (artifact.folder / "hf").is_dir():
-        return CrossEncoder.start(artifact.folder / "hf", pooling)
+        return CrossEncoder.start(artifact.folder / "hf", params.pooling, options)
     if (artifact.folder / "cross").is_dir():
         return CrossEncoder.load(artifact.folder / "cross")
     tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
-    return CrossEncoder.start(artifact.folder / "dual" / tower, pooling)
+    return CrossEncoder.start(artifact.folder / "dual" / tower, params.pooling, options)
 
 
 def read_training_lists(job: ModelJob) -> Lists:

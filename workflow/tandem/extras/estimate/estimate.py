@@ -16,6 +16,7 @@ from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
+from tandem.extras.estimate.stage_costs import split_of
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of
@@ -178,7 +179,7 @@ def processes(stage: Stage, setting: Setting) -> int:
         case "texts":
             rows = setting.size(stage).passages * params_of(stage).number
         case _:
-            rows = setting.queries(stage, params_of(stage).split)
+            rows = setting.queries(stage, split_of(stage))
     return max(1, min(execution.shards, ceil(rows / kind.part.rows)))
 
 

@@ -195,6 +195,26 @@ def rerank(stage: Stage, setting: Setting) -> Work:
     return replace(scored, rows=(*scored.rows, ("lines", queries * depth)), memory=memory)
 
 
+@cost("compare")
+def compare(stage: Stage, setting: Setting) -> Work:
+    """Scoring each two passages at the top of every query's list, in both orders."""
+    depth, tokens = params_of(stage).depth, stage.upstream["tokens"]
+    pairs = setting.queries(stage, split_of(stage)) * depth * (depth - 1)
+    shape, (_, passage) = setting.shape(tokens), setting.lengths(tokens)
+    length = setting.pair_length(tokens) + passage + 1
+    memory = PROCESS + 4 * shape.parameters + mapped_tokens(tokens, setting)
+    return Work("rerank", shape.forward(pairs, length), memory=memory, disk=4.0 * pairs)
+
+
+@cost("rerank_compared")
+def rerank_compared(stage: Stage, setting: Setting) -> Work:
+    """Reading a run and comparisons of its top, and writing it again."""
+    split, depth, compared = split_of(stage), depth_of(stage), params_of(stage).depth
+    lines = setting.queries(stage, split) * (depth + compared * compared)
+    run = setting.run(stage, depth, split)
+    return Work(rows=(("lines", lines),), memory=named(stage, setting), run=run)
+
+
 @cost("rerank_windows")
 def rerank_windows(stage: Stage, setting: Setting) -> Work:
     """Scoring the windows of the documents at the top of every query's list."""

@@ -1,14 +1,14 @@
 """Stages `generator`, a published generator copied and checked, and `new_generator`, a T5 of random weights."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tandem.errors import UserError
 from tandem.models.folders import check_folder, hash_weights
+from tandem.models.generators import load_generator
 from tandem.models.heads import check_generator
-from tandem.models.hub import check_weights, from_folder, load_encoder, load_tokenizer
+from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.published import copy_model, find_source, record_origin, require_files
 from tandem.models.tokens import Template
 from tandem.stages.generation import GeneratorParams, NewGeneratorParams
@@ -82,45 +82,3 @@ def _t5(
         with torch.no_grad():
             model.shared.weight.copy_(centred / centred.square().mean().sqrt())
     return model
-
-
-def load_generator(folder: Path) -> tuple[Any, Any]:
-    """Return a folder's model with a head that predicts tokens, in float32 and for inference, and its tokenizer.
-
-    Raises:
-        UserError: it has no decoder, lacks weights, or knows no token that ends a text.
-    """
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
-    from tandem.models.folders import read_model_json
-
-    check_generator(folder)
-    pair = bool(read_model_json(folder / "config.json").get("is_encoder_decoder"))
-    model, report = from_folder(AutoModelForSeq2SeqLM if pair else AutoModelForCausalLM, folder)
-    check_weights(folder, report, sorted(report["missing_keys"]))
-    tokenizer = load_tokenizer(folder)
-    if not end_tokens(model, tokenizer):
-        raise UserError(
-            f"{folder}: neither its generation_config.json nor its tokenizer names a token that ends a text"
-        )
-    if pair and start_token(model) is None:
-        raise UserError(f"{folder}: config.json names no decoder_start_token_id, with which its texts begin")
-    return model.eval(), tokenizer
-
-
-def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a text, as the model's generation settings name them, else the tokenizer's."""
-    ends = model.generation_config.eos_token_id
-    if ends is None:
-        ends = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
-    if ends is None:
-        return []
-    return [ends] if isinstance(ends, int) else list(ends)
-
-
-def start_token(model: Any) -> int | None:
-    """The token before a decoder's first one; None of a decoder alone."""
-    start: int | None = model.config.decoder_start_token_id
-    if start is None:
-        start = model.generation_config.decoder_start_token_id
-    return start

@@ -60,9 +60,9 @@ class ByModel:
 
     def __init__(self, job: GeneratedJob) -> None:
         from tandem.extras.generation.decoding import Writer
-        from tandem.extras.generation.generators import load_generator
         from tandem.extras.generation.training import padding_of
         from tandem.models.device import use_workers
+        from tandem.models.generators import load_generator
 
         use_workers(job.execution.workers)
         params, folder = job.params, job.inputs["generator"].folder / "hf"

@@ -17,7 +17,7 @@ from scipy.special import expit
 from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
-from tandem.data.runs import append_below, iter_run, lower_ties, write_run
+from tandem.data.runs import append_below, break_ties_by_place, iter_run, write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset, require_run_depth
 from tandem.retrieval.llm import AnswerStore, ModelAnswer, count_at_once, open_answers, prompts
@@ -78,10 +78,7 @@ def sum_all_pairs(count: int, prefer: _Prefer) -> Floats:
         share = prefer(i, j)
         sums[i] += share
         sums[j] += 1 - share
-    order = np.argsort(-sums.astype(np.float32), kind="stable")
-    scores = np.empty(count, np.float32)
-    scores[order] = [score for _, score in lower_ties(("", float(np.float32(sums[at]))) for at in order)]
-    return scores
+    return break_ties_by_place(sums)
 
 
 def order_by_bubbles(count: int, passes: int, prefer: _Prefer) -> list[int]:

@@ -1,6 +1,7 @@
 """Objectives: what a batch's loss is and how its gradient reaches the models; re-rankers alone or with a retriever."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,9 +126,13 @@ class SeparableRanker(ABC):
         if self.train.in_batch:
             batch = self.positives.lengthen(batch)
         totals: dict[str, float] = {"loss": 0.0}
-        for number, part in enumerate(self.pairs.split(self.world.share(batch))):
+        for number, part in enumerate(self.split(self.world.share(batch))):
             add(totals, self.part(part, len(batch.queries), seeds.child(number)))
         return totals
+
+    def split(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the lists of a batch a few at a time, those whose graph is kept together."""
+        return self.pairs.split(batch)
 
     @abstractmethod
     def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:

@@ -1,0 +1,204 @@
+"""Stages `compare` and `rerank_compared`: a model compares the passages at the top of a run; what becomes of it.
+
+duoBERT (Nogueira et al. 2019) and duoT5 (Pradeep et al. 2021): each two passages are read together with the query, in
+both orders. The comparisons are kept, so that every aggregation is one of the same numbers.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.cluster.work import Parts
+from tandem.config.retrieval import ComparisonAggregate
+from tandem.config.settings import Execution
+from tandem.data.columns import RankedRows
+from tandem.data.runs import append_below, break_ties_by_place, iter_rows, write_rows
+from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
+from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
+from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.pair_prompts import join_passages
+from tandem.models.tokens import Tokens
+from tandem.retrieval.exact import Array
+from tandem.retrieval.inputs import require_dataset, require_part, require_run_depth, require_tokenizer
+from tandem.retrieval.pair_scores import find_tokenizer, to_probability
+from tandem.stages.base import Json
+from tandem.stages.retrieval import CompareParams, RerankComparedParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
+
+COMPARISONS_FILE = "comparisons.npy"
+_AT_ONCE = 4096  # comparisons whose texts are in memory together
+
+
+def list_pairs(count: int) -> tuple[Array, Array]:
+    """Return the places (i, j) of all ordered pairs of different passages, i by i, shape (count · (count - 1),) each.
+
+    >>> [places.tolist() for places in list_pairs(3)]
+    [[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]]
+    """
+    first, second = np.nonzero(~np.eye(count, dtype=bool))
+    return first, second
+
+
+class Comparing:
+    """The lists that a job compares, part by part; the model is loaded for the first part that is missing."""
+
+    def __init__(self, job: Job[CompareParams]) -> None:
+        require_dataset(job, "run", "tokens")
+        require_run_depth(job, job.params.depth)
+        self.job = job
+        self.source = job.inputs["tokens"]
+        self.tokens = Tokens.open(self.source)
+        self.folder = require_part(job.inputs["model"], "cross")
+        require_tokenizer(find_tokenizer(self.folder), self.source)
+        self.parts = Parts(job, ".npy")
+        self.queries, self.tops = read_tops(job.inputs["run"], job.inputs["dataset"], job.params.depth)
+        self.model: CrossEncoder | None = None
+
+    def open(self) -> CrossEncoder:
+        """Load the model; a `UserError` if it does not compare passages, or takes shorter texts."""
+        params = self.job.params
+        use_workers(self.job.execution.workers)
+        model = CrossEncoder.load(self.folder).to(device())
+        if model.options.passages != 2:
+            raise UserError(f"{self.folder}: scores one passage; comparisons need a model with compares: true")
+        lengths = (self.source.params["query_length"], self.source.params["passage_length"])
+        model.check_lengths(*lengths, self.tokens.template, str(self.folder))
+        accelerate(model, Execution(attention="padded"), params.batch_tokens, params.precision, training=False)
+        return model
+
+    def write_part(self, span: range, progress: Progress, path: Path) -> Json:
+        """Write the scores of a part's comparisons, list by list in the order of `list_pairs`, float32."""
+        scores = [np.empty(0, np.float32)]
+        for row in span:
+            scores.append(self.score(int(self.queries[row]), self.tops[row]))
+            progress.add(1)
+        joined = np.concatenate(scores)
+        with open(path, "wb") as file:
+            np.save(file, joined)
+        return {"comparisons": len(joined)}
+
+    def score(self, query: int, top: Array) -> Array:
+        """Return the scores of a list's comparisons, float32, shape (pairs,)."""
+        self.model = self.model or self.open()
+        template, params = self.tokens.template, self.job.params
+        first, second = list_pairs(len(top))
+        lengths = self.tokens.passages.lengths(top)
+        # pairs of like length together; they are computed in shapes that do not depend on their company
+        order = np.argsort(-((lengths[first] + lengths[second]) // PAIR_LENGTH_STEP), kind="stable")
+        scores = np.empty(len(first), np.float32)
+        for start in range(0, len(order), _AT_ONCE):
+            at = order[start : start + _AT_ONCE]
+            before, behind = (self.tokens.passages.take(top[places[at]]) for places in (first, second))
+            joined = join_passages(before, behind, self.model.separator(template))
+            queries = self.tokens.queries.take(np.full(len(at), query))
+            scores[at] = self.model.score(
+                queries, joined, template, resolve_precision(params.precision), params.batch_tokens
+            )
+        if not np.isfinite(scores).all():
+            raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
+        return scores
+
+    def complete(self) -> dict[int, Json]:
+        """Write this job's parts that are missing; the facts of each of them."""
+        return self.parts.complete(len(self.tops), self.write_part)
+
+
+def read_tops(run: Artifact, dataset: Artifact, depth: int) -> tuple[Array, list[Array]]:
+    """Return the query rows of a run's lists, and the rows of each list's first passages."""
+    queries = list[int]()
+    tops = list[Array]()
+    for query, passages, _ in iter_rows(run, dataset):
+        queries.append(query)
+        tops.append(np.array(passages[:depth], np.int64))
+    return np.array(queries, np.int64), tops
+
+
+def run_shard(job: Job[CompareParams]) -> Json:
+    """Compare every n-th part's lists, beginning with this shard's number."""
+    return {"parts": list(Comparing(job).complete())}
+
+
+def run(job: Job[CompareParams]) -> None:
+    """Write comparisons.npy: of each list of the run the scores s(q, p_i, p_j), in the order of `list_pairs`.
+
+    Inputs: dataset, run, tokens, and model, a cross-encoder that compares.
+    """
+    comparing = Comparing(job)
+    facts = comparing.complete()
+    total = sum(part["comparisons"] for part in facts.values())
+    with writing(job) as draft:
+        path = draft.path(COMPARISONS_FILE)
+        if total:
+            stored = np.lib.format.open_memmap(path, "w+", np.float32, (total,))
+            start = 0
+            for number in facts:
+                part = np.load(comparing.parts.path(number))
+                stored[start : start + len(part)] = part
+                start += len(part)
+            stored.flush()
+        else:
+            np.save(path, np.empty(0, np.float32))
+        draft.facts |= {"comparisons": total, "lists": len(comparing.tops)}
+    comparing.parts.remove()
+
+
+def aggregate(method: ComparisonAggregate, logits: Array, count: int) -> Array:
+    """Return a list's scores from its comparisons, float64, shape (passages,).
+
+    With p_ij = σ(s(q, p_i, p_j)), over all j ≠ i: Σ p_ij (`sum`), Σ p_ij + 1 - p_ji (`sym_sum`), how often p_ij > ½
+    (`binary`), the least or greatest p_ij (`min`, `max`); `copeland` counts the passages over which i is preferred in
+    both orders together, p_ij > p_ji, and half of those that are equal.
+
+    Args:
+        logits: s(q, p_i, p_j) in the order of `list_pairs`.
+        count: passages of the list.
+    """
+    if count < 2:
+        return np.zeros(count)
+    own: Array = to_probability(logits).reshape(count, count - 1)  # p_ij, j in order without i
+    if method == "sum":
+        return np.asarray(own.sum(1))
+    if method == "binary":
+        return np.asarray((own > 0.5).sum(1), np.float64)
+    if method in ("min", "max"):
+        return np.asarray(own.min(1) if method == "min" else own.max(1))
+    square = np.zeros((count, count))
+    square[list_pairs(count)] = own.ravel()
+    if method == "sym_sum":
+        return np.asarray(own.sum(1) + (count - 1) - square.sum(0))
+    wins = (square > square.T) + 0.5 * (square == square.T)
+    np.fill_diagonal(wins, 0.0)
+    return np.asarray(wins.sum(1))
+
+
+def rerank(job: Job[RerankComparedParams]) -> Iterator[RankedRows]:
+    """(the query's row, its documents' rows, their scores): compared ones first, of equal ones the earlier."""
+    stored: Any = np.load(job.inputs["compared"].path(COMPARISONS_FILE), mmap_mode="r", allow_pickle=False)
+    start = 0
+    for query, ranked, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]):
+        count = min(job.params.depth, len(ranked))
+        pairs = count * (count - 1)
+        scores = aggregate(job.params.aggregate, np.asarray(stored[start : start + pairs]), count)
+        start += pairs
+        yield query, ranked, append_below(break_ties_by_place(scores), len(ranked))
+    if start != len(stored):
+        folder = job.inputs["compared"].folder
+        raise UserError(f"{folder}: has {len(stored):,} comparisons, but the run has {start:,} pairs; compare anew")
+
+
+def run_rerank(job: Job[RerankComparedParams]) -> None:
+    """Write a run as deep as the input `run`, whose top is ordered by the input `compared`."""
+    require_dataset(job, "run", "compared")
+    compared = job.inputs["compared"]
+    if (of := Path(compared.upstream["run"]).name) != job.inputs["run"].key:
+        raise UserError(f"{job.kind}: {compared.folder} compares passages of {of}; expected {job.inputs['run'].key}")
+    if compared.params["depth"] != job.params.depth:
+        has = f"{compared.folder} compares {compared.params['depth']} passages"
+        raise UserError(f"{job.kind}: depth is {job.params.depth}, but {has}")
+    with writing(job) as draft:
+        draft.facts["lines"] = write_rows(job, draft, rerank(job))
