@@ -143,7 +143,7 @@ def test_a_list_is_ordered_by_the_models_own_comparisons(compare_job, make_job, 
         assert results[query] == expected
 
 
-def test_shards_and_a_kill_change_no_byte(compare_job, monkeypatch):
+def test_shards_change_no_byte(compare_job, monkeypatch):
     whole = compare_job("whole")
     run(whole)
     monkeypatch.setattr(comparisons, "_AT_ONCE", 5)
