@@ -137,6 +137,14 @@ def test_a_query_stays_where_its_passage_is_found_for_it(derived, write_ranked, 
     assert found.manifest.facts["source"]["found"] == 2
 
 
+def test_queries_of_another_dataset_are_refused(derived, write_ranked, tmp_path):
+    fewer = derived("generated_queries", number=1)
+    lists = [("otter-1.0", ["otter-1"], np.array([1.0]))]
+    run = write_ranked("bm25", tmp_path / "bm25-0123456789", {"depth": 1, "split": "train"}, {"dataset": fewer}, lists)
+    with pytest.raises(UserError, match="has other queries"):
+        derived("generated_queries", {"all": fewer, "run": run}, number=3, found_within=1)
+
+
 def test_what_does_not_belong_together_is_one_line(derived, make_dataset, documents, scored, tmp_path):
     with pytest.raises(UserError, match="number is 4, but .* has 3"):
         derived("expanded", number=4)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import groupby
+from heapq import nlargest
+from itertools import groupby, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.config import datasets
-from tandem.data.runs import iter_run
+from tandem.data.collection import CORPUS, QUERIES
+from tandem.data.runs import iter_rows
 from tandem.data.sources import DatasetJob, Passage, dataset_format
 from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource, require_input
 from tandem.data.tables import stream_rows
@@ -140,31 +142,52 @@ class GeneratedQueriesSource(GeneratedSource):
             return super().rows(part)
         match part:
             case "queries":
-                return ((name_query(text), text.text, "train") for text in self._chosen)
+                return ((name_query(text), text.text, "train") for text in self._chosen())
             case "qrels":
-                return ((name_query(text), text.doc, 1, "train") for text in self._chosen)
+                return ((name_query(text), text.doc, 1, "train") for text in self._chosen())
         return iter(())
 
-    @cached_property
-    def _chosen(self) -> list[GeneratedText]:
-        """The texts that become queries, in the corpus' order."""
-        texts = list[GeneratedText]()
+    def _unique_texts(self) -> Iterator[GeneratedText]:
+        """The texts that may become queries, in the corpus' order: of equal ones of a passage the first."""
         for _, group in groupby(self.texts(), key=itemgetter(1)):
-            texts += {text.text: text for text in reversed(list(group))}.values()  # of equal ones the first
-        texts.sort(key=itemgetter(0))
-        self.facts["texts"] = len(texts)
-        if "run" in self._job.inputs:
-            found = self._found()
-            texts = [text for text in texts if name_query(text) in found]
-            self.facts["found"] = len(texts)
-        if self._best is not None and self._best < len(texts):
-            order = sorted(range(len(texts)), key=lambda at: -self._quality(texts[at]))  # of equal ones the earlier
-            texts = [texts[at] for at in sorted(order[: self._best])]
-        if not texts:
+            seen = set[str]()
+            for text in group:
+                if text.text not in seen:
+                    seen.add(text.text)
+                    yield text
+
+    def _found_texts(self) -> Iterator[GeneratedText]:
+        """Those of `_unique_texts` whose passage is found for them; all of them without the input `run`."""
+        if self._is_found is None:
+            yield from self._unique_texts()
+            return
+        for text, is_found in zip(self._unique_texts(), self._is_found, strict=True):
+            if is_found:
+                yield text
+
+    def _chosen(self) -> Iterator[GeneratedText]:
+        """The texts that become queries, in the corpus' order."""
+        best = self._best_rows
+        return (text for text in self._found_texts() if best is None or text.row in best)
+
+    @cached_property
+    def _best_rows(self) -> set[int] | None:
+        """The rows of the best texts, as many as `best`; None: all that are found. Counts them.
+
+        Memory: the rows and qualities of `best` texts.
+        """
+        self.facts["texts"] = sum(1 for _ in self._unique_texts())
+        count = sum(1 for _ in self._found_texts())
+        if self._is_found is not None:
+            self.facts["found"] = count
+        if not count:
             raise UserError(
                 f"dataset {self._job.key}: no generated query is left; raise found_within, or generate more"
             )
-        return texts
+        if self._best is None or self._best >= count:
+            return None
+        ranked = ((self._quality(text), -text.row) for text in self._found_texts())  # of equal ones the earlier
+        return {-row for _, row in nlargest(self._best, ranked)}
 
     def _quality(self, text: GeneratedText) -> float:
         if self.scores is not None:
@@ -174,24 +197,43 @@ class GeneratedQueriesSource(GeneratedSource):
             raise UserError(f"dataset {self._job.key}: the server gave no likelihood of its texts; {hint}")
         return text.log_likelihood / text.tokens
 
-    def _found(self) -> set[str]:
-        """The queries whose passage is among the first `found_within` of the run."""
+    @cached_property
+    def _is_found(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Whether the passage of each of `_unique_texts` is among the first `found_within` of the run for it.
+
+        None without the input `run`. Memory: five bytes a text.
+        """
+        if "run" not in self._job.inputs:
+            return None
         run, every = require_input(self._job, "run", "run"), require_input(self._job, "all", "dataset")
         if (of := Path(run.upstream["dataset"]).name) != every.key:
             raise UserError(f"dataset {self._job.key}: {run.folder} is over {of}; expected {every.key}")
-        ranked = {query: docs[: self._within] for query, docs, _ in iter_run(run, every)}
-        return {query for query, docs in ranked.items() if get_passage_id(query) in docs}
+        own = self._list_passage_rows(every)
+        is_found = np.zeros(len(own), bool)
+        for query, passages, _ in iter_rows(run, every):
+            is_found[query] = own[query] in passages[: self._within]
+        return is_found
+
+    def _list_passage_rows(self, every: Artifact) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Return the row of each query's passage, shape (queries of `all`,).
+
+        A `UserError` where these are not `_unique_texts`, in their order.
+        """
+        rows = np.empty(pq.read_metadata(every.path(QUERIES)).num_rows, np.int32)
+        queries = (query for (query,) in stream_rows(every.path(QUERIES), "query_id"))
+        passages = enumerate(doc for (doc,) in stream_rows(every.path(CORPUS), "doc_id"))
+        row, doc = next(passages, (0, None))
+        for number, (text, query) in enumerate(zip_longest(self._unique_texts(), queries)):
+            if text is None or query != name_query(text):
+                raise UserError(f"dataset {self._job.key}: {every.folder} has other queries; make it again")
+            while doc is not None and doc != text.doc:
+                row, doc = next(passages, (row, None))
+            if doc is None:
+                raise UserError(f"{self.generated.folder}: {text.doc} is out of the corpus' order; make it again")
+            rows[number] = row
+        return rows
 
 
 def name_query(text: GeneratedText) -> str:
     """Return the id of a generated query: its passage's, a dot and its number."""
     return f"{text.doc}.{text.number}"
-
-
-def get_passage_id(query: str) -> str:
-    """Return the id of the passage that a generated query is about.
-
-    >>> doc_of("otter.1.0")
-    'otter.1'
-    """
-    return query.rpartition(".")[0]
