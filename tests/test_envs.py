@@ -140,7 +140,8 @@ def commands():
     snakefile = (ROOT / "Snakefile").read_text()
     rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
     named = dict(re.findall(r"^(\w+) = .*/envs/(\w+)\.yaml", snakefile, re.MULTILINE))
-    run = {env: set() for env in (path.stem for path in ENVS)}
+    around_others = set(re.findall(r"^[A-Z]+ = \".*python -m tandem ([\w-]+) ", rules, re.MULTILINE))
+    run = {env: set(around_others) for env in (path.stem for path in ENVS)}
     for rule in re.split(r"^ *rule\b", rules, flags=re.MULTILINE):
         environment, command = re.search(r"conda:\s+(\S+)", rule), re.search(r"python -m tandem ([\w-]+)", rule)
         if environment and command and command[1] in COMMANDS:

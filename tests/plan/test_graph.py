@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tandem.extras.plan import FullPlan
-from tandem.plan.graph import Stage
+from tandem.plan.graph import Stage, read_behind_inputs, read_by_views
 from tandem.plan.planner import Planners
 from tandem.stages import Params
 from tandem.store import files
@@ -231,6 +231,17 @@ def test_equal_models_of_two_names_are_one_stage(configured):
     twin, there = (plan.planner.score(f"{name}.retriever", "here") for name in ("twin", "rocketqav2"))
     assert twin is there
     assert not any(stage.name == "twin" for stage in plan.stages.values())
+
+
+def test_what_is_read_behind_inputs_and_by_views(base):
+    """What a machine fetches from object storage: less would miss files, more would fetch what nobody reads."""
+    model = next(stage for stage in base.values() if stage.key.startswith("rocketqav2-") and stage.kind == "model")
+    assert {stage.kind for stage in read_behind_inputs(model)} == {"model", "encoder"}
+    score = next(stage for stage in base.values() if stage.name == "rocketqav2.test" and stage.kind == "score")
+    assert read_behind_inputs(score) == []
+    kinds = {stage.kind for stage in read_by_views([score])}
+    assert {"score", "retrieve", "model", "dataset", "candidates"} <= kinds
+    assert not {"embeddings", "tokens", "encoder", "lucene"} & kinds
 
 
 def test_flags_are_sorted_quoted_and_read_back():

@@ -44,14 +44,17 @@ use rule stage as train with:
         **plan.placement.training(),
 
 
+STATE = "results/{dataset}/{kind,checkpoint}/{key}/state"
+
+
 # A training in stages: the state that the next one continues from stands beside the artifact and is removed after it.
 use rule stage as checkpoint with:
     input:
-        unpack(lambda wildcards: planned_stage(wildcards).inputs),
-        state=lambda wildcards: plan.placement.state(wildcards.key),
+        unpack(stage_inputs),
+        state=state_before,
     output:
         manifest=manifest("checkpoint"),
-        state=temp(directory("results/{dataset}/{kind,checkpoint}/{key}/state")),
+        state=temp(archive_of(STATE) if IN_STORAGE else directory(STATE)),
     retries: 2
     resources:
         how=lambda wildcards: planned_stage(wildcards).how,
@@ -83,7 +86,7 @@ for kind in KINDS.values():
             name:
                 f"{kind.name}_train"
             input:
-                unpack(lambda wildcards: planned_stage(wildcards).inputs),
+                unpack(stage_inputs),
             output:
                 temp(f"results/{{dataset}}/{{kind,{kind.name}}}/{{key}}/shards/trained.json"),
             log:
@@ -140,12 +143,12 @@ for kind in KINDS.values():
             name:
                 kind.name
             input:
-                unpack(lambda wildcards: planned_stage(wildcards).inputs),
+                unpack(stage_inputs),
                 shards=shards,
             output:
                 manifest=manifest(kind.name),
             log:
-                "results/{dataset}/{kind}/{key}/log.txt",
+                local("results/{dataset}/{kind}/{key}/log.txt"),
             conda:
                 environment
             params:

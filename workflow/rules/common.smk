@@ -10,8 +10,32 @@ def planned(question, *names):
 
 
 def manifest(kind):
-    """The manifest of a kind's artifacts: an artifact is complete once it exists."""
-    return f"results/{{dataset}}/{{kind,{kind}}}/{{key}}/stage.json"
+    """The manifest of a kind's artifacts: an artifact is complete once it exists. In object storage their archive."""
+    folder = f"results/{{dataset}}/{{kind,{kind}}}/{{key}}"
+    return archive_of(folder) if IN_STORAGE else f"{folder}/{MANIFEST}"
+
+
+def tracked(manifest):
+    """What Snakemake tracks of an artifact: its manifest, in object storage its archive.
+
+    Of one name all archives hold the same, whenever they were stored: several machines may have made it.
+    """
+    return ancient(archive_of(Path(manifest).parent)) if IN_STORAGE else manifest
+
+
+def behind(manifests):
+    """The artifacts that a view is of; in object storage also those behind them that tables and pages read."""
+    if not IN_STORAGE:
+        return manifests
+    shown = [stages.find(*Path(manifest).parts[-3:-1]) for manifest in manifests]
+    return [tracked(stage.manifest) for stage in read_by_views(shown)]
+
+
+def wanted(files):
+    """The files of a target: views on this machine, where results are in object storage a copy there, too."""
+    views = [file for file in files if Path(file).name != MANIFEST]
+    artifacts = [tracked(file) for file in files if Path(file).name == MANIFEST]
+    return [*map(local, views), *(views if IN_STORAGE else ()), *artifacts]
 
 
 def planned_stage(wildcards):
@@ -19,6 +43,21 @@ def planned_stage(wildcards):
     stage = stages.find(wildcards.kind, wildcards.key)
     os.environ.update(stage.secrets)
     return stage
+
+
+def stage_inputs(wildcards):
+    """What Snakemake tracks of a stage's inputs, by role; in object storage also what the stage reads behind them."""
+    stage = planned_stage(wildcards)
+    tracked_inputs = {role: tracked(manifest) for role, manifest in stage.inputs.items()}
+    if IN_STORAGE:
+        tracked_inputs["behind"] = [tracked(it.manifest) for it in read_behind_inputs(stage)]
+    return tracked_inputs
+
+
+def state_before(wildcards):
+    """The state that a checkpoint's training goes on from."""
+    folders = plan.placement.state(wildcards.key)
+    return list(map(archive_of, folders)) if IN_STORAGE else folders
 
 
 def shards(wildcards):
@@ -29,7 +68,7 @@ def shards(wildcards):
 def shard_inputs(wildcards):
     """Inputs of a shard: the stage's, and what was trained for all shards of an index."""
     trained = {"trained": f"results/{wildcards.dataset}/{wildcards.kind}/{wildcards.key}/shards/trained.json"}
-    return planned_stage(wildcards).inputs | (trained if KINDS[wildcards.kind].train else {})
+    return stage_inputs(wildcards) | (trained if KINDS[wildcards.kind].train else {})
 
 
 def environment(wildcards):
@@ -62,7 +101,7 @@ def plan_file(used, text):
         write_text(path, text)
     same = old.is_file() and old.read_text(encoding="utf-8") == text
     os.utime(path, (0, 0) if same else None)
-    return str(path)
+    return local(str(path))
 
 
 def shown_validations():
@@ -73,6 +112,16 @@ def shown_validations():
 def manifests(rows):
     """What must be there before validations can be read."""
     return [f"{row[key]}/stage.json" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
+
+
+def audits_in_report():
+    """The manifests of the audits that the report shows."""
+    return planned(plan.audits) if plan.settings.audits.in_report else []
+
+
+def scores_in_report():
+    """The manifests of the scores of the report's tables."""
+    return [stage.manifest for stage in plan.tables.requested_scores()]
 
 
 def finished_sweeps():

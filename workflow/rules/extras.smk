@@ -4,7 +4,7 @@
 rule datasets:
     localrule: True
     log:
-        f"{VIEWS}/datasets.log",
+        local(f"{VIEWS}/datasets.log"),
     run:
         # Printed anew every time: what this machine holds may change.
         print_about("datasets", "--datasets", plan.catalogue, log)
@@ -13,7 +13,7 @@ rule datasets:
 rule estimate:
     localrule: True
     log:
-        f"{VIEWS}/estimate.log",
+        local(f"{VIEWS}/estimate.log"),
     run:
         # Printed anew every time: it follows from the configuration and from the artifacts that exist.
         print_about("estimate", "--config", config, log)
@@ -27,44 +27,52 @@ with suppress(UserError):
 rule index_tradeoffs:
     localrule: True
     input:
-        stage=lambda wildcards: planned(plan.tradeoffs).manifest,
+        lambda wildcards: behind([planned(plan.tradeoffs).manifest]),
     output:
-        multiext(f"{VIEWS}/tables/index_tradeoffs", csv=".csv", md=".md"),
-        report(f"{VIEWS}/tables/index_tradeoffs.html", caption="../report/tradeoffs.rst", category="Search"),
+        local(multiext(f"{VIEWS}/tables/index_tradeoffs", csv=".csv", md=".md")),
+        report(local(f"{VIEWS}/tables/index_tradeoffs.html"), caption="../report/tradeoffs.rst", category="Search"),
     log:
-        f"{VIEWS}/tables/index_tradeoffs.log",
+        local(f"{VIEWS}/tables/index_tradeoffs.log"),
     conda:
         DATA
+    params:
+        stage=lambda wildcards: planned(plan.tradeoffs).manifest,
     shell:
-        "python -m tandem index-tradeoffs --stage {input.stage:q} --out {output.csv:q} 2>&1 | tee {log:q}"
+        f"{UNPACK}"
+        "python -m tandem index-tradeoffs --stage {params.stage:q} --out {output.csv:q} 2>&1 | tee {log:q}"
 
 
 rule audits:
     localrule: True
     input:
-        parts=lambda wildcards: planned(plan.audits),
+        lambda wildcards: behind(planned(plan.audits)),
     output:
-        page=report(f"{VIEWS}/audits.html", caption="../report/audits.rst", category="Audits"),
-        table=f"{VIEWS}/tables/audits.csv",
+        page=report(local(f"{VIEWS}/audits.html"), caption="../report/audits.rst", category="Audits"),
+        table=local(f"{VIEWS}/tables/audits.csv"),
     log:
-        f"{VIEWS}/audits.log",
+        local(f"{VIEWS}/audits.log"),
     conda:
         DATA
+    params:
+        parts=lambda wildcards: planned(plan.audits),
     shell:
-        "python -m tandem audits --parts {input.parts:q} --out {output.page:q} --table {output.table:q} 2>&1 | tee {log:q}"
+        f"{UNPACK}"
+        "python -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} 2>&1 | tee {log:q}"
 
 
 # The papers' tables of datasets: printed | counted | verdict, for the collections that are on this machine.
 rule statistics_table:
     localrule: True
     input:
-        layout=lambda wildcards: str(plan.statistics[wildcards.table]),
-        printed=f"{ROOT}/config/statistics/printed.csv",
-        datasets=lambda wildcards: [stage.manifest for stage in plan.counted(wildcards.table).stages.values()],
+        layout=lambda wildcards: local(str(plan.statistics[wildcards.table])),
+        printed=local(f"{ROOT}/config/statistics/printed.csv"),
+        datasets=lambda wildcards: [
+            tracked(stage.manifest) for stage in plan.counted(wildcards.table).stages.values()
+        ],
     output:
-        multiext(f"{VIEWS}/statistics/{{table}}", csv=".csv", md=".md", html=".html"),
+        local(multiext(f"{VIEWS}/statistics/{{table}}", csv=".csv", md=".md", html=".html")),
     log:
-        f"{VIEWS}/statistics/{{table}}.log",
+        local(f"{VIEWS}/statistics/{{table}}.log"),
     conda:
         DATA
     params:
@@ -73,6 +81,7 @@ rule statistics_table:
         ),
         presence=lambda wildcards: json.dumps(plan.counted(wildcards.table).absent),
     shell:
+        f"{UNPACK}"
         "python -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
         " --presence {params.presence:q} --out {output.csv:q} 2>&1 | tee {log:q}"
 
@@ -85,27 +94,28 @@ rule sweep:
         points=lambda wildcards: plan_file(
             f"{VIEWS}/sweeps/{wildcards.sweep}.points", plan.sweeps[wildcards.sweep].to_json() + "\n"
         ),
-        scores=lambda wildcards: plan.sweeps[wildcards.sweep].scores,
+        scores=lambda wildcards: behind(plan.sweeps[wildcards.sweep].scores),
     output:
-        multiext(f"{VIEWS}/sweeps/{{sweep}}", csv=".csv", md=".md", json=".json"),
+        local(multiext(f"{VIEWS}/sweeps/{{sweep}}", csv=".csv", md=".md", json=".json")),
         report(
-            f"{VIEWS}/sweeps/{{sweep}}.html",
+            local(f"{VIEWS}/sweeps/{{sweep}}.html"),
             caption="../report/sweep.rst",
             category="Sweeps",
             labels={"sweep": "{sweep}", "as": "table and plots"},
         ),
         report(
-            f"{VIEWS}/sweeps/{{sweep}}.svg",
+            local(f"{VIEWS}/sweeps/{{sweep}}.svg"),
             caption="../report/sweep.rst",
             category="Sweeps",
             labels={"sweep": "{sweep}", "as": "plot"},
         ),
-        points=f"{VIEWS}/sweeps/{{sweep}}.points",
+        points=local(f"{VIEWS}/sweeps/{{sweep}}.points"),
     log:
-        f"{VIEWS}/sweeps/{{sweep}}.log",
+        local(f"{VIEWS}/sweeps/{{sweep}}.log"),
     conda:
         DATA
     shell:
+        f"{UNPACK}"
         "python -m tandem sweep --points {input.points:q} --out {output.csv:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"
 
 
@@ -113,18 +123,18 @@ rule sweep:
 rule notebook:
     localrule: True
     input:
-        notebook=f"{ROOT}/notebooks/{{notebook}}.ipynb",
-        artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).manifest,
+        notebook=local(f"{ROOT}/notebooks/{{notebook}}.ipynb"),
+        artifact=lambda wildcards: behind([planned(plan.analyses.stage, wildcards.notebook).manifest]),
     output:
-        notebook=f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb",
+        notebook=local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb"),
         page=report(
-            f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.html",
+            local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.html"),
             caption="../report/notebook.rst",
             category="Notebooks",
             labels={"notebook": "{notebook}", "dataset": "{dataset}"},
         ),
     log:
-        f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.log",
+        local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.log"),
     conda:
         "../../envs/notebooks.yaml"
     wildcard_constraints:
@@ -132,25 +142,27 @@ rule notebook:
     params:
         artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).folder,
     shell:
+        f"{UNPACK}"
         "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} 2>&1 | tee {log:q}"
 
 
 rule error_table:
     localrule: True
     input:
-        errors=lambda wildcards: planned(plan.analyses.stage, "error_analysis").manifest,
-        printed=f"{ROOT}/config/papers/printed.csv",
-        sheet=lambda wildcards: planned(plan.analyses.sheet) or [],
+        errors=lambda wildcards: behind([planned(plan.analyses.stage, "error_analysis").manifest]),
+        printed=local(f"{ROOT}/config/papers/printed.csv"),
+        sheet=lambda wildcards: local(planned(plan.analyses.sheet) or []),
     output:
-        multiext(f"{VIEWS}/tables/dureader_retrieval/table10", csv=".csv", md=".md", tex=".tex", html=".html"),
+        local(multiext(f"{VIEWS}/tables/dureader_retrieval/table10", csv=".csv", md=".md", tex=".tex", html=".html")),
     log:
-        f"{VIEWS}/tables/dureader_retrieval/table10.log",
+        local(f"{VIEWS}/tables/dureader_retrieval/table10.log"),
     conda:
         DATA
     params:
         errors=lambda wildcards: planned(plan.analyses.stage, "error_analysis").folder,
         sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
     shell:
+        f"{UNPACK}"
         "python -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
         " --out {output.csv:q} 2>&1 | tee {log:q}"
 
@@ -161,7 +173,7 @@ rule error_table:
 targets = {
     "statistics": lambda: expand(f"{VIEWS}/statistics/{{table}}.csv", table=plan.statistics),
     "notebooks": plan.analyses.files,
-    "dureader_retrieval_table10": lambda: f"{VIEWS}/tables/dureader_retrieval/table10.csv",
+    "dureader_retrieval_table10": lambda: [f"{VIEWS}/tables/dureader_retrieval/table10.csv"],
     **{paper: partial(plan.of_paper, paper) for paper in plan.tables.papers},
     **{name: partial(plan.tables.files, table) for name, table in plan.tables.targets.items()},
     **{name: partial(plan.sweeps.files, names) for name, names in plan.sweeps.targets.items()},
@@ -174,4 +186,4 @@ for name, files in targets.items():
             name
         localrule: True
         input:
-            lambda wildcards, files=files: planned(files),
+            lambda wildcards, files=files: wanted(planned(files)),

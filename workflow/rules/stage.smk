@@ -2,16 +2,26 @@
 # The kind is a wildcard that each rule's output pins down: "results/{dataset}/{kind,retrieve}/{key}/stage.json".
 
 STAGE = "{resources.start}python -m tandem {wildcards.kind} {params.args} {resources.how} --run.workers {threads} --out {output.manifest:q} 2>&1 | tee {log:q}"
+# Before and after it where results are in object storage. What this machine has finished but not stored is packed as it is.
+UNPACK = "python -m tandem unpack {input:q} 2>> {log:q} && "
+FINISHED = "test -f results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q}/stage.json || "
+PACK = " && python -m tandem pack results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q} --out {output:q}"
+if IN_STORAGE:
+    OUT = "--out results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q}/stage.json"
+    STAGE, _, LOG = STAGE.replace("--out {output.manifest:q}", OUT).partition(" 2>&1")
+    STAGE = f"( {UNPACK}( {FINISHED}{STAGE} ){PACK} ) 2>&1{LOG.replace('tee', 'tee -a')}"  # a log of then stays
+else:
+    UNPACK = ""
 
 
 rule stage:
     input:
-        unpack(lambda wildcards: planned_stage(wildcards).inputs),
+        unpack(stage_inputs),
         shards=shards,
     output:
         manifest=manifest("stage"),  # no stage is of this kind: the rules below name theirs
     log:
-        "results/{dataset}/{kind}/{key}/log.txt",
+        local("results/{dataset}/{kind}/{key}/log.txt"),
     conda:
         environment
     params:

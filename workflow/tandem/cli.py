@@ -84,6 +84,8 @@ COMMANDS = {
         Command("fidelity", "extras.fidelity:fidelity", STEPS, "How well reduced datasets rank checkpoints."),
         Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),
         Command("notebook", "extras.analysis.notebook:notebook", STEPS, "Execute an analysis notebook."),
+        Command("pack", "store.archive:pack", STEPS, "An artifact as one file, for object storage."),
+        Command("unpack", "store.archive:unpack", STEPS, "Artifacts from such files."),
         Command("error-table", "extras.analysis.error_table:error_table", STEPS, "The table of error types."),
     )
 }  # fmt: skip

@@ -24,6 +24,7 @@ from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
 from tandem.stages import KINDS
 from tandem.stages.base import flag_value
+from tandem.store.archive import SUFFIX
 from tandem.store.artifact import MANIFEST
 from tandem.store.environment import command_output
 from tandem.store.files import try_lock
@@ -197,7 +198,7 @@ def keep_finished(folder: Path) -> None:
 
     It marks a file as incomplete while its job runs. One that is killed then leaves the mark, and the next one would
     delete and make again what the job, which lives on, has finished: days of a training. A stage writes its manifest
-    last, so that one that is there is whole.
+    last, so that one that is there is whole. An archive is in object storage whole or not at all.
 
     Args:
         folder: where Snakemake runs.
@@ -212,7 +213,9 @@ def keep_finished(folder: Path) -> None:
             made = urlsafe_b64decode(encoded).decode()
         except ValueError:  # another file of Snakemake's
             continue
-        if Path(made).name == MANIFEST and (folder / made).is_file():
+        if made.endswith(SUFFIX):
+            mark.unlink(missing_ok=True)
+        elif Path(made).name == MANIFEST and (folder / made).is_file():
             mark.unlink(missing_ok=True)
             say(f"{Path(made).parent} was finished after its Snakemake had ended: it stays")
 

@@ -154,6 +154,25 @@ def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
     return list(ordered.values())
 
 
+# What artifacts are that a training reads behind its inputs: where its weights come from, and a tokenizer.
+ORIGINS = ("checkpoint", "encoder", "training")
+# What artifacts are that tables and pages do not read: the largest ones.
+UNREAD = ("checkpoint", "encoder", "index", "lexical index", "tokens", "vectors")
+
+
+def read_behind_inputs(stage: Stage) -> list[Stage]:
+    """Return the stages behind a stage's inputs whose artifacts it reads, too."""
+    if stage.declared.holds not in ("checkpoint", "training"):
+        return []
+    return [it for it in upstream_first(stage.upstream.values()) if it.declared.holds in ORIGINS]
+
+
+def read_by_views(shown: Iterable[Stage]) -> list[Stage]:
+    """Return the stages that a view is of, and those behind them whose artifacts tables and pages read."""
+    named = {stage.folder for stage in shown}
+    return [it for it in upstream_first(shown) if it.folder in named or it.declared.holds not in UNREAD]
+
+
 class Placement:
     """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
 

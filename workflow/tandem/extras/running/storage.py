@@ -1,0 +1,46 @@
+"""Object storage that Snakemake keeps results in (`--default-storage-provider`): checked before any work begins."""
+
+from typing import Any
+
+from tandem.config.settings import ExecutionSettings
+from tandem.errors import UserError, shortened
+
+FLAG = "--default-storage-prefix"
+LONGEST = 300  # characters of a provider's own words
+
+
+def check_storage(provider: Any, prefix: str | None, execution: ExecutionSettings) -> None:
+    """Check that the storage answers, and that the execution needs no folder that several machines see.
+
+    Args:
+        provider: Snakemake's storage provider; plugins of many kinds exist, and each raises errors of its own.
+        prefix: of every object, `s3://bucket/folder`.
+        execution: shards share the folder of an artifact, nodes that of a training.
+    Raises:
+        UserError: no prefix, a bucket that does not exist, credentials that are refused, or such an execution.
+    """
+    for key in ("shards", "nodes"):
+        if (count := getattr(execution, key)) > 1:
+            need = "the jobs that share a stage's work need a folder that all of them see"
+            raise UserError(f"execution.{key} is {count}, but results are in object storage: {need}; set it to 1")
+    if not prefix:
+        raise UserError(f"{FLAG} is missing; say where results belong, as in {FLAG} s3://my-bucket/my-project")
+    try:
+        item = provider.object(f"{prefix.rstrip('/')}/results")
+        if invalid := _reason_if_invalid(item):
+            raise UserError(f"{FLAG} is {prefix}: {invalid}")
+        item.exists()
+        # A plugin makes a missing bucket with the first object, where the credentials allow it: also one with a typo.
+        if not getattr(item, "bucket_exists", lambda: True)():
+            raise UserError(f"{FLAG} is {prefix}: there is no such bucket, or it is not yours; make it first")
+    except UserError:
+        raise
+    except Exception as error:
+        words = shortened(" ".join(str(error).split()), LONGEST) or type(error).__name__
+        hint = "look at the bucket's name, the endpoint and the credentials (docs/storage.md)"
+        raise UserError(f"{FLAG} is {prefix}, which cannot be read: {words}; {hint}") from None
+
+
+def _reason_if_invalid(item: Any) -> str:
+    result = item.is_valid_query()
+    return "" if result else str(getattr(result, "reason", result))

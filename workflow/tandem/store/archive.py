@@ -1,0 +1,86 @@
+"""Archives: an artifact as one file, `<key>.tar` beside its folder, for storage that knows only whole objects.
+
+An object is there whole or not at all, as an artifact is by its manifest. Files keep their names below the working
+folder, `results/<dataset>/<kind>/<key>/…`.
+"""
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tandem.errors import UserError
+from tandem.store.artifact import MANIFEST, open_artifact
+from tandem.store.files import files_in, partial_path, replacing
+
+SUFFIX = ".tar"
+Files = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
+
+
+def archive_of(folder: Path | str) -> str:
+    """Return the path of a folder's archive."""
+    return f"{folder}{SUFFIX}"
+
+
+def pack(folder: Path, /, *, out: Files) -> None:
+    """Pack a finished artifact of the working folder.
+
+    Args:
+        folder: of the artifact, relative to the working folder.
+        out: archives to write, anywhere: `<key>.tar` of the artifact's files; `<name>.tar` of a folder beside them that
+            is no part of it, such as a training's state.
+    """
+    artifact = open_artifact(folder)
+    for path in out:
+        name = path.name.removesuffix(SUFFIX)
+        if name == artifact.key:
+            _write(path, folder, [*map(artifact.path, artifact.manifest.files), folder / MANIFEST])
+        else:
+            _write(path, folder / name, list(files_in(folder / name)))
+
+
+def _write(path: Path, folder: Path, files: list[Path]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial, tarfile.open(partial, "w") as archive:
+        archive.add(folder, filter=_without_owner, recursive=False)
+        for file in files:
+            archive.add(file, filter=_without_owner)
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def unpack(*archives: Path) -> None:
+    """Unpack archives into the working folder, but for what is there already.
+
+    Args:
+        archives: files that `tandem pack` wrote; others are ignored.
+    """
+    for archive in archives:
+        if archive.name.endswith(SUFFIX):
+            _unpack(archive)
+
+
+def _unpack(path: Path) -> None:
+    try:
+        with tarfile.open(path) as archive:
+            first, *members = archive.getmembers()
+            if Path(members[-1].name).is_file():  # the last one to be put in place
+                return
+            temporary = partial_path(Path(first.name))
+            try:
+                archive.extractall(temporary, members, filter="data")
+                for member in members:
+                    Path(member.name).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(temporary / member.name, member.name)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        hint = "delete it in the storage, and the next run makes it again"
+        raise UserError(f"{path}: not a whole archive ({error}); {hint}") from None
