@@ -56,7 +56,7 @@ def test_a_test_split_allows_bm25_and_the_encoder_as_it_is(here, documents, caps
     assert run(["init", "mine", "--data", "data"]) == 0
     page = capsys.readouterr().out
     assert "data: data, format beir: 60 passages, queries: test 20\n" in page
-    assert "splits: test alone: BM25 and the encoder as it is (zero-shot); trained without labels: docs/" in page
+    assert "splits: test alone: BM25 and the encoder as it is (zero-shot); the file offers training without " in page
     assert "encoder: minilm: pooling mean, normalize true, temperature 0.05\n" in page
     assert "wrote mine.yaml\n" in page
     assert "everything takes about " in page
@@ -65,6 +65,17 @@ def test_a_test_split_allows_bm25_and_the_encoder_as_it_is(here, documents, caps
     assert systems(plan) == ["BM25", "Encoder, untrained"]
     assert plan.settings.datasets["mine"].counts == {"passages": 60, "test": 20}
     assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
+
+
+def test_training_without_labels_is_offered_where_no_query_has_any(here, documents, capsys):
+    write_beir(here / "data", documents, splits=("test",))
+    run(["init", "mine", "--data", "data"])
+    lines = Path("mine.yaml").read_text().splitlines()
+    offered = [line.removeprefix("# ") for line in lines if line.startswith(("# recipes", "# tables", "# generations"))]
+    assert len(offered) == 3
+    kept = [line for line in lines if not line.startswith("tables: ")]
+    Path("trained.yaml").write_text("\n".join([*kept, *offered]) + "\n")
+    assert systems(planned(Path("trained.yaml"))) == ["BM25", "Encoder, untrained", "DE (no labels)", "CE (no labels)"]
 
 
 def test_training_queries_allow_every_system(here, documents, encoder_folder, capsys):

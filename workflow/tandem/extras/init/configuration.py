@@ -34,6 +34,13 @@ FEWEST_TOKENS = 2048
 LARGE = 512  # hidden numbers, from which the learning rates of small encoders are too high
 USUAL = {"en": "minilm", "zh": "bert-base-chinese"}
 OTHERWISE = "bert-base-multilingual-cased"
+# What a configuration without labelled training queries may be, in place of its table: it then trains all the same.
+NO_LABELS = [
+    "# without labels, from queries that a generator writes (docs/generation.md): these instead of `tables`",
+    "# recipes: [dureader_retrieval, rocketqav2, no_labels]",
+    "# tables: [no_labels]",
+    "# generations: {no_labels: {by: query-gen}}  # or an entry of generators, also behind a server",
+]
 DESCRIBING = ("*config*.json", "modules.json", METADATA)
 
 
@@ -212,7 +219,7 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
         return Experiment(sentence, "baseline", False, keys=keys)
     if not trains:
         return Experiment(
-            f"{named} alone: BM25 and the encoder as it is (zero-shot); trained without labels: docs/generation.md",
+            f"{named} alone: BM25 and the encoder as it is (zero-shot); the file offers training without labels",
             trains=False,
             keys=keys,
         )
@@ -259,6 +266,8 @@ def compose(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, 
             drawn = flow({"queries": choices.fitting.judged})
             lists = f"candidates: {drawn}, " if model == "rocketqav2" else ""
             lines.append(f"  {model}: {{{lists}train: {flow(train)}}}")
+    else:
+        lines += NO_LABELS
     lines += [f"execution: {flow(how)}  # by the GPU's memory"] if how else []
     return "\n".join(lines) + "\n"
 
