@@ -133,9 +133,9 @@ onstart:
 
 # The failing stage's own words are the last, not that a job did not complete.
 onerror:
-    from tandem.extras.running.failures import words_of_failed_stages
+    from tandem.extras.running.failures import read_failed_words
 
-    if words := words_of_failed_stages(log):
+    if words := read_failed_words(log):
         sys.exit(words)
 
 

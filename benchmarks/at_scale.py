@@ -21,7 +21,7 @@ from generated import escaped, generate, vocabulary
 
 from tandem.config.merging import gathered
 from tandem.data.fetch import format_bytes
-from tandem.extras.estimate.estimate import costs_of, new_setting, stages_of_tables
+from tandem.extras.estimate.estimate import estimate_stages, list_table_stages, new_setting
 from tandem.extras.estimate.resources import MIB, Hardware
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
@@ -156,8 +156,8 @@ def lines(configuration: Path, machine: str) -> list[str]:
     """The table: one line a stage, upstream first."""
     plan = FullPlan(gathered([configuration], ROOT), ROOT)
     hardware = Hardware.load(ROOT / "config/hardware", machine)
-    stages = upstream_first([*stages_of_tables(plan), plan.tradeoffs()])
-    costs = costs_of(stages, new_setting(plan.settings, hardware), hardware)
+    stages = upstream_first([*list_table_stages(plan), plan.tradeoffs()])
+    costs = estimate_stages(stages, new_setting(plan.settings, hardware), hardware)
     rows = [f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}"]
     for stage, cost in costs.items():
         manifest = json.loads((ROOT / stage.folder / MANIFEST).read_text())

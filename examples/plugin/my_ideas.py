@@ -13,7 +13,7 @@ from pydantic import Field
 from tandem.config.datasets import Dataset
 from tandem.config.losses import supervision
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
-from tandem.extras.estimate.resources import PROCESS, Setting, Work, cost, params_of
+from tandem.extras.estimate.resources import PROCESS_BYTES, Setting, Work, cost, params_of
 from tandem.plan.graph import Stage
 from tandem.stages import Kind, Params, register_stage
 from tandem.stages.negatives import negatives
@@ -123,7 +123,7 @@ register_stage(Kind(name="shortest_first", run=run_shortest_first, params=Shorte
 
 
 @cost("shortest_first")
-def shortest_first_cost(stage: Stage, setting: Setting) -> Work:
-    """Reading the lines of the input run and writing those that are kept."""
+def estimate_shortest_first(stage: Stage, setting: Setting) -> Work:
+    """Estimate reading the lines of the input run and writing those that are kept."""
     lines = setting.queries(stage) * params_of(stage.upstream["run"]).depth
-    return Work(rows=(("lines", lines),), memory=PROCESS, run=setting.run(stage))
+    return Work(rows=(("lines", lines),), memory=PROCESS_BYTES, run=setting.run(stage))

@@ -12,7 +12,13 @@ from tandem.config.loading import read_section
 from tandem.config.tables import StatisticsLayout
 from tandem.data.dataset import run
 from tandem.errors import UserError
-from tandem.extras.statistics import QUANTITIES, PrintedNumber, count, read_printed_numbers, verdict
+from tandem.extras.statistics import (
+    QUANTITIES,
+    PrintedNumber,
+    compare_with_printed,
+    count_quantity,
+    read_printed_numbers,
+)
 from tandem.store.job import Job
 
 STATISTICS = Path(__file__).parents[2] / "config/statistics"
@@ -45,16 +51,19 @@ def printed(value, note=""):
     ],
 )
 def test_verdicts(value, counted, expected):
-    assert verdict(printed(value), counted, None) == expected
+    assert compare_with_printed(printed(value), counted, None) == expected
 
 
 def test_notes_and_absence():
     wrong = printed("249", "wrong: it is another's")
-    assert verdict(wrong, 49, None) == "printed number is wrong: it is another's"
-    assert verdict(wrong, 249, None) == "equal"
-    assert verdict(wrong, None, "not here (1.0 GB)") == "not here (1.0 GB); printed number is wrong: it is another's"
-    assert verdict(printed("8"), None, "not here") == "not here"
-    assert verdict(printed("8", "all of them"), 4, None) == "differs by -4 (-50.0 %); all of them"
+    assert compare_with_printed(wrong, 49, None) == "printed number is wrong: it is another's"
+    assert compare_with_printed(wrong, 249, None) == "equal"
+    assert (
+        compare_with_printed(wrong, None, "not here (1.0 GB)")
+        == "not here (1.0 GB); printed number is wrong: it is another's"
+    )
+    assert compare_with_printed(printed("8"), None, "not here") == "not here"
+    assert compare_with_printed(printed("8", "all of them"), 4, None) == "differs by -4 (-50.0 %); all of them"
 
 
 def split(queries, qrels, relevant, characters):
@@ -90,7 +99,7 @@ OTHER = {
     ],
 )
 def test_counts_of_one_and_two_datasets(some, part, quantity, expected):
-    assert count(some, part, quantity) == expected
+    assert count_quantity(some, part, quantity) == expected
 
 
 LAYOUT = """

@@ -14,8 +14,8 @@ from tandem.cli import run
 from tandem.errors import UserError
 from tandem.evaluation.scores import QUERY_SCORES_FILE
 from tandem.extras import sweeps as results
-from tandem.extras.sweep_page import sweep_grid
-from tandem.extras.sweeps import SweepPlan, compute, label_point, short_path
+from tandem.extras.sweep_page import tabulate_sweep
+from tandem.extras.sweeps import SweepPlan, compute_sweep, label_point, shorten_path
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
 # Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.
@@ -76,7 +76,7 @@ def plan(folders):
 
 
 def computed(plan):
-    return compute(SweepPlan.model_validate(plan))
+    return compute_sweep(SweepPlan.model_validate(plan))
 
 
 def test_means_deviations_and_tests_by_hand(plan):
@@ -112,7 +112,7 @@ def test_p_of_few_seeds_of_a_training_is_warned_of(plan, make_job, tmp_path):
     for row in plan["rows"]:
         row["scores"] = scores[Path(row["scores"]).name.partition("-")[0]]
     (warning,) = computed(plan).warnings
-    assert f"Warning: {warning}." in sweep_grid(computed(plan)).notes
+    assert f"Warning: {warning}." in tabulate_sweep(computed(plan)).notes
     more = [row | {"seed": 3} for row in plan["rows"] if row["seed"] == 1]
     assert computed(plan | {"rows": plan["rows"] + more}).warnings == []
 
@@ -155,7 +155,7 @@ def test_every_value_of_the_page_leads_to_its_run(plan, tmp_path):
 
 def test_how_many_columns_are_resampled_at_once_changes_nothing(plan, monkeypatch):
     whole = computed(plan)
-    monkeypatch.setattr(results, "PART", 1)
+    monkeypatch.setattr(results, "_COLUMNS_PER_PART", 1)
     assert computed(plan) == whole
 
 
@@ -166,13 +166,13 @@ def drawn(chart):
 
 
 def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(plan):
-    from tandem.extras.sweep_page import chart
+    from tandem.extras.sweep_page import draw_sweep
 
     def data(chart):
         spec = chart.to_dict()
         return spec["layer"][0]["encoding"]["x"]["type"], drawn(chart)
 
-    kind, rows = data(chart(computed(plan), "RR@10"))
+    kind, rows = data(draw_sweep(computed(plan), "RR@10"))
     assert kind == "quantitative"
     new, old = rows[0], rows[2]
     assert (new["low"], new["high"]) == (pytest.approx(40 - 14.1421), pytest.approx(40 + 14.1421))
@@ -180,33 +180,33 @@ def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(plan):
     for row in plan["rows"]:
         row["point"] = {PATH: "few" if row["point"][PATH] == 8 else "many"}
     plan |= {"baseline": {PATH: "few"}, "printed": []}
-    kind, rows = data(chart(computed(plan), "RR@10"))
+    kind, rows = data(draw_sweep(computed(plan), "RR@10"))
     assert kind == "nominal"
     assert rows[1]["x"] == "many"
 
 
 def test_a_logarithmic_axis_shows_0(plan):
-    from tandem.extras.sweep_page import chart, svg
+    from tandem.extras.sweep_page import draw_sweep, render_svg
 
     for row in plan["rows"]:
         row["point"][PATH] -= 8  # 0 and 24
     plan["printed"], plan["baseline"] = [], {PATH: 0}
-    specification = chart(computed(plan), "RR@10").to_dict()
+    specification = draw_sweep(computed(plan), "RR@10").to_dict()
     scales = [layer["encoding"]["x"]["scale"] for layer in specification["layer"]]
     assert all(scale == {"type": "symlog", "constant": 24, "nice": False} for scale in scales)
-    assert ">0</text>" in svg(computed(plan))
+    assert ">0</text>" in render_svg(computed(plan))
 
 
 def test_two_paths_give_a_line_for_each_value_of_the_second(plan):
     for row in plan["rows"]:
         row["point"] = {**row["point"], TAU: 1.0}
     plan |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
-    from tandem.extras.sweep_page import chart
+    from tandem.extras.sweep_page import draw_sweep
 
-    names = {row["series"] for row in drawn(chart(computed(plan), "RR@10"))}
+    names = {row["series"] for row in drawn(draw_sweep(computed(plan), "RR@10"))}
     assert names == {"New, m.temperature 1.0", "Old, m.temperature 1.0"}
     assert label_point(plan["baseline"]) == "m.list_size 8, m.temperature 1.0"
-    assert short_path("bm25.k1") == "bm25.k1"
+    assert shorten_path("bm25.k1") == "bm25.k1"
 
 
 def test_two_paths_also_give_a_table_with_a_column_for_each_value_of_the_axis(plan, tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.config.merging import merged, read_yaml
-from tandem.extras.estimate.estimate import new_setting, stage_cost
+from tandem.extras.estimate.estimate import estimate_stage, new_setting
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
@@ -53,7 +53,7 @@ def test_trainings_have_the_steps_of_paper_and_release(name):
     plan = planned(name)
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     setting = new_setting(plan.settings, machine)
-    costs = {model: stage_cost(plan.planner.model(model, "test"), setting, machine) for model in STEPS[name]}
+    costs = {model: estimate_stage(plan.planner.model(model, "test"), setting, machine) for model in STEPS[name]}
     assert {model: cost.steps for model, cost in costs.items()} == STEPS[name]
 
 
@@ -64,7 +64,7 @@ def test_a_paper_sized_configuration_has_a_price(name):
     stages = upstream_first(plan.tables.requested_scores())
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     about = new_setting(plan.settings, machine)
-    priced = {stage.kind: cost for stage in stages if (cost := stage_cost(stage, about, machine))}
+    priced = {stage.kind: cost for stage in stages if (cost := estimate_stage(stage, about, machine))}
     assert {"dataset", "tokens", "bm25", "model", "embeddings", "retrieve", "rerank"} <= set(priced)
     assert all(cost.measured is None for cost in priced.values())
     assert "rocketqav2" in {stage.name for stage in stages if stage.kind == "model"}
@@ -76,7 +76,7 @@ def test_msmarco_trains_jointly_as_the_paper_says():
     assert (train.queries_per_batch, train.list_size, train.lr, train.steps) == (96, 128, 1e-5, None)
     stage = plan.planner.model("rocketqav2", "test")
     machine = Hardware.load(ROOT / "config/hardware", "h200")
-    cost = stage_cost(stage, new_setting(plan.settings, machine), machine)
+    cost = estimate_stage(stage, new_setting(plan.settings, machine), machine)
     # 2 epochs of 2 lists for 502,939 queries; 108 million weights in two towers and a cross-encoder
     seconds_per_query = cost.seconds / (4 * 502_939)
     assert 1 / 40 < seconds_per_query < 1 / 25

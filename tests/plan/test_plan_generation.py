@@ -6,7 +6,7 @@ import pytest
 
 from tandem.config.loading import load_settings
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import is_unknown, new_setting, stage_cost
+from tandem.extras.estimate.estimate import estimate_stage, is_unknown, new_setting
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
@@ -109,7 +109,7 @@ def test_costs_are_known(plan):
     machine = Hardware.load(ROOT / "config/hardware", "cpu")
     about = new_setting(planned.settings, machine)
     costs = {
-        stage.kind: stage_cost(stage, about, machine)
+        stage.kind: estimate_stage(stage, about, machine)
         for stage in upstream_first([planned.planner.run("x", "test", "here")])
         if stage.dataset in ("mine", "shared")
     }

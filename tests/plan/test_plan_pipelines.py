@@ -1,15 +1,11 @@
 """A pipeline is a run like any other: chosen on dev from the runs that it names, at the depths that it tries."""
 
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tandem.config.loading import load_settings
 from tandem.errors import Unavailable, UserError
-from tandem.extras.estimate.estimate import new_setting, stage_cost
-from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
 from tandem.plan.graph import Stages
 from tandem.plan.plan import Plan, check_all, check_measures
 from tandem.plan.planner import Planner
@@ -108,17 +104,3 @@ def test_answers_choose_nothing(settings):
     planner = Planner(settings({"of": ["bm25"]}, dataset="mine", datasets={"mine": entry}), Stages())
     with pytest.raises(Unavailable, match="pipelines.best: a system is chosen by qrels, but dataset mine has answers"):
         planner.run("best", "test", "here")
-
-
-def test_what_choosing_costs_by_hand(settings):
-    planner = Planner(settings(), Stages())
-    stage = planner.run("best", "test", "here")
-    rates, starts = dict.fromkeys(RATES, math.inf) | {"lines": 1000.0}, dict.fromkeys(STARTS, 1.0)
-    machine = Hardware(
-        "mine", 2.0, dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5), rates, starts, 2, 0, {}
-    )
-    sizes = Volumes(1000, {"dev": 10, "test": 10}, {"passage": 60.0, "query": 8.0})
-    setting = replace(new_setting(planner.settings, machine), sizes=lambda _: sizes)
-    # dev: two first stages, and two re-ranked runs at three depths, each beside its first stage; 10 lists of 100 lines
-    assert stage_cost(stage.upstream["chosen"], setting, machine).wall == 1 + 10 * 100 * (2 + 2 * 2 * 3) / 1000
-    assert stage_cost(stage, setting, machine).wall == 1 + 10 * 1000 * 3 / 1000

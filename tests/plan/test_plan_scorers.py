@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.demo.systems import fixed_runs
+from tandem.extras.demo.systems import list_fixed_runs
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS, Kind, Params
 
@@ -49,7 +49,7 @@ def test_a_scorer_reranks_without_a_model(planned, plugin):
 
 def test_it_answers_no_new_query(planned):
     run = planned({"scorer": "planned_words"}).run("bm25+words", "test", "here")
-    assert fixed_runs(run) == [run]
+    assert list_fixed_runs(run) == [run]
 
 
 def test_its_options_decide_the_key(planned):

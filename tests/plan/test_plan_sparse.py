@@ -8,7 +8,7 @@ from messages import unknown_key
 from tandem.config.settings import ExecutionSettings
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import Setting, Volumes
-from tandem.extras.estimate.stage_costs import bm25s, tune_bm25
+from tandem.extras.estimate.stage_costs import estimate_bm25s, estimate_tune_bm25
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
 from tandem.stages.data import Bm25Params, Bm25sParams, LsiParams, LuceneParams, TuneBm25Params
@@ -237,5 +237,5 @@ def test_what_a_grid_costs_follows_from_its_points(configured):
     size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
     depth = stage.values["depth"]
     about = Setting(lambda _: size, lambda _: pytest.fail("no encoder is asked for"), ExecutionSettings())
-    assert tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 12.001)), ("hits", 6 * 10 * depth))
-    assert bm25s(stage.upstream["bm25s"], about).rows == (("indexed", 1000),)
+    assert estimate_tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 12.001)), ("hits", 6 * 10 * depth))
+    assert estimate_bm25s(stage.upstream["bm25s"], about).rows == (("indexed", 1000),)

@@ -6,7 +6,7 @@ import pytest
 from browser import CHROMIUM, browser
 
 from tandem.cli import run
-from tandem.extras.sweeps import Line, Result
+from tandem.extras.sweeps import SweepLine, SweepResult
 from tandem.report.results import Origin
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
@@ -260,13 +260,15 @@ def test_a_number_of_a_tables_own_page_opens_its_lineage(tab, report):
 def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path):
     def line(size, value):
         point = {"models.rocketqav2.train.list_size": size}
-        return Line(point, "<b>Retriever</b>", "RR@10", 2, value, 0.5, value - 2, value + 2, None, None, None, ["k-1"])
+        return SweepLine(
+            point, "<b>Retriever</b>", "RR@10", 2, value, 0.5, value - 2, value + 2, None, None, None, ["k-1"]
+        )
 
     path = "models.rocketqav2.train.list_size"
     facts = {"name": "sizes", "title": "Figure 4", "paths": [path], "x": path, "scale": "log", "baseline": {path: 8}}
     facts |= {"note": "", "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 24, "measures": ["RR@10"]}
     origin = Origin("s-1", "k-1", "k", dirty=False, finished="", machine="m", seconds=1.5)
-    result = Result(**facts, lines=[line(8, 9.5), line(32, 37.4), line(128, 38.8)], runs={"k-1": origin})
+    result = SweepResult(**facts, lines=[line(8, 9.5), line(32, 37.4), line(128, 38.8)], runs={"k-1": origin})
     (tmp_path / "sizes.json").write_text(result.to_json())
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
     run(["report", *flags, "--sweeps", str(tmp_path / "sizes.json"), "--out", str(tmp_path / "report.html")])

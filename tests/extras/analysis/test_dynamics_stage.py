@@ -6,8 +6,8 @@ import pytest
 import torch
 from listed import listed_rows
 
-from tandem.extras.analysis.training import FLOATS, compare, sample
-from tandem.extras.analysis.training import dynamics as run
+from tandem.extras.analysis.training import FLOATS, compare_scores, sample_lists
+from tandem.extras.analysis.training import run_dynamics as run
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
@@ -54,7 +54,7 @@ def rows_of(job):
 @torch.no_grad()
 def test_each_number_is_that_of_the_models(job, inputs, tokens):
     stage = job()
-    rows, sampled, texts = rows_of(stage), sample(stage), Tokens.open(tokens)
+    rows, sampled, texts = rows_of(stage), sample_lists(stage), Tokens.open(tokens)
     assert [row["step"] for row in rows] == [0] * 4 + [2] * 4 + [4] * 4
     starts = np.concatenate([[0], sampled.ends])
     for at, (step, dual_of, cross_of) in enumerate([
@@ -69,14 +69,14 @@ def test_each_number_is_that_of_the_models(job, inputs, tokens):
             p = dual.encode("passage", passages, texts.template, "fp32")
             de = (p @ q[0] / dual.temperature).double().numpy()
             ce = cross([texts.queries[a] for a in query_rows], passages, texts.template, "fp32").double().numpy()
-            row, expected = rows[4 * at + number], dict(zip(FLOATS, compare(de, ce), strict=True))
+            row, expected = rows[4 * at + number], dict(zip(FLOATS, compare_scores(de, ce), strict=True))
             assert (row["step"], row["query_id"]) == (step, query)
             # vectors are kept in fp16: three digits
             assert [row[name] for name in expected] == pytest.approx(list(expected.values()), rel=5e-3, abs=2e-3)
 
 
 def test_lists_are_those_that_the_training_draws_first(job, drawn):
-    sampled = sample(job(queries=3))
+    sampled = sample_lists(job(queries=3))
     assert len(sampled.ids) == 3
     table = listed_rows(drawn)
     for query, passages in zip(sampled.ids, np.split(sampled.passages, sampled.ends[:-1]), strict=True):
@@ -87,7 +87,7 @@ def test_lists_are_those_that_the_training_draws_first(job, drawn):
 
 
 def test_lists_have_the_trainings_positives(job, drawn):
-    once, twice = sample(job(queries=3)), sample(job(queries=3, positives=2))
+    once, twice = sample_lists(job(queries=3)), sample_lists(job(queries=3, positives=2))
     assert once.ids == twice.ids
     table = listed_rows(drawn)
     for query, passages in zip(twice.ids, np.split(twice.passages, twice.ends[:-1]), strict=True):
@@ -100,7 +100,7 @@ def test_queries_that_the_training_sets_apart_are_no_sample(job, drawn):
     lists = read_lists(drawn.path("candidates.parquet"))
     apart = draw_apart(lists, 3, seed=5)  # as `job` has it
     assert len(apart)
-    every, trained = sample(job(queries=1000)), sample(job(queries=1000, set_apart=3))
+    every, trained = sample_lists(job(queries=1000)), sample_lists(job(queries=1000, set_apart=3))
     assert {*apart} < {*every.queries}
     assert {*trained.queries} == {*every.queries} - {*apart}
     # a list is drawn by its number among those that are trained on
@@ -113,7 +113,7 @@ def test_lists_are_as_long_as_the_data_have_decided(job, inputs):
     model = inputs["point.0"]
     facts = {**model.manifest.facts, "sizes": {"list_size": 3, "positives": 1}}
     sized = Artifact(model.folder, model.manifest.model_copy(update={"facts": facts}))
-    sampled = sample(job(list_size=None, **{"point.0": sized}))
+    sampled = sample_lists(job(list_size=None, **{"point.0": sized}))
     assert np.diff(sampled.ends, prepend=0).tolist() == [3] * 4
 
 

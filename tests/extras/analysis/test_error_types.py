@@ -16,19 +16,19 @@ from tandem.extras.analysis.errors import (
     SYNTACTIC,
     TYPES,
     TYPO,
-    Pair,
-    guess,
-    jaccard,
-    reordered,
+    WrongPair,
+    guess_type,
+    is_reordered,
+    measure_jaccard,
 )
-from tandem.extras.words import Rarity, edits, terms
+from tandem.extras.words import Rarity, list_edits, split_into_terms
 
 WEIGHTS = {"taobao": 5.0, "authentication": 3.0, "name": 1.0}
 
 
 def pair(query, passage, weights=WEIGHTS, **more):
     """A pair of texts."""
-    return Pair(terms(query), terms(passage), weights=weights, **more)
+    return WrongPair(split_into_terms(query), split_into_terms(passage), weights=weights, **more)
 
 
 @pytest.mark.parametrize(
@@ -53,34 +53,34 @@ def pair(query, passage, weights=WEIGHTS, **more):
     ],
 )  # fmt: skip
 def test_the_first_rule_that_holds(query, passage, weights, expected, why):
-    assert guess(pair(query, passage, weights)) == (expected, why)
+    assert guess_type(pair(query, passage, weights)) == (expected, why)
 
 
 def test_a_repeated_positive_is_a_false_negative_before_anything_else():
     # 3 of 5 words are shared: exactly the threshold
     positive = [{"a", "b", "c", "d"}]
-    assert jaccard({"a", "b", "c", "e"}, positive[0]) == 3 / 5
+    assert measure_jaccard({"a", "b", "c", "e"}, positive[0]) == 3 / 5
     texts = pair("taobao 2016", "a b c e", positives=positive)
-    assert guess(texts) == (FALSE_NEGATIVE, "nearly the words of a labelled positive")
-    assert guess(pair("taobao 2016", "a b e f", {"taobao": 5.0}, positives=positive))[0] == ENTITY
+    assert guess_type(texts) == (FALSE_NEGATIVE, "nearly the words of a labelled positive")
+    assert guess_type(pair("taobao 2016", "a b e f", {"taobao": 5.0}, positives=positive))[0] == ENTITY
 
 
 def test_a_misspelt_word_is_told_before_a_missing_one():
     texts = pair("ipone taobao", "an iphone", {"taobao": 5.0}, misspelt={"ipone": "iphone"})
-    assert guess(texts) == (TYPO, "ipone for iphone?")
+    assert guess_type(texts) == (TYPO, "ipone for iphone?")
 
 
 def test_half_of_the_weight_is_most_of_the_query():
     weights = {"wow": 4.0, "mail": 3.0, "sent": 1.0}
-    assert guess(pair("wow mail sent", "wow", weights))[0] == MODIFIER
-    assert guess(pair("wow mail sent", "wow", {**weights, "sent": 1.1}))[0] == OVERLAP
+    assert guess_type(pair("wow mail sent", "wow", weights))[0] == MODIFIER
+    assert guess_type(pair("wow mail sent", "wow", {**weights, "sent": 1.1}))[0] == OVERLAP
 
 
 def test_order_is_that_of_the_first_mentions():
     weights = dict.fromkeys("abc", 1.0)
-    assert not reordered(pair("a b c", "a b c a", weights))
-    assert reordered(pair("a b c", "c a b", weights))  # two of three pairs
-    assert not reordered(pair("a b c", "b a c", weights))  # one of three
+    assert not is_reordered(pair("a b c", "a b c a", weights))
+    assert is_reordered(pair("a b c", "c a b", weights))  # two of three pairs
+    assert not is_reordered(pair("a b c", "b a c", weights))  # one of three
 
 
 def test_types_are_the_paper_s_and_each_has_a_short_name():
@@ -92,20 +92,22 @@ def test_types_are_the_paper_s_and_each_has_a_short_name():
 
 
 def test_edits_by_hand():
-    assert edits("ab") >= {"a", "b", "ba", "xb", "ax", "xab", "axb", "abx"}
-    assert not edits("cats") & {"cats", "catss", "cat"}
+    assert list_edits("ab") >= {"a", "b", "ba", "xb", "ax", "xab", "axb", "abx"}
+    assert not list_edits("cats") & {"cats", "catss", "cat"}
     # 2 deletions, 1 swap, 50 replacements, 76 insertions ("aab" and "abb" each two ways), less the plural "abs"
-    assert len(edits("ab")) == 2 + 1 + 50 + 76 - 1
+    assert len(list_edits("ab")) == 2 + 1 + 50 + 76 - 1
 
 
 def test_weights_and_misspellings_of_the_tiny_corpus(dataset):
     rarity = Rarity(Collection(dataset), ["what does the Hedghog eat", "an otter"])
     # of 60 passages three speak of the otter; "the" stands in all, "what" in none
-    assert rarity.weights(["the", "otter", "what"]) == {"otter": pytest.approx(math.log(1 + 57.5 / 3.5))}
-    assert rarity.misspelt(["hedghog", "what", "otter"]) == {}
-    assert Rarity(Collection(dataset), ["the badgr"]).misspelt(["the", "badgr"]) == {"badgr": "badger"}
+    assert rarity.weigh(["the", "otter", "what"]) == {"otter": pytest.approx(math.log(1 + 57.5 / 3.5))}
+    assert rarity.correct(["hedghog", "what", "otter"]) == {}
+    assert Rarity(Collection(dataset), ["the badgr"]).correct(["the", "badgr"]) == {"badgr": "badger"}
 
 
 def test_unspaced_text_is_compared_by_pairs_of_characters():
-    texts = Pair(terms("台北去瑞芳"), terms("从瑞芳回台北"), weights={"台北": 2.0, "瑞芳": 2.0})
-    assert guess(texts)[0] == SYNTACTIC
+    texts = WrongPair(
+        split_into_terms("台北去瑞芳"), split_into_terms("从瑞芳回台北"), weights={"台北": 2.0, "瑞芳": 2.0}
+    )
+    assert guess_type(texts)[0] == SYNTACTIC

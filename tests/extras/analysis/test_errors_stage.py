@@ -14,7 +14,7 @@ from tandem.data.splits import compute_position
 from tandem.errors import UserError
 from tandem.evaluation.measures import skip_excluded
 from tandem.extras.analysis import error_table
-from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, read_types, run, wrong_queries
+from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, find_wrong_queries, read_types, run
 from tandem.store.artifact import open_artifact
 
 PRINTED = Path(__file__).parents[3] / "config/papers/printed.csv"
@@ -84,10 +84,10 @@ def test_a_query_without_any_result_counts_and_has_no_row(ranked, write_ranked, 
 def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
     judged = {"test-otter": {"otter-2": 1}}
     run = list(iter_run(ranked, dataset))
-    [wrong] = wrong_queries(run, 3, judged, {"test-otter"})
+    [wrong] = find_wrong_queries(run, 3, judged, {"test-otter"})
     assert ([doc for doc, _ in wrong.top], wrong.positives) == (["hare-1", "hare-2", "hare-3"], {"otter-2": 4})
     judged["test-otter"]["hare-1"] = EXCLUDED
-    assert list(wrong_queries(skip_excluded(run, judged), 3, judged, {"test-otter"})) == []
+    assert list(find_wrong_queries(skip_excluded(run, judged), 3, judged, {"test-otter"})) == []
 
 
 def test_a_query_is_not_wrong_for_its_own_id_where_the_score_ignores_it(
@@ -227,8 +227,8 @@ def test_an_empty_sheet_makes_no_table(artifact, filled, tmp_path):
 
 
 def test_printed_shares_that_cannot_be_counts_are_told():
-    printed = error_table.printed_shares(PRINTED)
+    printed = error_table.read_printed_shares(PRINTED)
     assert list(printed) == list(TYPES)
     assert list(printed.values()) == [39, 5, 9.4, 1, 1.6, 21, 14.8, 8.2]
-    sentence = error_table.arithmetic({**printed, ENTITY: 39.1})
+    sentence = error_table.check_arithmetic({**printed, ENTITY: 39.1})
     assert sentence == f"The printed shares add up to 100.1 %; no whole number: {ENTITY}."

@@ -11,7 +11,7 @@ from listed import listed_rows
 from tandem.errors import UserError
 from tandem.extras.analysis import views
 from tandem.extras.analysis.training import count_negatives
-from tandem.extras.analysis.training import hardness as run
+from tandem.extras.analysis.training import run_hardness as run
 from tandem.retrieval.pair_scores import PairScores, to_probability
 from tandem.store.artifact import open_artifact
 
@@ -79,9 +79,9 @@ def test_without_judges_ranks_are_told_and_shown(job):
     stage = job()
     run(stage)
     artifact = open_artifact(stage.out)
-    assert views.sources(artifact)["negatives"].tolist() == [15, 15, 15, 15]
-    assert views.sources(artifact)["judged false (%)"].isna().all()
-    shown = views.hardness_plot(artifact, "rank").to_dict()
+    assert views.compare_sources(artifact)["negatives"].tolist() == [15, 15, 15, 15]
+    assert views.compare_sources(artifact)["judged false (%)"].isna().all()
+    shown = views.plot_hardness(artifact, "rank").to_dict()
     values = next(iter(shown["datasets"].values()))
     # ranks 10, 20, 30, 40, 50 in bins of three: a fifth of the denoised list's negatives each
     of_denoised = [(row["middle"], row["share"]) for row in values if row["source"] == "ce: bm25, denoised"]

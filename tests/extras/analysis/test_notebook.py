@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.analysis.notebook import execute, page, read
+from tandem.extras.analysis.notebook import execute, read_notebook, render_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 
@@ -18,7 +18,7 @@ def test_there_are_three():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_outputs_are_stripped_and_the_format_is_valid(path):
-    notebook = read(path)
+    notebook = read_notebook(path)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(cells) >= 4
     for cell in cells:
@@ -57,7 +57,7 @@ def test_the_kernel_is_this_interpreter_and_the_parameter_is_set(notebooks):
 
 
 def test_the_page_loads_nothing(notebooks):
-    text = page(notebooks[1], "Title")
+    text = render_notebook(notebooks[1], "Title")
     assert "c\\'b\"a" in text
     for loads in ('src="http', 'href="http', "url(http", 'import("http', 'from "http'):
         assert loads not in text
@@ -81,4 +81,4 @@ def test_what_is_no_notebook_of_ours_is_refused(text, message, tmp_path):
     if text is not None:
         path.write_text(text)
     with pytest.raises(UserError, match=message):
-        read(path)
+        read_notebook(path)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.audits.false_negatives import fused, run
+from tandem.extras.audits.false_negatives import fuse_ranks, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import open_artifact
@@ -44,7 +44,7 @@ def audit(make_job, out, inputs, **params):
 
 def test_fusion_by_hand():
     ranks = np.array([[1, 2, 0], [0, 1, 0]])
-    assert fused(ranks) == pytest.approx([1 / 61, 1 / 62 + 1 / 61, 0], abs=1e-7)
+    assert fuse_ranks(ranks) == pytest.approx([1 / 61, 1 / 62 + 1 / 61, 0], abs=1e-7)
 
 
 def test_without_a_judge_the_runs_rank(make_job, inputs, tmp_path):

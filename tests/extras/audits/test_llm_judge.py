@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
 from tandem.extras.audits.false_negatives import run as pool_stage
 from tandem.extras.audits.llm_judge import run as judge_stage
-from tandem.extras.audits.report import audits_among, audits_csv
+from tandem.extras.audits.report import collect_audits, write_audits_csv
 from tandem.extras.audits.sheets import run as relabel_stage
 from tandem.report.page import make_environment
 from tandem.retrieval.llm.prompts import GRADE, write_grade_prompt
@@ -231,7 +231,7 @@ def test_the_page_shows_scores_side_by_side_and_whose_labels_they_are(stage):
         stage.run_stage("score", score, how, {**inputs, "labels": judge}, name="after"),
     ]
     stages = walk(scores)
-    audits = audits_among(stages)
+    audits = collect_audits(stages)
     [labels] = audits.false_negatives[0].relabelled
     assert labels.effects.head == ["Run", "queries", "RR@10, before", "RR@10, after, machine-made"]
     # first relevant at ranks 2 and 2 by people; with the model's p2 of q1 at rank 1
@@ -240,4 +240,4 @@ def test_the_page_shows_scores_side_by_side_and_whose_labels_they_are(stage):
     assert f"Relabelled by a language model ({MODEL}), not by people" in page
     assert "Every new label is machine-made" in page
     assert "the same label for 60.00 % of 5 pairs; Cohen&#39;s κ 0.17" in page
-    assert "judge_llm,agreement.relevant.kappa,,0.1667,," in audits_csv(stages.values())
+    assert "judge_llm,agreement.relevant.kappa,,0.1667,," in write_audits_csv(stages.values())

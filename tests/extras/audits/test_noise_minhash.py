@@ -5,7 +5,7 @@ import pytest
 from datasketch import MinHash, MinHashLSH
 
 from tandem.extras.audits import minhash
-from tandem.extras.audits.minhash import Shingling, Sketcher, pieces
+from tandem.extras.audits.minhash import Shingling, Sketcher, cut_into_pieces
 
 TEXTS = [
     " ".join(f"w{(n * step) % 97}" for n in range(length)) for step, length in enumerate((1, 2, 5, 300, 40), start=1)
@@ -14,10 +14,10 @@ TEXTS = [
 
 @pytest.mark.parametrize("block", [1, 7, 64, 100_000])
 def test_signatures_are_those_of_datasketch(monkeypatch, block):
-    monkeypatch.setattr(minhash, "BLOCK", block)
+    monkeypatch.setattr(minhash, "SHINGLES_PER_BLOCK", block)
     sketcher = Sketcher(Shingling("words", 3), 0.8, 16, seed=5)
-    hashes, counts = sketcher.shingling.hashes(TEXTS)
-    signatures = sketcher.signatures(hashes, counts)
+    hashes, counts = sketcher.shingling.hash_texts(TEXTS)
+    signatures = sketcher.sign(hashes, counts)
     for row, part in zip(signatures, np.split(hashes, np.cumsum(counts)[:-1]), strict=True):
         theirs = MinHash(num_perm=16, seed=5, hashfunc=lambda value: value)
         theirs.update_batch((part >> np.uint64(32)).tolist())
@@ -29,8 +29,8 @@ def test_bands_meet_where_the_library_buckets_would():
     sketcher = Sketcher(Shingling("words", 2), 0.5, 32, seed=1)
     bands, rows = sketcher.bands
     index = MinHashLSH(num_perm=32, params=(bands, rows))
-    keys = sketcher.keys(texts)
-    for at, signature in enumerate(sketcher.signatures(*sketcher.shingling.hashes(texts))):
+    keys = sketcher.hash_bands(texts)
+    for at, signature in enumerate(sketcher.sign(*sketcher.shingling.hash_texts(texts))):
         theirs = MinHash(hashvalues=signature, seed=1, scheme="affine32")
         ours = {f"t{other}" for other in range(at) if (keys[:, other] == keys[:, at]).any()}
         assert set(index.query(theirs)) == ours
@@ -40,10 +40,10 @@ def test_bands_meet_where_the_library_buckets_would():
 
 def test_keys_do_not_depend_on_pieces(monkeypatch):
     sketcher = Sketcher(Shingling("characters", 4), 0.8, 64, seed=1)
-    together = sketcher.keys(TEXTS)
-    monkeypatch.setattr(minhash, "pieces", lambda texts: pieces(texts, 10))
-    assert sketcher.keys(TEXTS).tolist() == together.tolist()
-    assert [len(piece) for piece in pieces(["aaaa"] * 5 + ["a" * 30], 10)] == [2, 2, 1, 1]
+    together = sketcher.hash_bands(TEXTS)
+    monkeypatch.setattr(minhash, "cut_into_pieces", lambda texts: cut_into_pieces(texts, 10))
+    assert sketcher.hash_bands(TEXTS).tolist() == together.tolist()
+    assert [len(piece) for piece in cut_into_pieces(["aaaa"] * 5 + ["a" * 30], 10)] == [2, 2, 1, 1]
 
 
 def test_recall_at_the_threshold():

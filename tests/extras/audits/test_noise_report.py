@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tandem.extras.audits.report import noise
+from tandem.extras.audits.report import show_noise
 from tandem.report.page import make_environment
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
@@ -38,7 +38,7 @@ def stage(tmp_path):
 
 
 def test_places_with_the_same_findings_stand_side_by_side(stage):
-    audit = noise(stage)
+    audit = show_noise(stage)
     assert [(grid.head, grid.rows) for grid in audit.grids] == [
         (
             ["finding", "corpus", "part"],
@@ -50,7 +50,7 @@ def test_places_with_the_same_findings_stand_side_by_side(stage):
 
 
 def test_section(stage):
-    page = make_environment().get_template("_audits.html").module.leakage(noise(stage))
+    page = make_environment().get_template("_audits.html").module.leakage(show_noise(stage))
     assert 'href="#stage-noise-0123456789"' in page
     assert "shingles of 3 words from 0.8" in page
     assert "probability of 95.2 %" in page

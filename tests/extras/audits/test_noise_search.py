@@ -9,8 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.extras.audits import duplicates as module
-from tandem.extras.audits.duplicates import Duplicates, Search, bucket_pairs, first_of_equal, pack, unpack
-from tandem.extras.audits.minhash import Shingling, Sketcher, normalised
+from tandem.extras.audits.duplicates import (
+    Duplicates,
+    DuplicateSearch,
+    find_first_of_equal,
+    pack_rows,
+    pair_buckets,
+    unpack_rows,
+)
+from tandem.extras.audits.minhash import Shingling, Sketcher, normalise_for_equality
 
 WORDS = [f"word{n}" for n in range(400)]
 SIGNS = [chr(0x4E00 + n) for n in range(800)]
@@ -30,7 +37,7 @@ def generated(units, separator, count, length, seed):
 
 def by_hand(texts, unit, size, threshold):
     """(first of each text, near-duplicate pairs with their similarity), by sets of n-grams."""
-    normal = [normalised(text) for text in texts]
+    normal = [normalise_for_equality(text) for text in texts]
     first = [normal.index(text) if text else at for at, text in enumerate(normal)]
     single = [at for at, earliest in enumerate(first) if earliest == at and normal[at]]
     sets = {}
@@ -56,7 +63,7 @@ def find(tmp_path):
     def search(texts, sketcher, workers=1, row_group_size=64):
         (scratch := tmp_path / "scratch").mkdir(exist_ok=True)
         corpus = written(tmp_path / "corpus.parquet", texts, row_group_size)
-        return Search(corpus, sketcher, scratch, workers, "t").run()
+        return DuplicateSearch(corpus, sketcher, scratch, workers, "t").run()
 
     return search
 
@@ -74,7 +81,11 @@ def test_recall_and_precision_on_generated_texts(find, unit, size, units, separa
     assert len(set(first)) < len(first) - 5
     assert len(near) > 80
     hits = dict(
-        zip(zip(*(side.tolist() for side in unpack(duplicates.pairs)), strict=True), duplicates.similarity, strict=True)
+        zip(
+            zip(*(side.tolist() for side in unpack_rows(duplicates.pairs)), strict=True),
+            duplicates.similarity,
+            strict=True,
+        )
     )
     assert hits.keys() <= near.keys()
     assert len(hits) >= 0.97 * len(near)
@@ -86,7 +97,7 @@ def test_the_threshold_itself_counts(find):
     texts = ["a b c d e f g h i j", "a b c d e f g h i k", "a b c d e f g h x y"]
     # single words: 9 of 11 in common, 8 of 12, 8 of 12
     duplicates, _ = find(texts, Sketcher(Shingling("words", 1), 9 / 11, 128, seed=1))
-    assert duplicates.pairs.tolist() == pack([0], [1]).tolist()
+    assert duplicates.pairs.tolist() == pack_rows([0], [1]).tolist()
     assert duplicates.similarity == pytest.approx([9 / 11])
 
 
@@ -104,7 +115,7 @@ def test_workers_and_row_groups_change_nothing(find):
 @pytest.mark.parametrize("texts", [["", " ", "\n"], ["... !!!", "☺ ☺", "... !!!"], ["- - - - -", "- - - -", "---"]])
 def test_a_corpus_without_a_word_has_no_duplicates(find, texts):
     duplicates, done = find(texts, Sketcher(Shingling("words", 2), 0.6, 32, seed=9))
-    assert duplicates.counts() == {
+    assert duplicates.count() == {
         "passages": 3,
         "empty": 3,
         "exact_groups": 0,
@@ -118,26 +129,26 @@ def test_a_corpus_without_a_word_has_no_duplicates(find, texts):
 
 def test_first_of_equal():
     hashes = np.asarray([7, 0, 3, 7, 0, 3, 7, 9], np.uint64)
-    assert first_of_equal(hashes).tolist() == [0, 1, 2, 0, 4, 2, 0, 7]
+    assert find_first_of_equal(hashes).tolist() == [0, 1, 2, 0, 4, 2, 0, 7]
 
 
 def test_large_buckets_compare_neighbours(monkeypatch):
     monkeypatch.setattr(module, "WINDOW", 2)
     keys, rows = np.asarray([5, 8, 5, 5, 5, 8], np.uint64), np.asarray([1, 2, 4, 6, 7, 9], np.uint32)
-    pairs, skipped = bucket_pairs(keys, rows)
+    pairs, skipped = pair_buckets(keys, rows)
     expected = {(1, 4), (4, 6), (6, 7), (1, 6), (4, 7), (2, 9)}  # (1, 7) are three apart
-    assert set(zip(*(side.tolist() for side in unpack(pairs)), strict=True)) == expected
+    assert set(zip(*(side.tolist() for side in unpack_rows(pairs)), strict=True)) == expected
     assert skipped == 1
 
 
 def test_groups_are_chains_of_repetitions():
     # texts: 0 = 3, 1 ~ 2, 2 ~ 5, 4 = 6, 7 alone
     first = np.asarray([0, 1, 2, 0, 4, 5, 4, 7], np.uint32)
-    near = pack([1, 2], [2, 5])
+    near = pack_rows([1, 2], [2, 5])
     duplicates = Duplicates(first, np.zeros(8, bool), near, np.asarray([0.9, 0.8], np.float32))
     rows, groups = duplicates.groups
     assert dict(zip(rows.tolist(), groups.tolist(), strict=True)) == {0: 0, 1: 1, 2: 1, 5: 1, 4: 2}
-    assert duplicates.counts() == {
+    assert duplicates.count() == {
         "passages": 8,
         "empty": 0,
         "exact_groups": 2,
@@ -147,4 +158,4 @@ def test_groups_are_chains_of_repetitions():
         "group_passages": 7,
     }
     some, others = np.asarray([3, 2, 5, 1, 6, 7]), np.asarray([0, 1, 2, 5, 4, 0])
-    assert duplicates.likeness(some, others) == pytest.approx([2, 0.9, 0.8, 0, 2, 0])
+    assert duplicates.compare(some, others) == pytest.approx([2, 0.9, 0.8, 0, 2, 0])

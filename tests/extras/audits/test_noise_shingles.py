@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from tandem.extras.audits.minhash import Shingling, normalised
+from tandem.extras.audits.minhash import Shingling, normalise_for_equality
 
 
 def grams(text, unit, size):
@@ -14,10 +14,10 @@ def grams(text, unit, size):
 
 
 def test_equal_texts_after_normalisation():
-    assert normalised(" The  Straße\t\u3000ＡＢＣ\n１２ ") == "the strasse abc 12"
-    assert normalised("e\u0301") == normalised("é") == "é"
-    assert normalised("ﬁn\u00a0x") == "fin x"
-    assert normalised(" \u2028\u3000\n") == ""
+    assert normalise_for_equality(" The  Straße\t\u3000ＡＢＣ\n１２ ") == "the strasse abc 12"
+    assert normalise_for_equality("e\u0301") == normalise_for_equality("é") == "é"
+    assert normalise_for_equality("ﬁn\u00a0x") == "fin x"
+    assert normalise_for_equality(" \u2028\u3000\n") == ""
 
 
 @pytest.mark.parametrize(("unit", "size"), [("words", 1), ("words", 3), ("characters", 2), ("characters", 5)])
@@ -26,7 +26,7 @@ def test_shingles_are_the_n_grams(unit, size):
     texts = [
         " ".join(draw.choices(["a", "bb", "b", "ab", "的", "说明", "𠀀"], k=draw.randint(1, 12))) for _ in range(200)
     ]
-    hashes, counts = Shingling(unit, size).hashes(texts)
+    hashes, counts = Shingling(unit, size).hash_texts(texts)
     parts = np.split(hashes, np.cumsum(counts)[:-1])
     for text, part in zip(texts, parts, strict=True):
         assert len(set(part.tolist())) == len(grams(text, unit, size))
@@ -42,7 +42,7 @@ def test_shingles_are_the_n_grams(unit, size):
 def test_a_text_has_the_same_shingles_in_any_company(unit):
     shingling = Shingling(unit, 3)
     texts = ["a", "one two", "one two three four", "x" * 2000, "你好 世界"]
-    together, counts = shingling.hashes(texts)
-    alone = [shingling.hashes([text])[0] for text in texts]
+    together, counts = shingling.hash_texts(texts)
+    alone = [shingling.hash_texts([text])[0] for text in texts]
     assert together.tolist() == np.concatenate(alone).tolist()
     assert counts.tolist() == [len(hashes) for hashes in alone]

@@ -14,8 +14,8 @@ from tandem.data.dataset import run as make_dataset
 from tandem.data.rows import IdRows
 from tandem.data.runs import order_by_score, write_run
 from tandem.errors import UserError
-from tandem.extras.audits.duplicates import Duplicates, pack
-from tandem.extras.audits.labels import Split, holes
+from tandem.extras.audits.duplicates import Duplicates, pack_rows
+from tandem.extras.audits.labels import JudgedSplit, count_holes
 from tandem.extras.audits.noise import run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
@@ -195,12 +195,14 @@ def test_holes_are_what_ir_measures_leaves_of_judged():
     judged = {f"q{q}": {doc: draw.randint(0, 2) for doc in draw.sample(docs, draw.randint(1, 30))} for q in range(40)}
     lists = {f"q{q}": draw.sample(docs, draw.choice([3, 12, 60])) for q in range(45)}
     scores = {query: [draw.choice([1.0, 2.0, 3.0]) for _ in some] for query, some in lists.items()}
-    split = Split({query: query for query in lists}, judged, {doc: row for row, doc in enumerate(docs)})
-    duplicates = Duplicates(np.arange(60, dtype=np.uint32), np.zeros(60, bool), pack([], []), np.empty(0, np.float32))
+    split = JudgedSplit({query: query for query in lists}, judged, {doc: row for row, doc in enumerate(docs)})
+    duplicates = Duplicates(
+        np.arange(60, dtype=np.uint32), np.zeros(60, bool), pack_rows([], []), np.empty(0, np.float32)
+    )
     ids = IdRows(pa.chunked_array([docs]), "passage", "test")
     best_first = {query: order_by_score(some, scores[query]) for query, some in lists.items()}
     run_ = ((query, [doc for doc, _ in pairs], np.empty(0, np.float32)) for query, pairs in best_first.items())
-    depths = holes(run_, split, [5, 10, 50], duplicates, ids, most=5).depths
+    depths = count_holes(run_, split, [5, 10, 50], duplicates, ids, most=5).depths
     ranked = {query: dict(zip(some, scores[query], strict=True)) for query, some in lists.items()}
     measures = {depth: ir_measures.parse_measure(f"Judged@{depth}") for depth in (5, 10, 50)}
     theirs = ir_measures.calc_aggregate(measures.values(), judged, ranked)

@@ -5,7 +5,7 @@ import pytest
 from tandem.cli import run as run_command
 from tandem.evaluation.scores import run as score_stage
 from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.report import audits_among
+from tandem.extras.audits.report import collect_audits
 from tandem.extras.audits.sheets import run as relabel_stage
 from tandem.extras.audits.similar_queries import run as similar_stage
 from tandem.report.page import make_environment
@@ -57,7 +57,7 @@ def shown(audits):
 
 
 def test_similar_queries_by_hand(stages):
-    audits = audits_among(stages)
+    audits = collect_audits(stages)
     [audit] = audits.similar
     # q1 repeats t1 but for case; q2 shares "a", "b", "bold", "b" with it; q3 shares nothing
     assert audit.summary.others == {"queries": 3, "similar": 2, "percent": 66.67}
@@ -73,7 +73,7 @@ def test_similar_queries_by_hand(stages):
 
 
 def test_false_negatives_by_hand(stages):
-    audits = audits_among(stages)
+    audits = collect_audits(stages)
     [audit] = audits.false_negatives
     [labels] = audit.relabelled
     assert labels.summary.positives_per_query == {"before": 1.0, "after": 1.3333}
@@ -97,6 +97,6 @@ def test_the_command_writes_a_page_and_every_number(stages, tmp_path):
 
 
 def test_nothing_to_show(stages):
-    few = audits_among({key: stage for key, stage in stages.items() if stage.kind == "dataset"})
+    few = collect_audits({key: stage for key, stage in stages.items() if stage.kind == "dataset"})
     assert few == ([], [], [])
     assert shown(few).strip() == ""

@@ -9,7 +9,7 @@ import pytest
 
 from tandem.config.retrieval import Inference
 from tandem.errors import UserError
-from tandem.extras.audits.similar_queries import query_pairs, run
+from tandem.extras.audits.similar_queries import open_query_judge, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import run as encode
@@ -146,7 +146,7 @@ def test_judges_decide_by_their_mean(make_job, dataset, make_tokens, cross_model
     assert [row["similar"] for row in results["pairs"]] == [row["score"] > middle for row in results["pairs"]]
     assert 0 < sum(row["similar"] for row in results["pairs"]) < len(results["pairs"])
     assert results["summary"]["judges"] == [cross_model.key, joint_model.key]
-    pair_scores = query_pairs(cross_model, tokens, Inference(precision="fp32", batch_tokens=512))
+    pair_scores = open_query_judge(cross_model, tokens, Inference(precision="fp32", batch_tokens=512))
     rows = [[queries.index(row[name]) for row in results["pairs"]] for name in ("other_query_id", "train_query_id")]
     assert pair_scores.score(*map(np.array, rows)) == pytest.approx(logits[0], abs=1e-6)
     assert pair_scores.computed == 0  # the audit has kept them

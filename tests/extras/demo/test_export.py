@@ -13,7 +13,7 @@ from trec import iter_trec
 from tandem.cli import run
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
-from tandem.extras.demo.export import CARD, fresh_folder, write_flat
+from tandem.extras.demo.export import CARD, create_folder, write_flat
 from tandem.extras.operations.bundle import render_readme
 from tandem.models.saving import DualShape
 from tandem.retrieval.embeddings import Embeddings
@@ -122,7 +122,7 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(built, tmp_path
 
 
 def test_nothing_appears_where_writing_failed(tmp_path):
-    with pytest.raises(RuntimeError), fresh_folder(tmp_path / "out") as draft:
+    with pytest.raises(RuntimeError), create_folder(tmp_path / "out") as draft:
         (draft / "half").write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []

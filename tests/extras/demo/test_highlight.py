@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.extras.demo.search import excerpt, terms
+from tandem.extras.demo.search import cut_excerpt, list_query_terms
 
 
 def bold(line):
@@ -22,30 +22,30 @@ def bold(line):
     ],
 )
 def test_terms(query, expected):
-    assert terms(query) == expected
+    assert list_query_terms(query) == expected
 
 
 def test_terms_are_bold_whole_words_only_and_in_the_texts_own_spelling():
-    (line,) = excerpt("Otters? The OTTER, an otter.", {"otter"}, 60)
+    (line,) = cut_excerpt("Otters? The OTTER, an otter.", {"otter"}, 60)
     assert bold(line) == ["OTTER", "otter"]
-    (line,) = excerpt("我看水獭吃鱼", {"水獭", "獭吃"}, 60)
+    (line,) = cut_excerpt("我看水獭吃鱼", {"水獭", "獭吃"}, 60)
     assert bold(line) == ["水獭", "獭吃"]
 
 
 def test_an_excerpt_is_the_part_with_most_terms():
     text = "otter " + "filler " * 30 + "the otter eats crabs and urchins " + "filler " * 90
-    lines = excerpt(text, {"otter", "crabs", "urchins"}, 30)
+    lines = cut_excerpt(text, {"otter", "crabs", "urchins"}, 30)
     shown = " ".join(line.plain.strip() for line in lines)
     assert (len(lines), shown[0], shown[-1]) == (3, "…", "…")
     assert "otter eats crabs and urchins" in shown
 
 
 def test_a_short_text_is_shown_whole_with_its_spaces_tidied():
-    assert [line.plain for line in excerpt("a  short\ntext", {"text"}, 60)] == ["a short text"]
+    assert [line.plain for line in cut_excerpt("a  short\ntext", {"text"}, 60)] == ["a short text"]
 
 
 def test_what_a_terminal_would_obey_is_not_shown():
-    assert excerpt("red \x1b[31malarm\x07 \x9b2J", {"alarm"}, 60)[0].plain == "red [31malarm 2J"
+    assert cut_excerpt("red \x1b[31malarm\x07 \x9b2J", {"alarm"}, 60)[0].plain == "red [31malarm 2J"
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_what_a_terminal_would_obey_is_not_shown():
     ],
 )
 def test_lines_break_between_words_and_count_wide_characters_twice(text, expected):
-    assert [line.plain.rstrip() for line in excerpt(text, set(), 9)] == expected
+    assert [line.plain.rstrip() for line in cut_excerpt(text, set(), 9)] == expected

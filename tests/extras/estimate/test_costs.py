@@ -13,8 +13,16 @@ from pytest import approx
 
 from tandem.config.merging import merged
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import binding, estimate, is_unknown, new_setting, stage_cost, total
-from tandem.extras.estimate.resources import RATES, STARTS, Hardware, Volumes
+from tandem.extras.estimate.estimate import (
+    describe_longest_part,
+    estimate,
+    estimate_stage,
+    estimate_stages,
+    is_unknown,
+    new_setting,
+    sum_costs,
+)
+from tandem.extras.estimate.resources import RATES, START_ENVIRONMENTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 from tandem.plan.reported import run_depth
@@ -53,7 +61,7 @@ def plan():
 def machine():
     work = dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5)
     rates = dict.fromkeys(RATES, math.inf) | {"lines": 100.0}
-    return Hardware("mine", 2.0, work, rates, dict.fromkeys(STARTS, 1.0) | {"models": 3.0}, 2, 0, {})
+    return Hardware("mine", 2.0, work, rates, dict.fromkeys(START_ENVIRONMENTS, 1.0) | {"models": 3.0}, 2, 0, {})
 
 
 def test_shards_share_reading_a_large_corpus_and_the_stage_copies_it(machine):
@@ -66,7 +74,7 @@ def test_shards_share_reading_a_large_corpus_and_the_stage_copies_it(machine):
         )
         plan = FullPlan(config, ROOT)
         stage = plan.planner.dataset("big")
-        seconds[passages, shards] = stage_cost(stage, new_setting(plan.settings, reading), reading).parts["core"]
+        seconds[passages, shards] = estimate_stage(stage, new_setting(plan.settings, reading), reading).parts["core"]
     assert seconds == {
         (40_000_000, 1): approx(40),
         (40_000_000, 4): approx(40 / 4 + 40 / 2.5),
@@ -76,7 +84,7 @@ def test_shards_share_reading_a_large_corpus_and_the_stage_copies_it(machine):
 
 def test_a_training_by_hand(plan, machine):
     stage = plan.planner.model("de", "test")
-    cost = stage_cost(stage, new_setting(plan.settings, machine), machine)
+    cost = estimate_stage(stage, new_setting(plan.settings, machine), machine)
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32), about.tokens("passage", 128)
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
@@ -95,7 +103,7 @@ def test_a_training_by_hand(plan, machine):
 def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine):
     sparse = FullPlan(merged(MINE, {"models": {"de": {"representation": "sparse"}}}), ROOT)
     costs = [
-        stage_cost(variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine)
+        estimate_stage(variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine)
         for variant in (plan, sparse)
     ]
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
@@ -108,7 +116,7 @@ def test_each_bucket_of_uhd_bert_has_a_layer_and_weights_of_its_own(machine):
         representation = {"type": "uhd", "width": 5000, "winners": 3, **options}
         plan = FullPlan(merged(MINE, {"models": {"de": {"representation": representation}}}), ROOT)
         stage = plan.planner.run("de", "dev", "test").upstream["passages"]
-        cost = stage_cost(stage, new_setting(plan.settings, machine), machine)
+        cost = estimate_stage(stage, new_setting(plan.settings, machine), machine)
         return cost.operations, cost.disk
 
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
@@ -122,7 +130,7 @@ def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     def operations(counts=None, **train):
         entry = MINE["datasets"]["big"] | ({"counts": counts} if counts else {})
         plan = FullPlan(merged(MINE | {"datasets": {"big": entry}}, {"models": {"de": {"train": train}}}), ROOT)
-        cost = stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        cost = estimate_stage(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
         return cost.operations, cost.steps
 
     last, steps = operations()
@@ -156,9 +164,9 @@ def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
     about = new_setting(plan.settings, machine)
     stage = plan.planner.model("de", "test")
-    whole = stage_cost(stage, about, machine)
+    whole = estimate_stage(stage, about, machine)
     less = replace(about, execution=about.execution.model_copy(update={"graph_tokens": 100}))
-    cached = stage_cost(stage, less, machine)
+    cached = estimate_stage(stage, less, machine)
     assert cached.operations == approx(whole.operations * 4 / 3)
     assert cached.memory < whole.memory
 
@@ -166,9 +174,9 @@ def test_caching_gradients_costs_another_forward_pass(plan, machine):
 def test_devices_share_the_wall_time_alone(plan, machine):
     about = new_setting(plan.settings, machine)
     stage = plan.planner.model("de", "test")
-    single = stage_cost(stage, about, machine)
+    single = estimate_stage(stage, about, machine)
     more = replace(about, execution=about.execution.model_copy(update={"devices": 4}))
-    four = stage_cost(stage, more, machine)
+    four = estimate_stage(stage, more, machine)
     assert four.seconds == single.seconds
     assert four.wall - 3 == approx((single.wall - 3) / 4)
 
@@ -194,12 +202,12 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, choose="dev")
-    undivided = stage_cost(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
+    undivided = estimate_stage(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
     stages = upstream_first([parts.planner.model("de", "test")])
     about = new_setting(parts.settings, machine)
-    costs = [stage_cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
+    costs = [estimate_stage(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
     assert sum(part.operations for part in costs) == approx(undivided.operations)
-    assert stage_cost(stages[-1], about, machine).operations == 0
+    assert estimate_stage(stages[-1], about, machine).operations == 0
     (small,) = [about.sizes(stage) for stage in stages if stage.values.get("source") == "reduced"]
     # ten dev queries bring at most 101 passages each, but there are only 1000
     assert (small.passages, small.queries) == (1000, {"dev": 10})
@@ -207,8 +215,9 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
 
 def test_sums(plan, machine):
     about = new_setting(plan.settings, machine)
-    costs = [stage_cost(stage, about, machine) for stage in upstream_first([plan.planner.model("de", "test")])]
-    whole = total(costs)
+    stages = upstream_first([plan.planner.model("de", "test")])
+    costs = list(estimate_stages(stages, about, machine).values())
+    whole = sum_costs(costs)
     assert whole.wall == approx(sum(cost.wall for cost in costs))
     assert whole.memory == max(cost.memory for cost in costs)
 
@@ -216,12 +225,12 @@ def test_sums(plan, machine):
 def test_what_is_written_is_counted_and_what_binds_is_named(plan, machine):
     run = plan.planner.run("bm25", "dev", "test")
     slow = replace(machine, rates=machine.rates | {"run": 10.0, "files": 20.0})
-    cost = stage_cost(run, new_setting(plan.settings, slow), slow)
+    cost = estimate_stage(run, new_setting(plan.settings, slow), slow)
     assert cost.parts == {"models": 0, "core": approx(cost.disk / 10), "files": approx(cost.disk / 20), "start": 1}
-    assert binding({run: cost}).startswith("work without a model takes ")
-    assert binding({run: cost}).endswith(": more `execution.shards` share it")
-    fast = {run: stage_cost(run, new_setting(plan.settings, machine), machine)}
-    assert binding(fast).startswith("starting jobs takes 1 s of 1 s, most in bm25")
+    assert describe_longest_part({run: cost}).startswith("work without a model takes ")
+    assert describe_longest_part({run: cost}).endswith(": more `execution.shards` share it")
+    fast = {run: estimate_stage(run, new_setting(plan.settings, machine), machine)}
+    assert describe_longest_part(fast).startswith("starting jobs takes 1 s of 1 s, most in bm25")
 
 
 def test_an_entry_with_fewer_queries_costs_fewer(machine):
@@ -235,11 +244,11 @@ def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
-        stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        estimate_stage(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
     plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
-        stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        estimate_stage(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
 
 
 def test_unknown_hardware_is_one_line():
@@ -300,7 +309,7 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
     plan = FullPlan(MINE | more, ROOT)
     about = new_setting(plan.settings, machine)
     assert about.sizes(plan.planner.dataset("cut")).passages == 3615
-    every, first = (stage_cost(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
+    every, first = (estimate_stage(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
     assert every.operations == approx(3.615 * first.operations)
     searched = plan.planner.run("bm25", "dev", "test", "cut")
     assert searched.values["depth"] == 10 * plan.planner.run("bm25", "dev", "test").values["depth"]
@@ -313,10 +322,10 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
     about = new_setting(plan.settings, machine)
     alone, both = (
-        stage_cost(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both")
+        estimate_stage(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both")
     )
     assert both.operations == approx(2 * alone.operations)
-    fused = stage_cost(plan.planner.run("rrf", "dev", "test"), about, machine)
+    fused = estimate_stage(plan.planner.run("rrf", "dev", "test"), about, machine)
     depth = run_depth(plan.planner.ctx, "dev", "big")  # 10 queries, two runs, 100 lines a second
     assert fused.wall == approx(1 + 10 * 2 * depth / 100)
 
@@ -329,7 +338,7 @@ def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):
         models = {"ce": cross, "de": MINE["models"]["de"] | {"candidates": drawn}}
         plan = FullPlan(MINE | {"models": models}, ROOT)
         stage = plan.planner.model("de", "test").upstream["candidates"]
-        return stage_cost(stage, new_setting(plan.settings, machine), machine).operations
+        return estimate_stage(stage, new_setting(plan.settings, machine), machine).operations
 
     # 21 pairs of each of 500 training queries, and of 10 dev queries
     assert drawing(calibrate="dev") / drawing() == approx(510 / 500)
@@ -350,7 +359,7 @@ def test_a_collection_whose_queries_nobody_counted_costs_no_search(machine, coun
     plan = FullPlan(merged(MINE | {"datasets": {"big": entry}}, late), ROOT)
     about = new_setting(plan.settings, machine)
     for stage in upstream_first([plan.planner.run("de", "dev", "test"), plan.planner.run("de@hnsw", "dev", "test")]):
-        stage_cost(stage, about, machine)
+        estimate_stage(stage, about, machine)
 
 
 def test_a_training_that_is_validated_on_a_reranked_run_has_a_cost(machine):
@@ -359,4 +368,4 @@ def test_a_training_that_is_validated_on_a_reranked_run_has_a_cost(machine):
     plan = FullPlan(merged(MINE, {"models": models}), ROOT)
     model = plan.planner.model("de", "test")
     assert model.upstream["validation"].kind == "rerank"
-    assert stage_cost(model, new_setting(plan.settings, machine), machine).operations > 0
+    assert estimate_stage(model, new_setting(plan.settings, machine), machine).operations > 0

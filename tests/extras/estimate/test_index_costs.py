@@ -1,4 +1,4 @@
-"""Indexes, their trade-offs, tuned fusions and shards: operations, memory and time counted by hand."""
+"""Indexes, searches and shards: operations, memory and time counted by hand."""
 
 import math
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
-from tandem.extras.estimate.estimate import new_setting, stage_cost
-from tandem.extras.estimate.model_costs import token_rows
-from tandem.extras.estimate.resources import RATES, STARTS, Hardware, cost
+from tandem.extras.estimate.estimate import estimate_stage, new_setting
+from tandem.extras.estimate.model_costs import count_token_rows
+from tandem.extras.estimate.resources import RATES, START_ENVIRONMENTS, Hardware, cost
 from tandem.extras.estimate.search_costs import IndexSize
 from tandem.extras.plan import FullPlan
 
@@ -49,12 +49,12 @@ def planned(**more):
 def machine():
     """Every rate is another power of ten, so that a sum tells what it is made of."""
     rates = {"faiss": 1e3, "faiss_alone": 1e2, "flat_search": 1e4, "compared": 1e7, "hops": 1e6, "lines": 10.0}
-    work, starts = dict.fromkeys(("encode", "rerank"), 0.5), dict.fromkeys(STARTS, 1.0)
+    work, starts = dict.fromkeys(("encode", "rerank"), 0.5), dict.fromkeys(START_ENVIRONMENTS, 1.0)
     return Hardware("mine", 2.0, work, dict.fromkeys(RATES, math.inf) | rates, starts, 2, 0, {})
 
 
 def costs(plan, machine, stage):
-    return stage_cost(stage, new_setting(plan.settings, machine), machine)
+    return estimate_stage(stage, new_setting(plan.settings, machine), machine)
 
 
 def index(plan, name):
@@ -121,32 +121,6 @@ def test_gpus_search_at_the_rate_of_exact_search(machine):
     assert cost.wall == approx(1 + (10 * 2 * 500 * 10 * D + 2 * N * 10 * D) / 1e4)
 
 
-def test_trade_offs_measure_every_setting(machine):
-    """Two repeats: all queries four times, each alone three times; with and without exact scores."""
-    sweep = {"nprobe": [1, 5, 64], "ef_search": [8], "rescore": [True, False]}
-    tradeoffs = {"model": "de", "queries": 20, "repeats": 2, "indexes": ["lists", "graph"], "sweep": sweep}
-    plan = planned(tradeoffs=tradeoffs)
-    estimate = costs(plan, machine, plan.tradeoffs())
-    lists = sum(2 * 10 * D + N * share * 2 * D for share in (0.1, 0.5))  # 64 of 10 lists are no setting
-    each = 2 * (lists + 3 * 8 * 6 * 2 * D)
-    steps = 2 * 3 * 8 * 6 * math.log2(400) * 20 * (4 + 3)
-    exact = 20 * N * (2 * D / 1e3 + 1 / 1e7)
-    assert estimate.wall == approx(1 + each * 20 * 4 / 1e3 + each * 20 * 3 / 1e2 + steps / 1e6 + exact)
-    rows = dict(cost["tradeoffs"](plan.tradeoffs(), new_setting(plan.settings, machine)).rows)
-    assert rows["rescored"] == 3 * (20 * 3 * 1 + 20 * 4 * 200 / 10)  # alone: the one file that 200 passages are in
-
-
-@pytest.mark.parametrize(
-    ("fusion", "settings"),
-    [({"method": "weighted", "tune": {"step": 0.25}}, 15), ({"k": None, "tune": {"k": [1, 2]}}, 2)],
-)
-def test_a_tuned_fusion_reads_its_runs_and_fuses_them_by_every_setting(machine, fusion, settings):
-    """Weights of three runs in quarters: 6 choose 2."""
-    plan = planned(fusions={"three": {"of": ["bm25", "de", "bm25.none"], **fusion}})
-    tuned = plan.planner.run("three", "dev", "test").upstream["tuned"]
-    assert costs(plan, machine, tuned).wall == approx(1 + QUESTIONS * DEPTH * 3 * (1 + settings) / 10)
-
-
 def test_shards_share_a_search_but_not_the_queries_vectors(machine):
     single, four = planned(), planned(execution={"shards": 4})
     cost = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (single, four)]
@@ -169,8 +143,11 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
     assert twice.operations == once.operations > 0
 
 
-def test_no_stage_that_computes_is_left_out():
-    assert {"index", "ann", "tradeoffs", "tune_fusion"} <= set(cost)
+def test_no_stage_that_decides_a_run_is_left_out():
+    training = {"model", "checkpoint", "pretrain", "train_generator"}
+    encoding = {"embeddings", "token_vectors", "term_weights", "generated"}
+    search = {"bm25", "tune_bm25", "retrieve", "retrieve_sparse", "maxsim", "index", "ann", "rerank", "rerank_windows"}
+    assert training | encoding | search <= set(cost)
 
 
 def test_a_row_of_coil_has_the_id_of_its_token(machine):
@@ -190,19 +167,6 @@ def test_through_an_index_late_interaction_scores_a_few_times_the_depth(machine)
     exact, through = (plan.planner.run(system, "dev", "test") for system in ("late", "late@lists"))
     everything, indexed = (dict(cost["maxsim"](stage, setting).rows) for stage in (exact, through))
     assert indexed["flat_search"] == approx(everything["flat_search"] * 2 * DEPTH / N)
-    passages, queries = (token_rows(through.upstream[role], setting) for role in ("passages", "queries"))
+    passages, queries = (count_token_rows(through.upstream[role], setting) for role in ("passages", "queries"))
     # each token of a query meets 10 centroids, and the tokens in four of ten lists
     assert indexed["faiss"] == approx(queries * 2 * 128 * (10 + 0.4 * passages), rel=1e-4)
-
-
-def test_trade_offs_of_late_interaction_score_what_an_index_proposes(machine):
-    """One setting, with and without stored vectors: ten queries four times together and three times alone."""
-    late = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}, "representation": "multi"}
-    sweep = {"nprobe": [2], "rescore": [True, False], "rescore_factor": 3}
-    tradeoffs = {"model": "late", "queries": 10, "repeats": 2, "k": [10], "indexes": ["lists"], "sweep": sweep}
-    plan = planned(models={"late": late}, tradeoffs=tradeoffs)
-    stage, setting = plan.tradeoffs(), new_setting(plan.settings, machine)
-    passages, queries = (token_rows(stage.upstream[role], setting) for role in ("passages", "queries"))
-    searches, rows = 2 * 10 * (4 + 3), dict(cost["tradeoffs"](stage, setting).rows)
-    assert rows["flat_search"] == approx(searches * 30 * (passages / N) * (queries / QUESTIONS) * 2 * 128, rel=1e-4)
-    assert rows["rescored"] == 0

@@ -16,8 +16,16 @@ from tandem.cli import run
 from tandem.config.merging import gathered
 from tandem.errors import UserError
 from tandem.extras.init import guess_language
-from tandem.extras.init.configuration import ANALYZED, CPU, DESCRIBING, execution, experiment, flow, starting_encoder
-from tandem.extras.init.look import Look, Machine
+from tandem.extras.init.configuration import (
+    ANALYZED,
+    CPU,
+    DESCRIBING,
+    choose_execution,
+    choose_experiment,
+    find_starting_encoder,
+    format_yaml,
+)
+from tandem.extras.init.look import FoundMachine, Look
 from tandem.extras.plan import FullPlan
 from tandem.plan.sizes import EncoderShape
 
@@ -176,7 +184,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(here, documents, words, me
     ],
 )
 def test_what_splits_allow(queries, positives, expected):
-    allowed = experiment(Look(queries=queries, positives=positives), zero_shot=True)
+    allowed = choose_experiment(Look(queries=queries, positives=positives), zero_shot=True)
     assert (allowed.table, allowed.trains, allowed.choose, allowed.keys) == expected
 
 
@@ -214,15 +222,15 @@ def test_of_one_training_query_no_dev_is_drawn(trained_on, capsys):
 
 
 def test_an_encoder_that_was_not_trained_for_retrieval_is_worth_no_row():
-    allowed = experiment(Look(queries={"test": 9}, positives={"test": 9}), zero_shot=False)
+    allowed = choose_experiment(Look(queries={"test": 9}, positives={"test": 9}), zero_shot=False)
     assert (allowed.table, allowed.trains) == ("baseline", False)
-    assert not starting_encoder("", "zh").zero_shot
-    assert starting_encoder("", "en").zero_shot
+    assert not find_starting_encoder("", "zh").zero_shot
+    assert find_starting_encoder("", "en").zero_shot
 
 
 def test_nothing_to_score_is_refused():
     with pytest.raises(UserError, match="no query has a relevant passage"):
-        experiment(Look(queries={"train": 9}), zero_shot=True)
+        choose_experiment(Look(queries={"train": 9}), zero_shot=True)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +266,7 @@ def test_the_queries_that_become_dev_and_are_scored_are_not_too_many(here, docum
 
 
 def test_a_gpu_is_asked_of_the_driver(gpu):
-    machine = Machine.here()
+    machine = FoundMachine.here()
     assert (machine.gpu, machine.gpu_memory) == ("NVIDIA A10", 23028 << 20)
     assert str(machine).endswith("NVIDIA A10 with 22 GiB")
 
@@ -267,10 +275,10 @@ def test_a_gpu_computes_as_many_tokens_at_once_as_half_its_memory_holds():
     bert = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
     each = bert.activations(1, 384)  # 12 · (17 · 768 + 2.5 · 384 · 12) · 2 bytes
     assert each == 12 * (17 * 768 + 2.5 * 384 * 12) * 2
-    small = execution(Machine(8, 64 << 30, "A10", 24 << 30), bert, 384)
+    small = choose_execution(FoundMachine(8, 64 << 30, "A10", 24 << 30), bert, 384)
     assert small["graph_tokens"] * each <= 12 << 30 < 2 * small["graph_tokens"] * each
     assert small == {"micro_tokens": 16_384, "graph_tokens": 16_384, "hardware": "h200"}
-    assert execution(Machine(2, 8 << 30), bert, 384) == {}
+    assert choose_execution(FoundMachine(2, 8 << 30), bert, 384) == {}
 
 
 def test_the_gpu_of_a_machine_decides_batches_and_its_estimate(here, gpu, documents, capsys):
@@ -325,6 +333,6 @@ def test_all_files_that_describe_an_encoder_are_fetched_from_the_hub():
 
 def test_values_stand_on_one_line_of_yaml():
     value = {"path": "a: b/c#d", "text": "x" * 200, "zh": "猫"}
-    assert "\n" not in flow(value)
-    assert yaml.safe_load(flow(value)) == value
-    assert flow("minilm") == "minilm"
+    assert "\n" not in format_yaml(value)
+    assert yaml.safe_load(format_yaml(value)) == value
+    assert format_yaml("minilm") == "minilm"

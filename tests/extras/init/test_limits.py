@@ -7,11 +7,11 @@ import yaml
 from tiny_project import ROOT, write_beir
 
 from tandem.config.merging import gathered, merged
-from tandem.extras.init.configuration import Choices, StartingEncoder, compose, starting_encoder
-from tandem.extras.init.limits import Limit, choose_limits, costs_of_table, rounded_down
-from tandem.extras.init.look import Look, Machine
+from tandem.extras.init.configuration import Choices, StartingEncoder, compose_configuration, find_starting_encoder
+from tandem.extras.init.limits import Limit, choose_limits, estimate_tables, round_down
+from tandem.extras.init.look import FoundMachine, Look
 
-CPU, GPU = Machine(2, 24 << 30), Machine(16, 128 << 30, "H200", 139 << 30)
+CPU, GPU = FoundMachine(2, 24 << 30), FoundMachine(16, 128 << 30, "H200", 139 << 30)
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def choices(tmp_path, monkeypatch, documents):
         write_beir(tmp_path / "data", documents, splits=tuple(queries))
         collection = Look(60_000, queries=queries, positives=dict(queries), lengths={"passage": {}, "query": {}})
         entry = {"source": "beir", "path": "data"}
-        return Choices("mine", entry, "en", collection, encoder or starting_encoder("minilm", "en"), machine)
+        return Choices("mine", entry, "en", collection, encoder or find_starting_encoder("minilm", "en"), machine)
 
     return choose
 
 
 def seconds(choices, queries):
-    config = merged(gathered([], ROOT), yaml.safe_load(compose(choices, queries)))
-    return sum(cost.wall for cost in costs_of_table(config, choices, "summary")[0].values())
+    config = merged(gathered([], ROOT), yaml.safe_load(compose_configuration(choices, queries)))
+    return sum(cost.wall for cost in estimate_tables(config, choices, "summary")[0].values())
 
 
 def test_all_test_queries_are_scored_where_that_takes_half_as_long_again(choices):
@@ -82,7 +82,7 @@ def test_of_an_encoder_of_unknown_size_the_fewest_are_taken(choices):
 
 def test_the_file_says_why(choices):
     chosen = choices(train=9_000, test=9_000)
-    text = compose(chosen, {"test": 4_000}, {"test": "this", "train": "that"})
+    text = compose_configuration(chosen, {"test": 4_000}, {"test": "this", "train": "that"})
     assert yaml.safe_load(text)["datasets"]["mine"]["test_queries"] == 4_000
     assert "    test_queries: 4000  # without this line all 9,000; this\n" in text
     assert "    # train_queries: 5000  # that\n" in text
@@ -92,4 +92,4 @@ def test_the_file_says_why(choices):
 
 @pytest.mark.parametrize(("number", "expected"), [(9.9, 9), (99, 99), (4_871, 4_800), (128_999, 120_000)])
 def test_rounding_down(number, expected):
-    assert rounded_down(number) == expected
+    assert round_down(number) == expected

@@ -9,8 +9,8 @@ import yaml
 
 from tandem.cli import run
 from tandem.config.settings import Execution
-from tandem.extras.operations.gc import full_plan
-from tandem.extras.operations.targets import Configuration, stages_of_all
+from tandem.extras.operations.gc import plan_everything
+from tandem.extras.operations.targets import Configuration, list_stages_of_all
 from tandem.plan.graph import Stage
 from tandem.report.results import Cell, FilledColumn, FilledRow, Lineage, Table
 from tandem.store.artifact import Artifact, open_artifact
@@ -127,7 +127,7 @@ def configured_toy(project):
     config = {"dataset": "toy", "datasets": {"toy": {"source": "beir", "path": str(folder)}}, "tables": ["baseline"]}
     (project.root / "toy.yaml").write_text(yaml.safe_dump(config))
     configuration = Configuration([Path("toy.yaml")])
-    stages = stages_of_all(full_plan(configuration))
+    stages = list_stages_of_all(plan_everything(configuration))
     for stage in stages:
         project.make(stage)
     return stages

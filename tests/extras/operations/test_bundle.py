@@ -12,7 +12,7 @@ import yaml
 from tandem import ROOT
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.operations.bundle import own_configuration
+from tandem.extras.operations.bundle import render_configuration
 from tandem.extras.operations.targets import Configuration
 from tandem.extras.plan import FullPlan
 from tandem.store.files import sha256
@@ -68,7 +68,7 @@ def test_the_configuration_of_a_bundle_has_the_keys_of_the_one_it_was_made_with(
     # `instance: query` is a default that the recipe has overridden: left out, the recipe's value would return.
     configuration = Configuration([ROOT / "config/small/rocketqa.yaml"])
     plan = configuration.plan()
-    again = FullPlan(yaml.safe_load(own_configuration(configuration, plan, "rocketqa/steps")), ROOT)
+    again = FullPlan(yaml.safe_load(render_configuration(configuration, plan, "rocketqa/steps")), ROOT)
     before, after = ([stage.key for _, stage in it.tables["rocketqa/steps"]] for it in (plan, again))
     assert before == after
 

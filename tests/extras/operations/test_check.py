@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem.extras.sweeps import Line, Result
+from tandem.extras.sweeps import SweepLine, SweepResult
 from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 
@@ -67,11 +67,11 @@ def test_a_sweep_of_several_generations(chain, project, run_command):
     project.make(other)
     points = zip((0.9, 1.2), (chain["bm25"], other), strict=True)
     lines = [
-        Line({"bm25.k1": k1}, "BM25", "RR@10", 1, 1, None, 1, 1, None, None, None, [run.key]) for k1, run in points
+        SweepLine({"bm25.k1": k1}, "BM25", "RR@10", 1, 1, None, 1, 1, None, None, None, [run.key]) for k1, run in points
     ]
     words = {"name": "saturation", "title": "k1", "paths": ["bm25.k1"], "x": "", "scale": "linear", "note": ""}
     place = {"baseline": {"bm25.k1": 0.9}, "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20}
-    result = Result(**words, **place, measures=["RR@10"], lines=lines, runs={})
+    result = SweepResult(**words, **place, measures=["RR@10"], lines=lines, runs={})
     path = project.root / "results/sweeps/saturation.json"
     path.parent.mkdir()
     path.write_text(result.to_json())

@@ -9,8 +9,13 @@ from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.operations import gc as gc_module
 from tandem.extras.operations import targets
-from tandem.extras.operations.gc import full_plan, spent_stages, unneeded
-from tandem.extras.operations.targets import Configuration, dataset_override, read_configurations, stages_of_all
+from tandem.extras.operations.gc import find_spent_stages, find_unneeded, plan_everything
+from tandem.extras.operations.targets import (
+    Configuration,
+    format_dataset_override,
+    list_stages_of_all,
+    read_configurations,
+)
 from tandem.plan.graph import Stage
 
 CONFIG = ("--configfile", "toy.yaml")
@@ -32,7 +37,7 @@ def test_what_a_configuration_needs_stays(configured_toy, run_command):
 
 def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configured_toy, project, run_command):
     before = folders()
-    other = stages_of_all(full_plan(Configuration([Path("toy.yaml")], ["bm25={k1: 1.5}"])))
+    other = list_stages_of_all(plan_everything(Configuration([Path("toy.yaml")], ["bm25={k1: 1.5}"])))
     new = [stage for stage in other if stage.folder not in before]
     assert [stage.kind for stage in new] == ["bm25", "score"]
     for stage in new:
@@ -87,7 +92,7 @@ def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(project, monkeypatc
     models = [Stage("model", "toy", "de", {"objective": "dual", "seed": seed}) for seed in (1, 2)]
     for model in models:
         project.make(model, {"weights": "x" * 1000})
-    unused = list(unneeded(Path("results"), set()))
+    unused = list(find_unneeded(Path("results"), set()))
     real, locks = gc_module.delete, project.root / ".snakemake/locks"
 
     def delete(folder):
@@ -146,7 +151,7 @@ def test_stores_checkpoints_and_interrupted_deletions(configured_toy, project):
     running = project.root / "results/toy/model/de-3333333333"
     running.mkdir(parents=True)
     (running / "progress.json").write_text("{}")
-    unused = {(item.group, str(item.folder)) for item in unneeded(Path("results"), needed)}
+    unused = {(item.group, str(item.folder)) for item in find_unneeded(Path("results"), needed)}
     assert unused == {
         ("pairs", "results/toy/pairs/ce-2222222222-aaaaaaaaaa"),
         ("transient", "results/toy/order/toy-9999999999"),
@@ -172,7 +177,7 @@ def test_configurations_on_a_command_line():
 
 @pytest.mark.parametrize("name", ["toy", "2024", "no", "1e3", "2024-01-01", "a b: [", "-"])
 def test_a_name_of_the_command_line_stays_a_text(name):
-    assert Configuration(values=[dataset_override(name)]).config()["dataset"] == name
+    assert Configuration(values=[format_dataset_override(name)]).config()["dataset"] == name
 
 
 def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_command, monkeypatch):
@@ -184,9 +189,9 @@ def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_
     ]
     for stage in (*vectors, runs[0]):
         project.make(stage)
-    monkeypatch.setattr(targets, "stages_of_all", lambda plan: [data, *vectors, *runs])
-    assert spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
+    monkeypatch.setattr(targets, "list_stages_of_all", lambda plan: [data, *vectors, *runs])
+    assert find_spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
     needed = {(stage.kind, stage.key) for stage in (*configured_toy, *vectors, *runs)}
-    unused = list(unneeded(Path("results"), needed, spent_stages([None])))
+    unused = list(find_unneeded(Path("results"), needed, find_spent_stages([None])))
     assert [(item.group, str(item.folder)) for item in unused] == [("spent", vectors[0].folder)]
-    assert list(unneeded(Path("results"), needed)) == []
+    assert list(find_unneeded(Path("results"), needed)) == []

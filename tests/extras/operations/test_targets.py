@@ -8,7 +8,7 @@ import pytest
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration, split_files
-from tandem.extras.sweeps import Line, Result
+from tandem.extras.sweeps import SweepLine, SweepResult
 from tandem.plan.graph import Stage
 
 
@@ -58,10 +58,10 @@ def sweep(seeds, project):
         keys = [score.upstream["run"].key for score in scores]
         for measure, value in (("RR@10", 41.5), ("nDCG@10", 45.25)):
             point = {"models.de.train.lr": lr, "bm25.k1": 0.9}
-            lines.append(Line(point, "DE", measure, 2, value, 0.1, 40, 43, None, None, None, keys))
+            lines.append(SweepLine(point, "DE", measure, 2, value, 0.1, 40, 43, None, None, None, keys))
     words = {"name": "lr", "title": "lr", "paths": ["models.de.train.lr", "bm25.k1"], "x": "", "scale": "log"}
     rest = {"dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20, "measures": ["RR@10", "nDCG@10"]}
-    result = Result(**words, baseline=lines[0].point, note="", **rest, lines=lines, runs={})
+    result = SweepResult(**words, baseline=lines[0].point, note="", **rest, lines=lines, runs={})
     for views in ("results", "results/mine"):
         path = project.root / views / "sweeps/lr.json"
         path.parent.mkdir(parents=True)

@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_ends_no_job(project):
 def test_a_killed_job_is_silent_after_a_minute(project, run_command):
     out = project.root / "results/toy/bm25/b-0123456789/stage.json"
     words = ["bm25", "--out", str(out)]
-    code = f"import time, tandem.cluster.progress as p\nwith p.progress_file({words!r}):\n print(1, flush=True)\n"
+    code = f"import time, tandem.cluster.progress as p\nwith p.keep_progress_file({words!r}):\n print(1, flush=True)\n"
     code += " time.sleep(60)"
     job = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     job.stdout.readline()

@@ -12,7 +12,7 @@ from tandem import ROOT
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.operations import verify as module
-from tandem.extras.operations.verify import Contents, differing, examine
+from tandem.extras.operations.verify import Contents, examine, find_differing
 from tandem.plan.graph import Stage
 from tandem.retrieval.pair_store import PairStore, store_name
 from tandem.store.artifact import open_artifact
@@ -167,11 +167,11 @@ def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, project):
     folder = project.folder(chain["bm25"])
     (folder / "run.trec").write_text("q Q0 other 1 2.0 t\n")
     examined = examine(folder, Contents())
-    assert [fault.what for fault in differing(examined, examined.files, quick=False)] == ["changed"]
+    assert [fault.what for fault in find_differing(examined, examined.files, quick=False)] == ["changed"]
     os.utime(folder / "stage.json", ns=(1, 1))  # another manifest than the one that listed the file
-    assert differing(examined, examined.files, quick=False) == []
+    assert find_differing(examined, examined.files, quick=False) == []
     shutil.rmtree(folder)
-    assert differing(examined, examined.files, quick=False) == []
+    assert find_differing(examined, examined.files, quick=False) == []
 
 
 @pytest.mark.parametrize("old", ['"bytes"', '"bytes": 15', '"sha256"', '"upstream"', '"lucene"', '"files": {', '"k1"'])
@@ -202,7 +202,7 @@ def test_each_file_is_read_once_and_the_first_faults_are_shown(project, run_comm
         (other / "data.txt").write_text("score bm25.test")
     read = []
     monkeypatch.setattr(module, "sha256", lambda path: read.append(path) or sha256(path))
-    monkeypatch.setattr(module, "LINES", 10)
+    monkeypatch.setattr(module, "_REPORTED_LINES", 10)
     status, lines = run_command("verify")
     assert len(read) == len(set(read)) == 16
     # each is another stage's content under a made-up name

@@ -16,18 +16,18 @@ from tandem.cli import run as command
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.operations.targets import Configuration
-from tandem.extras.running.command import answer_lines, interrupt_behind, read_request
-from tandem.extras.running.failures import failure_lines
+from tandem.extras.running.command import interrupt_in_background, list_answer_lines, read_request
+from tandem.extras.running.failures import explain_failure
 from tandem.extras.running.progress import (
-    PRIOR,
-    SHORT,
+    PRIOR_SECONDS,
+    SECONDS_WITHOUT_ESTIMATE,
     Event,
     Forecast,
-    Line,
+    ProgressLine,
     Run,
-    about,
-    describe,
-    requested_stages,
+    describe_job,
+    format_about,
+    list_requested_stages,
 )
 from tandem.plan.graph import Stage, Stages
 from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table
@@ -102,14 +102,14 @@ def test_a_line_says_what_runs_and_where_the_run_stands(monkeypatch):
     stages.put(MODEL)
     run = reported(STATS, begins(1, "train", "model", MODEL.key), {"event": "progress", "done": 1, "total": 5})
     job = run.running[1]
-    assert describe(job, stages) == "training cross-encoder ce_deneg"
-    assert Line(stages, lambda run: (0.409, 250.0)).text(run, job) == (
+    assert describe_job(job, stages) == "training cross-encoder ce_deneg"
+    assert ProgressLine(stages, lambda run: (0.409, 250.0)).text(run, job) == (
         "training cross-encoder ce_deneg · stage 2 of 5 · 41 % · about 4 min left"
     )
-    assert Line(stages, lambda run: None).text(run, job) == "training cross-encoder ce_deneg · stage 2 of 5"
+    assert ProgressLine(stages, lambda run: None).text(run, job) == "training cross-encoder ce_deneg · stage 2 of 5"
     run.take(Event(event="job_info", jobid=2, rule_name="report", output=["results/report.html"]))
-    assert describe(run.running[2], stages) == "writing the report"
-    assert "ce_deneg and 1 more · " in Line(stages, lambda run: None).text(run, job)
+    assert describe_job(run.running[2], stages) == "writing the report"
+    assert "ce_deneg and 1 more · " in ProgressLine(stages, lambda run: None).text(run, job)
 
 
 def test_a_terminal_that_is_closed_stops_nothing(monkeypatch):
@@ -117,7 +117,7 @@ def test_a_terminal_that_is_closed_stops_nothing(monkeypatch):
     ours, theirs = pty.openpty()
     terminal = os.fdopen(theirs, "w")
     monkeypatch.setattr(sys, "stderr", terminal)
-    line = Line(Stages(), lambda run: None)
+    line = ProgressLine(Stages(), lambda run: None)
     os.close(ours)
     line.refresh(Run())
     line.say("stopping")
@@ -127,7 +127,7 @@ def test_a_terminal_that_is_closed_stops_nothing(monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "text"), [(4, "1 min"), (250, "4 min"), (3599, "60 min"), (7000, "1 h 56 min")])
 def test_a_time_left_is_rounded(seconds, text):
-    assert about(seconds) == text
+    assert format_about(seconds) == text
 
 
 def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
@@ -141,13 +141,13 @@ def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
     run = reported(STATS, begins(1, "train", "model", "a-0"))
     run.running[1].output = [str(progress.with_name("stage.json"))]
     # half of a; b, which has not begun, each encoding as that of a, and the target as a short job
-    whole = 100 + 300 + 2 * 50 + SHORT
-    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + PRIOR)  # half as fast as estimated
+    whole = 100 + 300 + 2 * 50 + SECONDS_WITHOUT_ESTIMATE
+    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + PRIOR_SECONDS)  # half as fast as estimated
     share, left = forecast(run)
     assert share == pytest.approx(50 / whole)
-    assert left == pytest.approx((whole - 50) * (2 * 50 + 2 * PRIOR) / (50 + PRIOR))
+    assert left == pytest.approx((whole - 50) * (2 * 50 + 2 * PRIOR_SECONDS) / (50 + PRIOR_SECONDS))
     run.take(Event.model_validate(begins(2, "train", "model", "b-0", "b.txt") | {"output": ["b-0/stage.json"]}))
-    done = 50 + 2 * 50 + PRIOR  # b keeps no progress: its seconds so far
+    done = 50 + 2 * 50 + PRIOR_SECONDS  # b keeps no progress: its seconds so far
     assert forecast(run)[0] == pytest.approx(done / whole, abs=1e-3)  # of the same whole: the share never shrinks
 
 
@@ -170,7 +170,7 @@ def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/test.tsv"):
         (tmp_path / "beir" / name).write_text("")
     plan = Configuration([Path("mine.yaml")]).plan()
-    stages = requested_stages(plan, ["baseline"])
+    stages = list_requested_stages(plan, ["baseline"])
     assert {stage.kind for stage in stages} == {"dataset", "lucene", "bm25", "score"}
     assert Forecast(plan, stages)(reported(STATS)) is None
 
@@ -185,16 +185,16 @@ def table(best: BestSystem | None, *changes: float | None) -> Table:
 
 def test_the_answer_is_five_lines():
     best = BestSystem("S1", "nDCG@10", 45.6, "BM25", 6.9, 0.003)
-    assert answer_lines(table(best, 6.9, -2.0), Path("results/report.html")) == [
+    assert list_answer_lines(table(best, 6.9, -2.0), Path("results/report.html")) == [
         "best    S1: nDCG@10 45.6",
         "gain    +6.9 over BM25",
         "p       0.003",
         "hurt    S2 (−2.0 against BM25, p = 0.010)",
         "report  results/report.html",
     ]
-    unsure = answer_lines(table(BestSystem("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r"))
+    unsure = list_answer_lines(table(BestSystem("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r"))
     assert unsure[2:4] == ["p       0.400: not significant", "hurt    nothing, significantly"]
-    assert answer_lines(table(BestSystem("BM25", "nDCG@10", 38.7)), Path("r"))[1:3] == ["gain    –", "p       –"]
+    assert list_answer_lines(table(BestSystem("BM25", "nDCG@10", 38.7)), Path("r"))[1:3] == ["gain    –", "p       –"]
 
 
 def failed(tmp_path, text: str, *errors: dict) -> list[str]:
@@ -204,7 +204,7 @@ def failed(tmp_path, text: str, *errors: dict) -> list[str]:
     stages.put(MODEL)
     begun = begins(1, "train", "model", MODEL.key, str(tmp_path / "log.txt"))
     run = reported(STATS, begun, {"event": "job_error", "jobid": 1}, *errors)
-    return failure_lines(run, stages, tmp_path / "run.log", "tandem run -- --unlock")
+    return explain_failure(run, stages, tmp_path / "run.log", "tandem run -- --unlock")
 
 
 def test_a_failing_stages_own_line_is_the_last(tmp_path):
@@ -246,8 +246,8 @@ def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, tex
 )
 def test_a_signal_that_ended_a_stage_is_told_from_a_failure(words, number):
     message = f"CalledProcessError in file x, line 4:\nCommand 'tandem model' {words}"
-    assert interrupt_behind(Event(event="error", message=message)) == number
-    assert interrupt_behind(Event(event="job_error", message=message)) is None
+    assert interrupt_in_background(Event(event="error", message=message)) == number
+    assert interrupt_in_background(Event(event="job_error", message=message)) is None
 
 
 TRACEBACK = 'Traceback (most recent call last):\n\n  File "/a.py", line 4, in run\n    remove(\n    ^^^^\n\n'
@@ -289,7 +289,7 @@ Write-protected output files for rule table:
 def test_snakemakes_own_errors_are_one_line(errors, text, line, tmp_path):
     (tmp_path / "run.log").write_text(text)
     events = [{"event": "error", "exception": errors[0], "message": errors[1]}] if errors else []
-    last = failure_lines(reported(*events), Stages(), tmp_path / "run.log", "tandem run -- --unlock")[-1]
+    last = explain_failure(reported(*events), Stages(), tmp_path / "run.log", "tandem run -- --unlock")[-1]
     assert last.startswith("tandem run: ")
     assert line in last
     assert "\n" not in last
@@ -305,7 +305,7 @@ def watched(monkeypatch, tmp_path, capsys):
     forecast.seconds = {("model", MODEL.key): 1000.0}
     run = reported(STATS, begins(1, "train", "model", MODEL.key))
     run.running[1].output = [str(tmp_path / "stage.json")]
-    began, line = run.running[1].began, Line(stages, forecast)
+    began, line = run.running[1].began, ProgressLine(stages, forecast)
 
     def look(seconds, done=None, started=0.0, node=HERE):
         monkeypatch.setattr("time.monotonic", lambda: began + seconds)

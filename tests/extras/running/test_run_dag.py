@@ -20,7 +20,7 @@ from tiny_project import LAYOUT, tiny_config, write_beir
 from tandem import ROOT
 from tandem.extras.operations.targets import Configuration
 from tandem.extras.running.command import Snakemake, read_request
-from tandem.extras.running.progress import Forecast, Line
+from tandem.extras.running.progress import Forecast, ProgressLine
 
 
 class Place:
@@ -242,7 +242,7 @@ def test_what_stops_a_run_has_a_training_save_its_state_and_begins_nothing_more(
     assert not list(Path(".snakemake/locks").glob("*"))
 
 
-class InterruptedLine(Line):
+class InterruptedLine(ProgressLine):
     """A line during whose first refresh Ctrl-C is pressed."""
 
     pressed = False

@@ -18,11 +18,11 @@ from tandem.store.files import csv_text
 from tandem.training.selection import find_best, read_validation_value, read_worth
 
 FOLDERS.append(Path(__file__).parent / "assets")
-HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]
+_HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]
 
 
 class ValidationRow(Model):
-    """A checkpoint of a model's part and its validations: folders of artifacts, `full` empty where it has none."""
+    """Name a checkpoint of a model's part and the folders of its validations, `full` empty where it has none."""
 
     model: str
     part: str
@@ -33,7 +33,7 @@ class ValidationRow(Model):
 
 @dataclass(frozen=True)
 class Curve:
-    """The checkpoints of a model in order, and the validations of its part on the reduced and, if made, full corpus.
+    """Compare the validations of a model's checkpoints, in order, on the reduced and, if made, the full corpus.
 
     `tau` and `r` are Kendall's τ-b and Pearson's r between both, higher better on both sides; `same` tells whether both
     choose the same checkpoint; all are None without validations on the full corpus.
@@ -58,44 +58,44 @@ class Curve:
     def rows(self) -> Iterator[tuple[str, int, float, float]]:
         """For each checkpoint its key, its step, and its values on the reduced and on the full corpus."""
         keys = [checkpoint.key for checkpoint in self.checkpoints]
-        return zip(keys, self.steps, _values(self.reduced), _values(self.full), strict=True)
+        return zip(keys, self.steps, _read_values(self.reduced), _read_values(self.full), strict=True)
 
     @property
     def line(self) -> Markup:
         """Value against step, with that of the full corpus where it is the same measure."""
-        series = [Series(f"{self.part}, reduced corpus", self.steps, _values(self.reduced))]
+        series = [Series(f"{self.part}, reduced corpus", self.steps, _read_values(self.reduced))]
         if self.measures[0] == self.measures[1]:
-            series.append(Series(f"{self.part}, full corpus", self.steps, _values(self.full)))
+            series.append(Series(f"{self.part}, full corpus", self.steps, _read_values(self.full)))
         return draw_lines("Checkpoints on the dev queries", series, "step", self.measures[0])
 
     @property
     def points(self) -> Markup:
         """Full against reduced, a point per checkpoint."""
-        both = Series(f"{self.model}, {self.part}", _values(self.reduced), _values(self.full))
+        both = Series(f"{self.model}, {self.part}", _read_values(self.reduced), _read_values(self.full))
         labels = [f"{self.measures[0]}, reduced corpus", f"{self.measures[1]}, full corpus"]
         return draw_points("Fidelity of the reduced corpus", [both], *labels)
 
 
-def _values(validations: Sequence[Artifact]) -> list[float]:
+def _read_values(validations: Sequence[Artifact]) -> list[float]:
     return [read_validation_value(validation)[1] for validation in validations]
 
 
-def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Kendall's τ-b; None where x or y ties every pair."""
+def measure_kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Return Kendall's τ-b; None where x or y ties every pair."""
     from scipy import stats  # a third of a second, which reports without checkpoints need not wait for
 
     return float(stats.kendalltau(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
-def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Pearson's r; None where x or y does not vary."""
+def measure_pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Return Pearson's r; None where x or y does not vary."""
     from scipy import stats
 
     return float(stats.pearsonr(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
 def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
-    """The curves of some validations; rows of a model's part stand together, in the order of steps."""
+    """Return the curves of some validations; rows of a model's part stand together, in the order of steps."""
     curves = []
     for (model, part), group in groupby(rows, key=lambda row: (row.model, row.part)):
         folders = zip(*((row.checkpoint, row.reduced, row.full) for row in group), strict=True)
@@ -106,13 +106,13 @@ def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
         agreement: tuple[float | None, float | None, bool | None] = None, None, None
         if full:
             low, high = (list(map(read_worth, side)) for side in (reduced, full))
-            agreement = kendall(low, high), pearson(low, high), find_best(low) == find_best(high)
+            agreement = measure_kendall(low, high), measure_pearson(low, high), find_best(low) == find_best(high)
         curves.append(Curve(model, part, checkpoints, reduced, full, measures, *agreement))
     return curves
 
 
 def add_validations(rows: Sequence[ValidationRow]) -> Addition:
-    """Curves and agreement of the checkpoints of the report's trainings."""
+    """Add curves and agreement of the checkpoints of the report's trainings."""
     curves = open_curves(rows)
     return Addition(
         artifacts=[artifact for curve in curves for artifact in curve.reduced + curve.full],
@@ -127,7 +127,7 @@ def add_validations(rows: Sequence[ValidationRow]) -> Addition:
     )
 
 
-def fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -> None:
+def write_fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -> None:
     """Compare validations on the reduced corpus with those on the full one: a table and a page.
 
     Args:
@@ -135,15 +135,15 @@ def fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -> None
         out: the table; the page goes beside it as .html.
     """
     curves = open_curves(rows)
-    write_views(out, {".csv": curves_csv(curves), ".html": render_template("fidelity.html", curves=curves)})
+    write_views(out, {".csv": write_curves_csv(curves), ".html": render_template("fidelity.html", curves=curves)})
 
 
-def curves_csv(curves: list[Curve]) -> str:
-    """A line per checkpoint; the agreement of a model's part stands in each of its lines."""
+def write_curves_csv(curves: list[Curve]) -> str:
+    """Return a line per checkpoint; the agreement of a model's part stands in each of its lines."""
     lines = []
     for curve in curves:
         agreement = ["" if value is None else f"{value:.6f}" for value in (curve.tau, curve.r)]
         for key, step, reduced, full in curve.rows:
             measured = [curve.measures[0], f"{reduced:.6f}", curve.measures[1], f"{full:.6f}"]
             lines.append([curve.model, curve.part, key, step, *measured, *agreement, "yes" if curve.same else "no"])
-    return csv_text(HEAD, lines)
+    return csv_text(_HEAD, lines)

@@ -15,7 +15,7 @@ from tandem.stages.retrieval import TermTradeoffsParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
 SWEPT = {"nprobe": "nprobe", "ef_search": "efSearch"}
-TITLE = "Indexes: recall against latency and size"
+_TITLE = "Indexes: recall against latency and size"
 
 
 def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
@@ -29,35 +29,40 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
     text = artifact.path("tradeoffs.csv").read_text(encoding="utf-8")
     lines = pd.read_csv(StringIO(text), dtype=dict.fromkeys(SWEPT, "Int64"))
     recalls = [name for name in map(str, lines) if name.startswith("recall@")]
-    grid = tradeoffs_grid(lines, recalls, artifact)
-    plots = [plot for name in recalls for plot in charts(lines, name)]
+    grid = tabulate_tradeoffs(lines, recalls, artifact)
+    plots = [plot for name in recalls for plot in draw_tradeoffs(lines, name)]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
-    html = render_template("grid.html", title=TITLE, notes=grid.notes, grid=grid, charts=plots, source=source)
+    html = render_template("grid.html", title=_TITLE, notes=grid.notes, grid=grid, charts=plots, source=source)
     write_views(out, {".csv": text, ".md": write_markdown(grid), ".html": html})
 
 
-def setting(line: "pd.Series[Any]") -> str:
-    """`nprobe 16`, with `exact scores` where passages are rescored."""
+def format_setting(line: "pd.Series[Any]") -> str:
+    """Return `nprobe 16`, with `exact scores` where passages are rescored."""
     words = [f"{name} {line[column]}" for column, name in SWEPT.items() if pd.notna(line[column])]
-    return ", ".join(words + (["exact scores"] if line["rescore"] else [])) or "–"
+    if line["rescore"]:
+        words.append("exact scores")
+    return ", ".join(words) or "–"
 
 
-def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) -> PageTable:
-    """A row for each setting of each index, and how it was measured."""
-    active = ["active terms"] if "active_terms" in lines else []
-    head = ["index", "by" if active else "FAISS", "search", *recalls, "ms a query", "queries/s together"]
-    head += ["bytes a vector", *active]
-    rows = [
-        [
-            *(line["index"], line["factory"], setting(line)),
-            *(f"{line[name]:.4f}" for name in recalls),
-            f"{line['ms_per_query']:.3f}",
-            f"{line['queries_per_second']:,.0f}",
-            f"{line['bytes_per_vector']:,.0f}",
-            *(f"{line['active_terms']:,.1f}" for _ in active),
-        ]
-        for _, line in lines.iterrows()
-    ]
+def tabulate_tradeoffs(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) -> PageTable:
+    """Return a row for each setting of each index, and how it was measured."""
+    has_terms = "active_terms" in lines
+    head = ["index", "by" if has_terms else "FAISS", "search", *recalls, "ms a query", "queries/s together"]
+    head.append("bytes a vector")
+    if has_terms:
+        head.append("active terms")
+
+    rows = []
+    for _, line in lines.iterrows():
+        row = [line["index"], line["factory"], format_setting(line)]
+        row += [f"{line[name]:.4f}" for name in recalls]
+        row.append(f"{line['ms_per_query']:.3f}")
+        row.append(f"{line['queries_per_second']:,.0f}")
+        row.append(f"{line['bytes_per_vector']:,.0f}")
+        if has_terms:
+            row.append(f"{line['active_terms']:,.1f}")
+        rows.append(row)
+
     manifest, params = artifact.manifest, artifact.params_as(TermTradeoffsParams)
     queries = f"at most {params.queries:,} {params.split} queries"
     note = (
@@ -65,23 +70,26 @@ def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) 
         f"{manifest.facts['threads']} threads, on {manifest.machine.cores} cores; medians of {params.repeats}. "
         "For exact scores the embeddings are read as well; their bytes are not counted."
     )
-    return PageTable(TITLE, head, rows, align="lll" + "r" * (len(head) - 3), notes=[note])
+    return PageTable(_TITLE, head, rows, align="lll" + "r" * (len(head) - 3), notes=[note])
 
 
-def charts(lines: pd.DataFrame, recall: str) -> list[Markup]:
-    """Recall against latency, a line an index, and against bytes; by the indexes' own scores and by exact ones."""
+def draw_tradeoffs(lines: pd.DataFrame, recall: str) -> list[Markup]:
+    """Draw recall against latency, a line an index, and against bytes; by an index's own and by exact scores."""
     figures = []
     for rescored, how in ((False, "by the index's own scores"), (True, "with exact scores")):
         own = lines[lines["rescore"] == rescored]
         if not own.empty:
             title = f"{recall} against latency, {how}"
-            latency = _series(own, "ms_per_query", recall)
+            latency = _collect_series(own, "ms_per_query", recall)
             figures.append(draw_lines(title, latency, "ms a query, one thread", recall, log=True))
-            size = _series(own, "bytes_per_vector", recall)
+            size = _collect_series(own, "bytes_per_vector", recall)
             figures.append(draw_points(f"{recall} against size, {how}", size, "bytes a vector", recall))
     return figures
 
 
-def _series(lines: pd.DataFrame, x: str, y: str) -> list[Series]:
-    by_index = [(str(name), points.sort_values([x, y])) for name, points in lines.groupby("index", sort=False)]
-    return [Series(name, points[x].tolist(), points[y].tolist()) for name, points in by_index]
+def _collect_series(lines: pd.DataFrame, x: str, y: str) -> list[Series]:
+    series = []
+    for name, points in lines.groupby("index", sort=False):
+        ordered = points.sort_values([x, y])
+        series.append(Series(str(name), ordered[x].tolist(), ordered[y].tolist()))
+    return series

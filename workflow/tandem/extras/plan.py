@@ -51,10 +51,10 @@ class FullPlan(Plan):
         self.analyses = Analyses(self.planner, views, self.own_runs())
         self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
         # The datasets of a statistics table; looked at when one is needed, since looking for downloads takes a second.
-        self.counted = cache(lambda table: count(self.statistics[table], self.planner, self.catalogue))
+        self.counted = cache(lambda table: count_datasets(self.statistics[table], self.planner, self.catalogue))
 
     def targets(self) -> dict[str, list[Check]]:
-        """Target of the command line → what must be possible for it."""
+        """Return target of the command line → what must be possible for it."""
         error_table: list[Check] = [partial(self.analyses.stage, "error_analysis"), self.analyses.sheet]
         return super().targets() | {
             "audits": [self.audits],
@@ -68,19 +68,19 @@ class FullPlan(Plan):
         }
 
     def of_paper(self, paper: str) -> list[str]:
-        """The files of a paper's tables, those of its datasets and of its error analysis included."""
+        """Return the files of a paper's tables, those of its datasets and of its error analysis included."""
         counts = [f"{self.views}/statistics/{name}.csv" for name in self.statistics if name.startswith(f"{paper}_")]
         return [*super().of_paper(paper), *self.analyses.tables(paper), *counts]
 
     def audits(self) -> list[str]:
-        """Manifests of `audit_stages`."""
+        """Return manifests of `audit_stages`."""
         return [stage.manifest for stage in self.audit_stages()]
 
     def audit_stages(self) -> list[Stage]:
-        """Every audit that the dataset allows, and the scores that show the effect of new labels."""
+        """Return every audit that the dataset allows, and the scores that show the effect of new labels."""
         planner, data = self.planner, self.settings.dataset
         subset = planner.audit("false_negatives", data)  # its runs are those of `noise` too
-        stages = [noise(planner, data), subset]
+        stages = [plan_noise(planner, data), subset]
         if may_have_split(planner.ctx, data, "train"):
             stages.append(planner.audit("similar_queries", data))
         scores: list[Upstream] = [{}]
@@ -99,31 +99,44 @@ class FullPlan(Plan):
         ]
 
     def tradeoffs(self) -> Stage:
-        """The stage that measures indexes against one another: recall, latency and size."""
+        """Return the stage that measures indexes against one another: recall, latency and size."""
         entry, data, ctx = self.settings.tradeoffs, self.settings.dataset, self.planner.ctx
         split = entry.split or self.split
         require_split(ctx, data, split, "tradeoffs.split: queries are asked")
-        model = entry.model or first_run(ctx, "de_bm25neg", self.own_runs(), lambda run: not {*run} & {*"+@"})
+
+        def is_plain(run: str) -> bool:
+            return "+" not in run and "@" not in run
+
+        model = entry.model or choose_first_run(ctx, "de_bm25neg", self.own_runs(), is_plain)
         params = json_of(entry) | {"split": split}
-        how = search[dual_encoder(ctx, model, "tradeoffs.model").params.representation.type]
-        if how is search_terms:
-            params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
-            upstream = impacts(ctx, model, split, "tradeoffs.model", data)
-            named = [(name, any_index(ctx, name, "tradeoffs.indexes")) for name in entry.indexes]
-            if other := next((name for name, built in named if isinstance(built, ExactTermIndex)), None):
-                raise UserError(f"tradeoffs.indexes: {other} ranks by other weights than all others; leave it out")
-            own = [(name, built) for name, built in named if isinstance(built, SeismicIndex)]
-            params["seismic"] = [{"name": name} | json_of(built, *SeismicSearch.model_fields) for name, built in own]
-            for i, (name, built) in enumerate(own):
-                upstream[f"seismic.{i}"] = seismic(ctx, upstream, f"{model}@{name}", built, data)
-            return ctx.stage("term_tradeoffs", data, f"{model}.{split}", params, upstream)
-        encoding = "token_vectors" if how is search_tokens else "embeddings"
+        representation = dual_encoder(ctx, model, "tradeoffs.model").params.representation.type
+        if search[representation] is search_terms:
+            return self._plan_term_tradeoffs(model, split, params)
+
+        encoding = "token_vectors" if search[representation] is search_tokens else "embeddings"
         upstream = both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
         for name in entry.indexes:
             index_entry(ctx, name, "tradeoffs.indexes")
-        upstream |= {f"index.{i}": index(ctx, upstream["passages"], name, data) for i, name in enumerate(entry.indexes)}
+        for i, name in enumerate(entry.indexes):
+            upstream[f"index.{i}"] = index(ctx, upstream["passages"], name, data)
         execution = ctx.execution("index_gpu", "devices")
         return ctx.stage("tradeoffs", data, f"{model}.{split}", params, upstream, execution)
+
+    def _plan_term_tradeoffs(self, model: str, split: str, params: Json) -> Stage:
+        """Return the stage that measures indexes of weights of terms against one another."""
+        entry, data, ctx = self.settings.tradeoffs, self.settings.dataset, self.planner.ctx
+        params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
+        upstream = impacts(ctx, model, split, "tradeoffs.model", data)
+        params["seismic"] = []
+        for name in entry.indexes:
+            built = any_index(ctx, name, "tradeoffs.indexes")
+            if isinstance(built, ExactTermIndex):
+                raise UserError(f"tradeoffs.indexes: {name} ranks by other weights than all others; leave it out")
+            if isinstance(built, SeismicIndex):
+                number = len(params["seismic"])
+                params["seismic"].append({"name": name, **json_of(built, *SeismicSearch.model_fields)})
+                upstream[f"seismic.{number}"] = seismic(ctx, upstream, f"{model}@{name}", built, data)
+        return ctx.stage("term_tradeoffs", data, f"{model}.{split}", params, upstream)
 
     def check_file(self, target: str) -> None:
         """See `Plan.check_file`."""
@@ -139,7 +152,7 @@ class FullPlan(Plan):
                 check()
 
 
-def noise(planner: Planner, data: str) -> Stage:
+def plan_noise(planner: Planner, data: str) -> Stage:
     """Return the audit of duplicates, overlap between splits and unjudged results."""
     ctx, split = planner.ctx, planner.split(data)
     language = ctx.dataset_entry(data).language
@@ -150,22 +163,22 @@ def noise(planner: Planner, data: str) -> Stage:
 
 
 class Analyses:
-    """The analyses behind the notebooks as stages: wrong results, a joint model's training, models' training lists."""
+    """Plan the analyses behind the notebooks: wrong results, a joint model's training, training lists."""
 
     def __init__(self, planner: Planner, views: str, own_runs: Sequence[str]) -> None:
         self.planner, self.ctx, self.settings, self.views = planner, planner.ctx, planner.settings.analysis, views
         self.own_runs = own_runs
 
     def stage(self, notebook: str) -> Stage:
-        """What a notebook shows; a `UserError` if the configuration lacks a model or a split that it needs."""
+        """Return what a notebook shows; a `UserError` if the configuration lacks a model or a split that it needs."""
         return NOTEBOOKS[notebook](self)
 
     def files(self) -> list[str]:
-        """The executed notebooks; a `UserError` if one of them has nothing to show."""
+        """Return the executed notebooks; a `UserError` if one of them has nothing to show."""
         return [f"{self.views}/notebooks/{name}-{self.stage(name).dataset}.ipynb" for name in NOTEBOOKS]
 
     def tables(self, paper: str) -> list[str]:
-        """The file of a paper's table that is made from an analysis, if it has one and its system is there."""
+        """Return the file of a paper's table that is made from an analysis, if it has one and its system is there."""
         if not ERROR_TABLE.startswith(f"{paper}/"):
             return []
         try:
@@ -175,14 +188,16 @@ class Analyses:
         return [f"{self.views}/tables/{ERROR_TABLE}.csv"]
 
     def errors(self) -> Stage:
-        """The wrong results of a system, on the split that is reported."""
+        """Return the wrong results of a system, on the split that is reported."""
         entry, data = self.settings.errors, self.planner.settings.dataset
         split = reported_split(self.ctx, data)
         if entry.top > (deepest := run_depth(self.ctx, split, data)):
             at = "analysis.errors.top"
             raise UserError(f"{at} is {entry.top}, but runs on {split} are {deepest} deep; raise depth.test")
         # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
-        system = entry.system or first_run(self.ctx, "de_bm25neg+ce_deneg", self.own_runs, lambda run: "+" in run)
+        system = entry.system or choose_first_run(
+            self.ctx, "de_bm25neg+ce_deneg", self.own_runs, lambda run: "+" in run
+        )
         score = self.planner.score(system, "analysis.errors.system", data)
         upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
         params: Json = {"split": split, "top": entry.top, "queries": entry.queries}
@@ -190,70 +205,94 @@ class Analyses:
         return self.ctx.stage("errors", data, score.name, params, upstream)
 
     def sheet(self) -> str | None:
-        """The annotators' filled sheet of wrong results, if there is one."""
+        """Return the annotators' filled sheet of wrong results, if there is one."""
         sheet = self.settings.errors.sheet
         if sheet is not None and not Path(sheet).is_file():
             raise UserError(f"analysis.errors.sheet is {printable(sheet)}; no such file")
         return sheet
 
     def dynamics(self) -> Stage:
-        """A joint model's score distributions at its start, its checkpoints if it has any, and its end."""
-        at, entry = "analysis.dynamics.model", self.settings.dynamics
+        """Return a joint model's score distributions at its start, its checkpoints if it has any, and its end."""
+        place, entry = "analysis.dynamics.model", self.settings.dynamics
         name = entry.model or self._joint_model()
-        model = self.planner.model(name, at, ("joint",))
+        model = self.planner.model(name, place, ("joint",))
         if model.declared.holds == "checkpoint":
-            raise UserError(f"{at}: {name} is a checkpoint; name its model, all of them are looked at")
+            raise UserError(f"{place}: {name} is a checkpoint; name its model, all of them are looked at")
+
         chain = self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})
-        points = [stage for number, stage in chain.items() if number]
+        points = [stage for number, stage in chain.items() if number]  # without the start, number 0
+        first = points[0]
         roles = ("dataset", "candidates", "tokens", "cross_tokens", "retriever", "reranker")
-        upstream = {role: points[0].upstream[role] for role in roles}
+        upstream = {role: first.upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}
-        train, encode = points[0].values["train"], json_of(self.planner.settings.encode, "precision", "batch_tokens")
+
+        train = first.values["train"]
         lists = {name: train[name] for name in ("list_size", "positives", "seed") if name in train}
         if train.get("sizes") == "data":
             lists["list_size"] = None
-        if train["choose"] == "dev" and "validation" not in points[0].upstream:
+        if train["choose"] == "dev" and "validation" not in first.upstream:
             lists["set_apart"] = train["validation_queries"]
+        encode = json_of(self.planner.settings.encode, "precision", "batch_tokens")
         params: Json = {"queries": entry.queries, **lists, **self.ctx.scoring, "encode": encode}
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 
     def _joint_model(self) -> str:
         """`rocketqav2`, else the first joint model behind the configuration's own runs, else its first one."""
         models = self.planner.settings.models
-        names = ["rocketqav2", *filter(None, map(self.ctx.trained_model, self.own_runs)), *models]
-        return next((name for name in names if name in models and models[name].objective == "joint"), names[0])
+        trained = [self.ctx.trained_model(run) for run in self.own_runs]
+        names = ["rocketqav2", *filter(None, trained), *models]
+        for name in names:
+            if name in models and models[name].objective == "joint":
+                return name
+        return names[0]
 
     def hardness(self) -> Stage:
-        """The negatives of some models' training lists, and what judges say of them."""
-        at, entry, models = "analysis.negatives", self.settings.negatives, self.planner.settings.models
+        """Return the negatives of some models' training lists, and what judges say of them."""
+        entry, models = self.settings.negatives, self.planner.settings.models
         names = [name for name in entry.of if self.ctx.model_name(name) in models]
         if not names and "of" not in entry.model_fields_set:
-            names = list(dict.fromkeys(filter(None, map(self.ctx.trained_model, self.own_runs))))
+            trained = [self.ctx.trained_model(run) for run in self.own_runs]
+            names = list(dict.fromkeys(filter(None, trained)))
         judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.has_model(name)]
-        for key, chosen in (("of", names), ("judges", judge_names)):
-            for name in self.ctx.members(list(getattr(entry, key))):
-                # the defaults' may be absent, as the recipe that has them
-                if name not in chosen and (key in entry.model_fields_set or not names):
-                    raise UserError(f"{at}.{key}: {name} is unknown{nearest(name, list(models))}")
-        lists = [self._lists(name, f"{at}.of") for name in names]
+        self._refuse_unknown("of", names, names)
+        self._refuse_unknown("judges", judge_names, names)
+
+        lists = [self._lists(name, "analysis.negatives.of") for name in names]
         data = lists[0].dataset
-        if other := next((stage.dataset for stage in lists if stage.dataset != data), None):
-            raise UserError(f"{at}.of: {names[0]} is trained on {data}, another on {other}; compare one dataset's")
+        for stage in lists:
+            if stage.dataset != data:
+                problem = f"{names[0]} is trained on {data}, another on {stage.dataset}"
+                raise UserError(f"analysis.negatives.of: {problem}; compare one dataset's")
+
         upstream = {"dataset": lists[0].upstream["dataset"]}
         upstream |= {f"candidates.{i}": stage for i, stage in enumerate(lists)}
-        judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
+        judged = judges(self.ctx, judge_names, "analysis.negatives.judges", data, CROSS_PARTS)
         entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]
-        params: Json = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
-        params |= {"queries": entry.queries, "threshold": entry.threshold, **(self.ctx.scoring if judged else {})}
-        return self.ctx.stage("hardness", data, "negatives", params, upstream | judged)
+        params: Json = {
+            "models": names,
+            "drawn_from": [model.candidates.from_ for model in entries],
+            "queries": entry.queries,
+            "threshold": entry.threshold,
+        }
+        if judged:
+            params |= self.ctx.scoring
+        return self.ctx.stage("hardness", data, "negatives", params, {**upstream, **judged})
+
+    def _refuse_unknown(self, key: str, known: list[str], models: list[str]) -> None:
+        """Refuse a model that does not exist; those of a default may be absent, as the recipe that has them."""
+        entry = self.settings.negatives
+        for name in self.ctx.members(list(getattr(entry, key))):
+            if name not in known and (key in entry.model_fields_set or not models):
+                known_models = list(self.planner.settings.models)
+                raise UserError(f"analysis.negatives.{key}: {name} is unknown{nearest(name, known_models)}")
 
     def _lists(self, name: str, where: str) -> Stage:
         model = self.planner.model(name, where)
         return self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})[1].upstream["candidates"]
 
 
-def first_run(ctx: Context, usual: str, own_runs: Sequence[str], suits: Callable[[str], bool]) -> str:
-    """The usual run if the configuration has it, else the first of its own that suits and is a trained model's."""
+def choose_first_run(ctx: Context, usual: str, own_runs: Sequence[str], suits: Callable[[str], bool]) -> str:
+    """Return the usual run if the configuration has it, else its first one that suits and is a trained model's."""
     if ctx.has_run(usual):
         return usual
     trained = (run for run in own_runs if ctx.trained_model(run.split("+")[0]))
@@ -268,15 +307,15 @@ NOTEBOOKS = {
 }
 
 
-class Counted(NamedTuple):
-    """The datasets of one statistics table: stages of those that are on this machine, why others are not counted."""
+class StatisticsDatasets(NamedTuple):
+    """Hold the stages of one statistics table's datasets on this machine, and why others are not counted."""
 
     stages: dict[str, Stage]
     absent: dict[str, str]
 
 
-def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
-    """The datasets of a table that can be counted without a download, and why the others cannot."""
+def count_datasets(layout: Path, planner: Planner, catalogue: Raw) -> StatisticsDatasets:
+    """Return the datasets of a table that can be counted without a download, and why the others cannot."""
     named = [name for entry in read_section(StatisticsLayout, layout).datasets.values() for name in entry.datasets]
     stages, absent = dict[str, Stage](), dict[str, str]()
     known = [name for name in dict.fromkeys(named) if name in catalogue]
@@ -288,4 +327,4 @@ def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
             stages[name] = planner.dataset(name)
         except UserError as error:
             absent[name] = f"not here ({error})"
-    return Counted(stages, absent)
+    return StatisticsDatasets(stages, absent)

@@ -15,7 +15,7 @@ from tandem.extras.analysis.error_table import add_analyses
 from tandem.extras.audits.report import add_audits
 from tandem.extras.fidelity import ValidationRow, add_validations
 from tandem.extras.operations.lineage import open_scored
-from tandem.extras.operations.targets import FILES
+from tandem.extras.operations.targets import CONFIGURATION_SUFFIXES
 from tandem.extras.sweep_page import add_sweeps
 from tandem.plan.views import views_folder
 from tandem.report.commands import JSON, CsvFiles, write_report
@@ -24,7 +24,7 @@ from tandem.report.results import Cell, FilledRow, Table, read_table
 from tandem.report.scored import warn_of_few_seeds
 from tandem.store.lineage import walk
 
-LEGEND = (
+_LEGEND = (
     "Values in percent; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
     "two-sided test, over queries and, of several seeds, over seeds too; Holm-corrected over the rows per measure. "
     "No p: the same run, or other queries."
@@ -62,11 +62,11 @@ def report(
 
 
 def compare_configurations(a: str, b: str) -> list[PageTable]:
-    """A grid for each table that two configurations have made: `mine`, `mine.yaml` or `mine+k1`; `config`: the default.
+    """Return a grid for each table that two configurations have made: `mine`, `mine.yaml`, `mine+k1`, `config`.
 
     A configuration without tables, or two that have none in common, is a `UserError`.
     """
-    folders = [Path(views_folder(configuration_files(name)), "tables") for name in (a, b)]
+    folders = [Path(views_folder(list_configuration_files(name)), "tables") for name in (a, b)]
     names = [{str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.json")} for folder in folders]
     for folder, own in zip(folders, names, strict=True):
         if not own:
@@ -78,53 +78,61 @@ def compare_configurations(a: str, b: str) -> list[PageTable]:
     return [compare_tables(*tables, a, b) for tables in zip(first, second, strict=True)]
 
 
-def configuration_files(name: str) -> list[Path]:
-    """The files of a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml; `a+b.yaml`, if there is such a file."""
+def list_configuration_files(name: str) -> list[Path]:
+    """Return the files of a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml; or the file `a+b.yaml`."""
     if Path(name).is_file():
         return [Path(name)]
-    return [Path(part if part.endswith(FILES) else f"{part}.yaml") for part in name.split("+")]
+    return [Path(part if part.endswith(CONFIGURATION_SUFFIXES) else f"{part}.yaml") for part in name.split("+")]
 
 
 def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
-    """The rows and columns that two tables share: both values, their difference, p."""
+    """Return the rows and columns that two tables share: both values, their difference, p."""
     others = {row.id: row for row in second.rows}
     pairs = [(row, others[row.id]) for row in first.rows if row.id in others]
     lines = [[row.system, row.first_stage or "–"] for row, _ in pairs]
     head = ["System", "re-ranks"]
-    tested: list[float | None] = []
-    for label in (label for label in first.names if label in second.names):
-        at = first.names.index(label), second.names.index(label)
+    is_tested = False
+    for label in first.names:
+        if label not in second.names:
+            continue
         head += [f"{label} {a}", b, "Δ", "p"]
-        cells = [(row.cells[at[0]], other.cells[at[1]]) for row, other in pairs]
-        tests = _tests(pairs, cells)
-        tested += tests
-        for line, (cell, other), p in zip(lines, cells, tests, strict=True):
-            known = cell.value is not None and other.value is not None
-            change = (other.value or 0.0) - (cell.value or 0.0) if known else None
-            difference = f"{format_difference(change)} {mark(change, p) or ' '}" if known else "–"
-            line += [format_number(cell.value), format_number(other.value), difference, format_p(p)]
-    notes = [LEGEND.format(a=a, b=b)]
-    if any(p is not None for p in tested):
+        column, other_column = first.names.index(label), second.names.index(label)
+        cells = [(row.cells[column], other.cells[other_column]) for row, other in pairs]
+        tests = _test_differences(pairs, cells)
+        is_tested = is_tested or any(p is not None for p in tests)
+        for line, (cell, other_cell), p in zip(lines, cells, tests, strict=True):
+            difference = "–"
+            if cell.value is not None and other_cell.value is not None:
+                change = other_cell.value - cell.value
+                difference = f"{format_difference(change)} {mark(change, p) or ' '}"
+            line += [format_number(cell.value), format_number(other_cell.value), difference, format_p(p)]
+
+    notes = [_LEGEND.format(a=a, b=b)]
+    if is_tested:
         lineage = [scored for pair in pairs for row in pair for scored in row.lineage]
         stages = walk(open_scored(scored) for scored in lineage).values()
         seeds = max(len(first.seeds), len(second.seeds))
         notes += [f"Warning: {line}." for line in warn_of_few_seeds(seeds, stages)]
     for name, own, rest in ((a, first, second), (b, second, first)):
-        only = [name_system(row.id) for row in own.rows if row.id not in {row.id for row in rest.rows}]
-        notes += [f"Only in {name}: {', '.join(only)}."] if only else []
+        known = {row.id for row in rest.rows}
+        only = [name_system(row.id) for row in own.rows if row.id not in known]
+        if only:
+            notes.append(f"Only in {name}: {', '.join(only)}.")
     return PageTable(first.heading, head, lines, align="ll" + "r" * (len(head) - 2), notes=notes)
 
 
-def _tests(pairs: Sequence[tuple[FilledRow, FilledRow]], cells: Sequence[tuple[Cell, Cell]]) -> list[float | None]:
-    """p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
-    differences = [_differences(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
+def _test_differences(
+    pairs: Sequence[tuple[FilledRow, FilledRow]], cells: Sequence[tuple[Cell, Cell]]
+) -> list[float | None]:
+    """Return p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
+    differences = [_subtract_runs(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
     raw = [run_seeded_test(difference[..., None])[0] for difference in differences if difference is not None]
     corrected = iter(correct_by_holm(np.array(raw)).tolist())
     return [None if difference is None else next(corrected) for difference in differences]
 
 
-def _differences(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -> Floats64 | None:
-    """The second run minus the first, shape (seeds, queries); None where they do not compare.
+def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -> Floats64 | None:
+    """Return the second run minus the first, shape (seeds, queries); None where they do not compare.
 
     One seed of one run stands against every seed of the other; of unequal numbers of several both are means.
     """

@@ -17,13 +17,13 @@ from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.files import csv_text
 
-HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
+_HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d+))?([KM]?)")
 Statistics = dict[str, Any]  # statistics.json of a dataset
 
 
 class PrintedNumber(NamedTuple):
-    """A line of config/statistics/printed.csv: what a paper prints about a dataset, `value` empty if nothing.
+    """Describe a line of config/statistics/printed.csv: what a paper prints about a dataset, `value` empty if nothing.
 
     `split` may be several joined by `+`, or `all`; `note` begins with `wrong: ` if the number is known to be wrong.
     """
@@ -36,11 +36,11 @@ class PrintedNumber(NamedTuple):
     note: str
 
 
-PRINTED = ["source", *PrintedNumber._fields]  # the file's columns
+_PRINTED_COLUMNS = ["source", *PrintedNumber._fields]  # the file's columns
 
 
-def parse_number(text: str) -> tuple[float, float]:
-    """A printed number and the unit of its last digit: `10.4M` is 10,400,000 in units of 100,000."""
+def parse_printed_number(text: str) -> tuple[float, float]:
+    """Return a printed number and the unit of its last digit: `10.4M` is 10,400,000 in units of 100,000."""
     if (matched := NUMBER.fullmatch(text)) is None:
         raise ValueError(f"{text!r} is no printed number")
     whole, decimals, suffix = matched.groups(default="")
@@ -49,8 +49,8 @@ def parse_number(text: str) -> tuple[float, float]:
 
 
 def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> list[PrintedNumber]:
-    """The printed numbers of some tables of a paper, in the file's order; a `UserError` for what is no number."""
-    rows = list(read_csv_rows(path, PRINTED))
+    """Read the printed numbers of some tables of a paper, in the file's order; a `UserError` for other texts."""
+    rows = list(read_csv_rows(path, _PRINTED_COLUMNS))
     for where, row in rows:
         if not NUMBER.fullmatch(row["value"]):
             raise UserError(f"{where}: value is {row['value']!r}; write it as 1,234, 5.6 or 7.8M")
@@ -58,7 +58,7 @@ def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> li
     return [PrintedNumber(*(row[name] for name in PrintedNumber._fields)) for row in selected]
 
 
-def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -> str:
+def compare_with_printed(printed: PrintedNumber, counted: float | None, absent: str | None) -> str:
     """Compare a count (None: not in the dataset) with a printed number; `absent` tells where a missing dataset is."""
     wrong = f"printed number is {printed.note}" if printed.note.startswith(WRONG_NOTE_PREFIX) else ""
     if absent is not None:
@@ -67,7 +67,7 @@ def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -
         return "not counted: the dataset has no such split or text"
     if not printed.value:
         return "not printed"
-    value, unit = parse_number(printed.value)
+    value, unit = parse_printed_number(printed.value)
     difference = counted - value
     if abs(difference) <= unit / 2 * (1 + 1e-9):  # rounded as the printed number is
         return "equal"
@@ -77,8 +77,8 @@ def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -
 
 
 # Of a split, or of the passages, by the dotted keys of statistics.json: sums, and means with what they are means over.
-SUMS = {"queries": "queries", "labels": "qrels", "positives": "relevant.count", "passages": "count"}
-MEANS = {
+_SUMS = {"queries": "queries", "labels": "qrels", "positives": "relevant.count", "passages": "count"}
+_MEANS = {
     "characters per query": ("characters.mean", "queries"),
     "words per query": ("words.mean", "queries"),
     "characters per positive": ("relevant.characters.mean", "relevant.count"),
@@ -88,11 +88,11 @@ MEANS = {
     "words per passage, mean": ("words.mean", "count"),
 }
 PER_QUERY = "positives per query"
-QUANTITIES = (*SUMS, *MEANS, PER_QUERY)
+QUANTITIES = (*_SUMS, *_MEANS, PER_QUERY)
 
 
-def count(statistics: list[Statistics], split: str, quantity: str) -> float | None:
-    """A quantity over one or several datasets: numbers are added up, lengths averaged over what they are lengths of.
+def count_quantity(statistics: list[Statistics], split: str, quantity: str) -> float | None:
+    """Count a quantity over one or several datasets: numbers are added up, lengths are averaged.
 
     None where a dataset has no such split, or nothing that is measured, and for a median of several datasets.
     """
@@ -105,17 +105,17 @@ def count(statistics: list[Statistics], split: str, quantity: str) -> float | No
             splits = [dataset["splits"] for dataset in statistics]
             names = split.split("+")
             parts = [flatten(own[name]) for own in splits for name in (own if split == "all" else names)]
-        if quantity in SUMS:
-            return float(sum(part[SUMS[quantity]] for part in parts))
+        if quantity in _SUMS:
+            return float(sum(part[_SUMS[quantity]] for part in parts))
         if quantity == PER_QUERY:
             return float(sum(part["relevant.count"] for part in parts) / sum(part["queries"] for part in parts))
-        value, weight = MEANS[quantity]
+        value, weight = _MEANS[quantity]
         return float(sum(part[value] * part[weight] for part in parts) / sum(part[weight] for part in parts))
     except (KeyError, TypeError, ZeroDivisionError):  # no such split, an older file, a mean of nothing
         return None
 
 
-def statistics(
+def write_statistics(
     *,
     layout: Path,
     artifacts: Annotated[dict[str, Path], JSON],
@@ -135,46 +135,50 @@ def statistics(
     _check(printed, numbers, entry, layout)
     opened = {name: open_artifact(folder, "dataset", verify=False) for name, folder in artifacts.items()}
     counted = {name: json.loads(own.path("statistics.json").read_bytes()) for name, own in opened.items()}
-    lines = list(fill(entry, printed, counted, presence))
+    lines = list(fill_layout(entry, printed, counted, presence))
     source = f"Source of the printed values: {entry.paper.citation.strip()}."
     notes = [text for text in (entry.note.strip(), source) if text]
-    html = PageTable(entry.title, HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
-    text = write_markdown(PageTable(entry.title, HEAD, lines, align="lllrrl", notes=notes))
+    html = PageTable(entry.title, _HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
+    text = write_markdown(PageTable(entry.title, _HEAD, lines, align="lllrrl", notes=notes))
     page = render_template("grid.html", title=entry.title, grid=html, notes=notes)
-    write_views(out, {".csv": csv_text(HEAD, lines), ".md": text, ".html": page})
+    write_views(out, {".csv": csv_text(_HEAD, lines), ".md": text, ".html": page})
 
 
-def fill(
+def fill_layout(
     layout: StatisticsLayout,
     printed: list[PrintedNumber],
     statistics: Mapping[str, Statistics],
     presence: Mapping[str, str],
 ) -> Iterator[list[str]]:
-    """A line for every printed number, and for the layout's quantities that can be counted but are not printed."""
+    """Yield a line for every printed number, and for the layout's quantities that are counted but not printed."""
     for name, entry in layout.datasets.items():
         numbers = [number for number in printed if number.dataset == name]
         missing = [dataset for dataset in entry.datasets if dataset not in statistics]
+        absent, parts = None, list[Statistics]()
         if entry.datasets and not missing:
-            absent, parts = None, [statistics[dataset] for dataset in entry.datasets]
+            parts = [statistics[dataset] for dataset in entry.datasets]
             known = {(number.split, number.quantity) for number in numbers}
-            numbers += [
-                PrintedNumber(layout.paper.tables[0], name, more.split, more.quantity, "", "")
-                for more in layout.quantities
-                if (more.split, more.quantity) not in known
-            ]
+            for more in layout.quantities:
+                if (more.split, more.quantity) not in known:
+                    table = layout.paper.tables[0]
+                    numbers.append(PrintedNumber(table, name, more.split, more.quantity, "", ""))
         else:
             places = dict.fromkeys(presence.get(dataset, "not here") for dataset in missing)
-            absent, parts = "; ".join(places) or "not here: not in the catalogue", []
+            absent = "; ".join(places) or "not here: not in the catalogue"
+
         for number in numbers:
-            counted = count(parts, entry.splits.get(number.split, number.split), number.quantity) if parts else None
+            counted = None
+            if parts:
+                split = entry.splits.get(number.split, number.split)
+                counted = count_quantity(parts, split, number.quantity)
             if number.value or counted is not None:
                 quantity = number.quantity if number.split == "all" else f"{number.quantity}, {number.split}"
-                cells = number.table, name, quantity, number.value, format_figure(counted)
-                yield [*cells, verdict(number, counted, absent)]
+                verdict = compare_with_printed(number, counted, absent)
+                yield [number.table, name, quantity, number.value, format_figure(counted), verdict]
 
 
 def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout, path: Path) -> None:
-    """Every printed number must have its dataset in the layout, and be a quantity that can be counted."""
+    """Check that every printed number has its dataset in the layout, and is a quantity that can be counted."""
     if not printed:
         tables = ", ".join(layout.paper.tables)
         raise UserError(f"{numbers}: prints nothing of {layout.paper.source} in {tables}; see {path}")

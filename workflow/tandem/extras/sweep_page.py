@@ -10,7 +10,16 @@ from typing import Any
 import altair
 from markupsafe import Markup
 
-from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value, label_point, read_result, short_path
+from tandem.extras.sweeps import (
+    SweepLine,
+    SweepPlan,
+    SweepResult,
+    compute_sweep,
+    format_path_value,
+    label_point,
+    read_result,
+    shorten_path,
+)
 from tandem.report.charts import (
     HEIGHT,
     WIDTH,
@@ -41,8 +50,8 @@ from tandem.store.files import csv_text
 from tandem.store.lineage import BuiltStage
 
 FOLDERS.append(Path(__file__).parent / "assets")
-MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
-LEGEND = (
+_MEASURED_COLUMNS = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
+_LEGEND = (
     "Values in percent, ± their standard deviation over seeds; in brackets the 95 % bootstrap interval over queries. "
     "p: paired two-sided test against the same system at the baseline point, over queries and, of several seeds, over "
     "seeds too; Holm-corrected over the sweep's comparisons per measure. ▲ significantly better, ▼ significantly "
@@ -53,68 +62,86 @@ MOST_NAMED = 16  # series in a legend
 MOST_COLUMNS = 12  # of a table with a column for each value of the axis
 
 
-def sweep(*, points: Path, out: CsvOut) -> None:
+def write_sweep(*, points: Path, out: CsvOut) -> None:
     """Write a sweep's table, numbers, page and drawing.
 
     Args:
         points: the planned sweep, which Snakemake writes.
         out: the table as CSV; the others go beside it as .md, .json, .html and .svg.
     """
-    result = compute(read_plan("points", points, SweepPlan, "a sweep's plan"))
+    result = compute_sweep(read_plan("points", points, SweepPlan, "a sweep's plan"))
 
     def address(run: Origin) -> str:
         return os.path.relpath(Path(run.folder) / MANIFEST, out.parent)
 
-    html = render_template("sweep.html", title=result.title, sweep=view(result, address))
-    text = "\n".join(map(write_markdown, [sweep_grid(result), *crossed(result)]))
-    numbers = {".csv": sweep_csv(result), ".md": text, ".json": result.to_json()}
-    write_views(out, numbers | {".svg": svg(result), ".html": html})
+    html = render_template("sweep.html", title=result.title, sweep=view_sweep(result, address))
+    text = "\n".join(map(write_markdown, [tabulate_sweep(result), *cross_paths(result)]))
+    numbers = {".csv": render_sweep_csv(result), ".md": text, ".json": result.to_json()}
+    write_views(out, numbers | {".svg": render_svg(result), ".html": html})
 
 
-def sweep_csv(result: Result) -> str:
-    """A line per point, system and measure: a column for each path, then what was measured."""
+def render_sweep_csv(result: SweepResult) -> str:
+    """Return a line per point, system and measure: a column for each path, then what was measured."""
     lines = []
     for line in result.lines:
-        known = [*(format_value(line.point[path]) for path in result.paths), line.system, result.dataset, result.split]
+        values = [format_path_value(line.point[path]) for path in result.paths]
         numbers = map(format_four_decimals, (line.value, line.sd, line.low, line.high, line.change))
-        p, printed = "" if line.p is None else f"{line.p:.6f}", "" if line.printed is None else f"{line.printed:g}"
-        lines.append([*known, line.measure, line.runs, *numbers, p, printed, " ".join(line.stages)])
-    return csv_text([*result.paths, "system", "dataset", "split", "measure", *MEASURED], lines)
+        p = "" if line.p is None else f"{line.p:.6f}"
+        printed = "" if line.printed is None else f"{line.printed:g}"
+        where = [*values, line.system, result.dataset, result.split, line.measure]
+        lines.append([*where, line.runs, *numbers, p, printed, " ".join(line.stages)])
+    return csv_text([*result.paths, "system", "dataset", "split", "measure", *_MEASURED_COLUMNS], lines)
 
 
-def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> PageTable:
-    """The paths' values, the system, and per measure its value and p; values lead to the line of their first run."""
+def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = (_LEGEND,)) -> PageTable:
+    """Return paths' values, the system, and per measure its value and p; values lead to their first run's line."""
     with_printed = {line.measure for line in result.lines if line.printed is not None}
-    head, columns = [*map(short_path, result.paths), "system"], []
+    head = [*map(shorten_path, result.paths), "system"]
+    columns = []  # where the value of each measure stands
     for measure in result.measures:
-        columns.append(len(head) + (measure in with_printed))
-        head += [f"{measure} printed", f"{measure} ours", "p"] if measure in with_printed else [measure, "p"]
+        if measure in with_printed:
+            columns.append(len(head) + 1)
+            head += [f"{measure} printed", f"{measure} ours", "p"]
+        else:
+            columns.append(len(head))
+            head += [measure, "p"]
+
     rows: list[list[str]] = []
-    links, width = {}, len(result.measures)
+    links = {}
+    width = len(result.measures)
     for start in range(0, len(result.lines), width):  # lines of a point and system stand in the order of the measures
         lines = result.lines[start : start + width]
-        row = [*(format_value(lines[0].point[path]) for path in result.paths), lines[0].system]
+        row = [*(format_path_value(lines[0].point[path]) for path in result.paths), lines[0].system]
         for line, column in zip(lines, columns, strict=True):
-            row += [format_number(line.printed, 1)] if line.measure in with_printed else []
-            value = f"{value_text(line)} {mark(line.change, line.p)}".rstrip()
-            row += [f"{value} [{format_number(line.low)}, {format_number(line.high)}]", format_p(line.p)]
+            if line.measure in with_printed:
+                row.append(format_number(line.printed, 1))
+            value = f"{format_line_value(line)} {mark(line.change, line.p)}".rstrip()
+            row.append(f"{value} [{format_number(line.low)}, {format_number(line.high)}]")
+            row.append(format_p(line.p))
             if line.stages[0] in result.runs:
                 links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)
+
     warnings = [f"Warning: {line}." for line in result.warnings]
-    words, notes = len(result.paths) + 1, tuple(filter(None, (*notes, result.note.strip(), *warnings)))
-    align = "l" * words + "r" * (len(head) - words)
+    words = len(result.paths) + 1  # columns of words; the others are numbers
     return PageTable(
-        result.title, head, rows, named_by=words - 1, links=links, align=align, caption=result.caption, notes=notes
+        result.title,
+        head,
+        rows,
+        named_by=words - 1,
+        links=links,
+        align="l" * words + "r" * (len(head) - words),
+        caption=result.caption,
+        notes=tuple(filter(None, (*notes, result.note.strip(), *warnings))),
     )
 
 
-def crossed(result: Result) -> list[PageTable]:
-    """For a sweep over several paths, a table per measure: a row per line of its plot, a column per value of the axis.
+def cross_paths(result: SweepResult) -> list[PageTable]:
+    """Return a table per measure of a sweep over several paths: a row per line of its plot, a column per value.
 
     No table where the axis has more than `MOST_COLUMNS` values.
     """
-    x = list(dict.fromkeys(format_value(line.point[result.x]) for line in result.lines))
+    x = list(dict.fromkeys(format_path_value(line.point[result.x]) for line in result.lines))
     if len(result.paths) == 1 or len(x) > MOST_COLUMNS:
         return []
     grids = []
@@ -122,37 +149,39 @@ def crossed(result: Result) -> list[PageTable]:
         rows: dict[str, dict[str, str]] = {}
         for line in result.lines:
             if line.measure == measure:
-                rows.setdefault(_series(result, line), {})[format_value(line.point[result.x])] = value_text(line)
+                rows.setdefault(_name_series(result, line), {})[format_path_value(line.point[result.x])] = (
+                    format_line_value(line)
+                )
         cells = [[name, *(values[column] for column in x)] for name, values in rows.items()]
-        grids.append(PageTable(f"{measure} along {short_path(result.x)}", ["", *x], cells))
+        grids.append(PageTable(f"{measure} along {shorten_path(result.x)}", ["", *x], cells))
     return grids
 
 
-def value_text(line: Line) -> str:
+def format_line_value(line: SweepLine) -> str:
     """`41.27 ± 0.30`, or the mean alone."""
     return f"{line.value:.2f}" if line.sd is None else f"{line.value:.2f} ± {line.sd:.2f}"
 
 
 @dataclass(frozen=True)
 class SweepView:
-    """A sweep for `_sweeps.html`: a figure for each measure, its tables, and the addresses of its runs by key."""
+    """Show a sweep in `_sweeps.html`: a figure for each measure, its tables, and addresses of its runs by key."""
 
-    result: Result
+    result: SweepResult
     charts: list[Markup]
     grid: PageTable
     crossed: list[PageTable]
     addresses: dict[str, str]  # empty where a run has none on the page
 
 
-def view(result: Result, address: Callable[[Origin], str]) -> SweepView:
-    """What a page shows of a sweep."""
-    charts = [_figure(result, measure) for measure in result.measures]
+def view_sweep(result: SweepResult, address: Callable[[Origin], str]) -> SweepView:
+    """Return what a page shows of a sweep."""
+    charts = [_draw_figure(result, measure) for measure in result.measures]
     addresses = {key: address(run) for key, run in result.runs.items()}
-    return SweepView(result, charts, sweep_grid(result, (LEGEND, BANDS)), crossed(result), addresses)
+    return SweepView(result, charts, tabulate_sweep(result, (_LEGEND, BANDS)), cross_paths(result), addresses)
 
 
 def add_sweeps(files: Sequence[Path]) -> Addition:
-    """The report's section of sweeps; runs that the page has lead to their stage."""
+    """Add the report's section of sweeps; runs that the page has lead to their stage."""
     results = [read_result(file.with_suffix(".json")) for file in files]
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
@@ -161,7 +190,7 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
         def address(run: Origin) -> str:
             return f"#stage-{run.run}" if run.run in stages else ""
 
-        views = [view(result, address) for result in results]
+        views = [view_sweep(result, address) for result in results]
         return (
             PageSection("sweeps", "Sweeps", render_macro("_sweeps.html", "swept", views), "results") if views else None
         )
@@ -169,9 +198,9 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
     return Addition(section=section)
 
 
-def svg(result: Result) -> str:
-    """All measures below one another, as a drawing that needs no style sheet."""
-    charts = [chart(result, measure).properties(title=measure) for measure in result.measures]
+def render_svg(result: SweepResult) -> str:
+    """Return all measures below one another, as a drawing that needs no style sheet."""
+    charts = [draw_sweep(result, measure).properties(title=measure) for measure in result.measures]
     drawing = str(draw_svg(make_specification(altair.vconcat(*charts).resolve_scale(color="shared"))))
     css = read_asset("report.css").split("@media")[0]  # its light colours take the place of its variables
     for name, colour in re.findall(r"--([\w-]+):\s*(?:light-dark\()?(#[0-9a-fA-F]+)", css):
@@ -179,13 +208,13 @@ def svg(result: Result) -> str:
     return drawing.replace("<svg ", '<svg style="background: #fff" ', 1) + "\n"
 
 
-def chart(result: Result, measure: str) -> Any:
-    """A measure along the axis; bands are ± one standard deviation over seeds, with one seed the 95 % interval."""
+def draw_sweep(result: SweepResult, measure: str) -> Any:
+    """Draw a measure along the axis; bands are ± one standard deviation over seeds, of one seed the interval."""
     lines = [line for line in result.lines if line.measure == measure]
     numbers = all(type(line.point[result.x]) in (int, float) for line in lines)  # True and False are no numbers here
-    data = [_datum(result, line, numbers) for line in lines]
+    data = [_make_datum(result, line, numbers) for line in lines]
     names = [str(name) for name in dict.fromkeys(row["series"] for row in data)]
-    title = short_path(result.x)
+    title = shorten_path(result.x)
     if numbers:
         ticks: list[Any] = sorted({line.point[result.x] for line in lines}, key=lambda value: float(str(value)))
         scale: dict[str, Any] = {"type": result.scale}
@@ -211,22 +240,35 @@ def chart(result: Result, measure: str) -> Any:
     return altair.layer(*layers, data=embed_data(data)).properties(width=WIDTH, height=HEIGHT)
 
 
-def _datum(result: Result, line: Line, numbers: bool) -> Datum:
-    at = line.point[result.x]
-    low, high = (line.low, line.high) if line.sd is None else (line.value - line.sd, line.value + line.sd)
-    bounds = {"low": round(low, 4), "high": round(high, 4)}
-    named = {"series": _series(result, line), "at": format_value(at), "text": value_text(line), "printed": line.printed}
-    return {"x": at if numbers else format_value(at), "y": line.value, **bounds, **named}
+def _make_datum(result: SweepResult, line: SweepLine, numbers: bool) -> Datum:
+    value = line.point[result.x]
+    if line.sd is None:
+        low, high = line.low, line.high
+    else:
+        low, high = line.value - line.sd, line.value + line.sd
+    return {
+        "x": value if numbers else format_path_value(value),
+        "y": line.value,
+        "low": round(low, 4),
+        "high": round(high, 4),
+        "series": _name_series(result, line),
+        "at": format_path_value(value),
+        "text": format_line_value(line),
+        "printed": line.printed,
+    }
 
 
-def _series(result: Result, line: Line) -> str:
+def _name_series(result: SweepResult, line: SweepLine) -> str:
     rest = {path: value for path, value in line.point.items() if path != result.x}
-    return ", ".join([line.system, *([label_point(rest)] if rest else [])])
+    return f"{line.system}, {label_point(rest)}" if rest else line.system
 
 
-def _figure(result: Result, measure: str) -> Markup:
-    lines, x = [line for line in result.lines if line.measure == measure], short_path(result.x)
-    numbers = [[_series(result, line), format_value(line.point[result.x]), value_text(line)] for line in lines]
+def _draw_figure(result: SweepResult, measure: str) -> Markup:
+    lines, x = [line for line in result.lines if line.measure == measure], shorten_path(result.x)
+    numbers = [
+        [_name_series(result, line), format_path_value(line.point[result.x]), format_line_value(line)] for line in lines
+    ]
     best = max(lines, key=lambda line: line.value)
-    summary = f"Highest: {value_text(best)}, {_series(result, best)} at {x} {format_value(best.point[result.x])}"
-    return draw_figure(f"{measure} along {x}", chart(result, measure), summary, ["", x, measure], numbers)
+    place = f"{x} {format_path_value(best.point[result.x])}"
+    summary = f"Highest: {format_line_value(best)}, {_name_series(result, best)} at {place}"
+    return draw_figure(f"{measure} along {x}", draw_sweep(result, measure), summary, ["", x, measure], numbers)

@@ -16,36 +16,36 @@ from tandem.report.results import Origin, read_result_json, to_json, to_percent
 from tandem.report.scored import describe_origin, name_unit, open_score_artifact, run_folder, warn_of_few_seeds
 from tandem.store.lineage import walk
 
-Point = dict[str, object]  # dotted path → value
-PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
+SweepPoint = dict[str, object]  # dotted path → value
+_COLUMNS_PER_PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
 
 
 class SweepRow(Model):
-    """A system at a point with one seed, and the folder of its scores."""
+    """Name a system at a point with one seed, and the folder of its scores."""
 
-    point: Point
+    point: SweepPoint
     seed: int
     system: str
     scores: str
 
 
-class Sweep(Model):
-    """What is known of a sweep before it is measured."""
+class SweepHeader(Model):
+    """Hold what is known of a sweep before it is measured."""
 
     name: str
     title: str | None
     paths: list[str]
     x: str
     scale: str
-    baseline: Point
+    baseline: SweepPoint
     note: str
     dataset: str
     split: str
     stands_in_for: str
 
 
-class SweepPlan(Sweep):
-    """A planned sweep, as planning writes it to <sweep>.points."""
+class SweepPlan(SweepHeader):
+    """Hold a planned sweep, as planning writes it to <sweep>.points."""
 
     measures: list[str] | None
     printed: list[PrintedPoint]
@@ -53,10 +53,10 @@ class SweepPlan(Sweep):
 
 
 @dataclass(frozen=True)
-class Line:
-    """A system's value of a measure at a point; all but p in percent."""
+class SweepLine:
+    """Hold a system's value of a measure at a point; all but p in percent."""
 
-    point: Point
+    point: SweepPoint
     system: str
     measure: str
     runs: int  # how many different runs the mean is over: 1 where no seed touches the system
@@ -70,20 +70,20 @@ class Line:
     stages: list[str]  # keys of the runs
 
 
-class Result(Sweep):
-    """A sweep with its numbers; `runs` has the origins by key of the run."""
+class SweepResult(SweepHeader):
+    """Hold a sweep with its numbers; `runs` has the origins by key of the run."""
 
     title: str
     queries: int
     measures: list[str]
-    lines: list[Line]
+    lines: list[SweepLine]
     runs: dict[str, Origin]
     unit: str = "queries"  # what values are means over; of a group: datasets
     warnings: list[str] = Field(default_factory=list)
 
     @property
     def caption(self) -> str:
-        """What it was measured on, with how many seeds, and against what it was tested."""
+        """Return what it was measured on, with how many seeds, and against what it was tested."""
         stand_in = f" (stands in for {self.stands_in_for}: not comparable in level)" if self.stands_in_for else ""
         runs = max(line.runs for line in self.lines)
         seeds = f"means over {runs} seeds" if runs > 1 else "one seed"
@@ -91,91 +91,114 @@ class Result(Sweep):
         return f"{self.dataset} {self.split}, {self.queries:,} {self.unit}{stand_in}; {seeds}; p against {against}"
 
     def to_json(self) -> str:
-        """The result as JSON, which `read_result` reads back."""
-        return to_json(Result, self)
+        """Return the result as JSON, which `read_result` reads back."""
+        return to_json(SweepResult, self)
 
 
-def short_path(path: str) -> str:
-    """A path without what every reader can guess: `rocketqav2.list_size` for `models.rocketqav2.train.list_size`."""
+def shorten_path(path: str) -> str:
+    """Return a path without what readers can guess: `rocketqav2.list_size` for `models.rocketqav2.train.list_size`."""
     return path.removeprefix("models.").replace(".train.", ".")
 
 
-def label_point(point: Point) -> str:
+def label_point(point: SweepPoint) -> str:
     """`rocketqav2.list_size 8, seed 1`."""
-    return ", ".join(f"{short_path(path)} {format_value(value)}" for path, value in point.items())
+    return ", ".join(f"{shorten_path(path)} {format_path_value(value)}" for path, value in point.items())
 
 
-def format_value(value: object) -> str:
-    """A value as a reader expects it: 2e-05, null, paper, {"by": "ce"}."""
+def format_path_value(value: object) -> str:
+    """Return a value as a reader expects it: 2e-05, null, paper, {"by": "ce"}."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def read_result(path: Path) -> Result:
-    """The sweep that the command `sweep` wrote."""
+def read_result(path: Path) -> SweepResult:
+    """Read the sweep that the command `sweep` wrote."""
     missing = f"`snakemake sweep_{path.stem}` writes it"
-    return read_result_json(Result, path, missing, "not a sweep written by `tandem sweep`")
+    return read_result_json(SweepResult, path, missing, "not a sweep written by `tandem sweep`")
 
 
-def compute(plan: SweepPlan) -> Result:
-    """The numbers of a planned sweep; a `UserError` for a measure that was not computed, or other queries' scores."""
+def compute_sweep(plan: SweepPlan) -> SweepResult:
+    """Compute the numbers of a planned sweep; a `UserError` for a measure or queries that not all scores have."""
     artifacts = {folder: open_score_artifact(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
     measures = plan.measures or list_shared_measures(list(artifacts.values()))
-    queries, values = read_aligned(list(artifacts.values()), measures)
-    at = {folder: place for place, folder in enumerate(artifacts)}
+    queries, values = read_aligned(list(artifacts.values()), measures)  # shape (artifacts, queries, measures)
+    place_by_folder = {folder: place for place, folder in enumerate(artifacts)}
+
     # Of each point and system the different runs: where no seed touches a system, all seeds have one.
-    points, cells = dict[str, Point](), dict[tuple[str, str], list[str]]()
+    points: dict[str, SweepPoint] = {}
+    cells: dict[tuple[str, str], list[str]] = {}  # (key of a point, system) → folders
     for row in plan.rows:
-        points.setdefault(_key(row.point), row.point)
-        folders = cells.setdefault((_key(row.point), row.system), [])
-        folders += [row.scores] if row.scores not in folders else []
-    by_cell = [values[[at[folder] for folder in folders]] for folders in cells.values()]
+        points.setdefault(_make_key(row.point), row.point)
+        folders = cells.setdefault((_make_key(row.point), row.system), [])
+        if row.scores not in folders:
+            folders.append(row.scores)
+    by_cell = [values[[place_by_folder[folder] for folder in folders]] for folders in cells.values()]
     means = np.stack([runs.mean(axis=0) for runs in by_cell])  # (cells, queries, measures)
-    places, base = {cell: place for place, cell in enumerate(cells)}, _key(plan.baseline)
-    baselines = {places[c]: places[base, c[1]] for c, folders in cells.items() if folders != cells[base, c[1]]}
-    low, high = _intervals(means)
+    low, high = _bootstrap_intervals(means)
+
+    # Each cell is compared with its system at the baseline, unless it is the same run.
+    place_by_cell = {cell: place for place, cell in enumerate(cells)}
+    baseline_key = _make_key(plan.baseline)
+    baselines: dict[int, int] = {}
+    for (key, system), folders in cells.items():
+        if folders != cells[baseline_key, system]:
+            baselines[place_by_cell[key, system]] = place_by_cell[baseline_key, system]
     p: dict[int, Floats64] = {}  # per measure of each cell that has a baseline, corrected
     if baselines:
         raw = np.stack([run_seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()])
         p = dict(zip(baselines, np.apply_along_axis(correct_by_holm, 0, raw), strict=True))
-    keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
+
+    run_keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
     lines = []
     for place, ((key, system), folders) in enumerate(cells.items()):
-        runs, own, baseline = by_cell[place].mean(axis=1), means[place].mean(axis=0), baselines.get(place)
-        known = [e for e in plan.printed if e.system == system and e.point.items() <= points[key].items()]
+        run_means, cell_means = by_cell[place].mean(axis=1), means[place].mean(axis=0)
+        baseline = baselines.get(place)
+        known = [entry for entry in plan.printed if entry.system == system]
+        known = [entry for entry in known if entry.point.items() <= points[key].items()]
         for m, measure in enumerate(measures):
-            lines.append(
-                Line(
-                    point=points[key],
-                    system=system,
-                    measure=measure,
-                    runs=len(folders),
-                    value=to_percent(own[m]),
-                    sd=to_percent(runs[:, m].std(ddof=1)) if len(folders) > 1 else None,
-                    low=to_percent(low[place, m]),
-                    high=to_percent(high[place, m]),
-                    change=None if baseline is None else to_percent(own[m] - means[baseline, :, m].mean()),
-                    p=None if baseline is None else round(float(p[place][m]), 6),
-                    printed=next((float(entry.value) for entry in known if entry.measure == measure), None),
-                    stages=[keys[folder] for folder in folders],
-                )
+            printed = [float(entry.value) for entry in known if entry.measure == measure]
+            change = None
+            if baseline is not None:
+                change = to_percent(cell_means[m] - means[baseline, :, m].mean())
+            line = SweepLine(
+                point=points[key],
+                system=system,
+                measure=measure,
+                runs=len(folders),
+                value=to_percent(cell_means[m]),
+                sd=to_percent(run_means[:, m].std(ddof=1)) if len(folders) > 1 else None,
+                low=to_percent(low[place, m]),
+                high=to_percent(high[place, m]),
+                change=change,
+                p=None if baseline is None else round(float(p[place][m]), 6),
+                printed=printed[0] if printed else None,
+                stages=[run_keys[folder] for folder in folders],
             )
-    fields = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
-    origins = {keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()}
-    unit = name_unit(next(iter(artifacts.values())))
+            lines.append(line)
+
     seeds = len({row.seed for row in plan.rows})
-    warnings = warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else []
-    numbers = {"queries": len(queries), "measures": measures, "lines": lines, "runs": origins}
-    return Result(**fields, **numbers, unit=unit, warnings=warnings)
+    header = {name: getattr(plan, name) for name in SweepHeader.model_fields}
+    return SweepResult(
+        **{**header, "title": plan.title or plan.name},
+        queries=len(queries),
+        measures=measures,
+        lines=lines,
+        runs={run_keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()},
+        unit=name_unit(next(iter(artifacts.values()))),
+        warnings=warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else [],
+    )
 
 
-def _key(point: Point) -> str:
+def _make_key(point: SweepPoint) -> str:
     return json.dumps(point, sort_keys=True)
 
 
-def _intervals(means: Floats64) -> tuple[Floats64, Floats64]:
-    """Low and high, shape (cells, measures), of means of shape (cells, queries, measures), a part of them at a time."""
+def _bootstrap_intervals(means: Floats64) -> tuple[Floats64, Floats64]:
+    """Return low and high, shape (cells, measures), of means of shape (cells, queries, measures), part by part."""
     cells, queries, measures = means.shape
     columns = means.transpose(1, 0, 2).reshape(queries, -1)
-    parts = [bootstrap_mean(columns[:, start : start + PART]) for start in range(0, columns.shape[1], PART)]
+    parts = [
+        bootstrap_mean(columns[:, start : start + _COLUMNS_PER_PART])
+        for start in range(0, columns.shape[1], _COLUMNS_PER_PART)
+    ]
     low, high = (np.concatenate(side).reshape(cells, measures) for side in zip(*parts, strict=True))
     return low, high

@@ -130,8 +130,8 @@ KINDS = (
     Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=4, env="models", threads="all",
         gpu=("pool",), box="Audits"),
     Kind("errors", "extras.analysis.errors:run", ErrorsParams, version=2, box="Scores"),
-    Kind("dynamics", "extras.analysis.training:dynamics", DynamicsParams, env="models", threads="all",
+    Kind("dynamics", "extras.analysis.training:run_dynamics", DynamicsParams, env="models", threads="all",
         gpu=("point", "start", "retriever", "reranker"), box="Scores"),
-    Kind("hardness", "extras.analysis.training:hardness", HardnessParams, env="models", threads="all", gpu=("judge",),
-        box="Scores"),
+    Kind("hardness", "extras.analysis.training:run_hardness", HardnessParams, env="models", threads="all",
+        gpu=("judge",), box="Scores"),
 )  # fmt: skip

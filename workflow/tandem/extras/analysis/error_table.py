@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
-from tandem.extras.analysis.errors import PAIRS, SCHEMA, SUMMARY, TYPES, Summary, read_types
+from tandem.extras.analysis.errors import PAIRS, PAIRS_SCHEMA, SUMMARY, TYPES, ErrorSummary, read_types
 from tandem.report.charts import draw_bars
 from tandem.report.commands import CsvOut, write_views
 from tandem.report.page import FOLDERS, PageTable, cut_text, render_macro, render_template, write_latex, write_markdown
@@ -28,13 +28,13 @@ from tandem.store.lineage import BuiltStage
 FOLDERS.append(Path(__file__).parent / "assets")
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
 PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)
-HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
-TITLE = "Types of wrong results (DuReader-retrieval, Table 10)"
+_HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
+_TITLE = "Types of wrong results (DuReader-retrieval, Table 10)"
 MOST, CHARACTERS = 200, 400  # pairs of a sheet on the report's page, and of each text
 
 
-class Line(NamedTuple):
-    """A type, or the sum of a category (an empty type) or of all (both empty); shares in percent.
+class ErrorLine(NamedTuple):
+    """Sum up a type, a category (an empty type) or all (both empty); shares in percent.
 
     `printed_pairs` is what the printed share means in pairs.
     """
@@ -49,13 +49,13 @@ class Line(NamedTuple):
 
     @property
     def cells(self) -> list[str]:
-        """The line for a person."""
+        """Return the line for a person."""
         name = self.type or (f"{self.category}, all" if self.category else "All")
         shares = [f"{self.printed:.1f}", f"{self.printed_pairs:g}", f"{self.pairs:,}", f"{self.share:.1f}"]
         return [self.category if self.type else "", name, *shares, f"{self.difference:+.1f}"]
 
 
-def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None = None) -> None:
+def write_error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None = None) -> None:
     """Write the table of error types; without a filled sheet the types are guesses, and the table says so.
 
     Args:
@@ -69,27 +69,27 @@ def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None 
     types = read_types(sheet, artifact) if sheet else list(Counter(summary.guesses).elements())
     if not types:
         raise UserError(f"{sheet}: no row has a type yet; fill in the column `type`")
-    shares = printed_shares(printed)
-    lines = list(table(shares, types))
+    shares = read_printed_shares(printed)
+    lines = list(list_error_lines(shares, types))
     who = "annotated" if sheet else "guessed from words, not annotated: no finding, only what a sheet starts from"
     queries = f"{summary.without_positive:,} of {summary.queries:,} queries of {summary.split}"
     top = f"the top {summary.top} of {summary.run} ({artifact.key})"
     own = f"Own: {len(types):,} pairs, {who}. {queries} have no positive in {top}."
-    notes = [arithmetic(shares), own]
+    notes = [check_arithmetic(shares), own]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
-    grid = PageTable(TITLE, HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
-    html = render_template("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
-    text = csv_text(Line._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
+    grid = PageTable(_TITLE, _HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
+    html = render_template("grid.html", title=_TITLE, grid=grid, notes=notes, source=source)
+    text = csv_text(ErrorLine._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
     write_views(out, {".csv": text, ".md": write_markdown(grid), ".tex": write_latex(grid), ".html": html})
 
 
-def read_summary(errors: Artifact) -> Summary:
-    """The counts of an error analysis."""
-    return TypeAdapter(Summary).validate_json(errors.path(SUMMARY).read_bytes())
+def read_summary(errors: Artifact) -> ErrorSummary:
+    """Read the counts of an error analysis."""
+    return TypeAdapter(ErrorSummary).validate_json(errors.path(SUMMARY).read_bytes())
 
 
-def printed_shares(path: Path) -> dict[str, float]:
-    """Type → printed percentage; a `UserError` unless the file has each type once."""
+def read_printed_shares(path: Path) -> dict[str, float]:
+    """Return type → printed percentage; a `UserError` unless the file has each type once."""
     shares: dict[str, float] = {}
     for line in read_printed(path, SOURCE, TABLE).lines:
         category, _, name = line.setting.partition(" / ")
@@ -101,57 +101,69 @@ def printed_shares(path: Path) -> dict[str, float]:
     return {name: shares[name] for name in TYPES}
 
 
-def table(printed: dict[str, float], types: Iterable[str]) -> Iterator[Line]:
-    """The lines: each category's types, after several of them their sum, and the sum of all."""
+def list_error_lines(printed: dict[str, float], types: Iterable[str]) -> Iterator[ErrorLine]:
+    """Yield the lines: each category's types, after several of them their sum, and the sum of all."""
     counts = Counter(types)
 
-    def line(category: str, name: str, names: list[str]) -> Line:
-        percent, pairs = round(sum(printed[part] for part in names), 4), sum(counts[part] for part in names)
+    def sum_up(category: str, name: str, names: list[str]) -> ErrorLine:
+        percent = round(sum(printed[part] for part in names), 4)
+        pairs = sum(counts[part] for part in names)
         share = 100 * pairs / counts.total()
-        return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, share - percent)
+        return ErrorLine(
+            category=category,
+            type=name,
+            printed=percent,
+            printed_pairs=round(percent * PRINTED_PAIRS / 100, 4),
+            pairs=pairs,
+            share=share,
+            difference=share - percent,
+        )
 
     for category, group in groupby(TYPES, key=TYPES.__getitem__):
         names = list(group)
-        yield from (line(category, name, [name]) for name in names)
+        for name in names:
+            yield sum_up(category, name, [name])
         if len(names) > 1:
-            yield line(category, "", names)
-    yield line("", "", list(TYPES))
+            yield sum_up(category, "", names)
+    yield sum_up("", "", list(TYPES))
 
 
-def arithmetic(printed: dict[str, float]) -> str:
-    """Whether the printed shares can be counts of 500 pairs, and add up."""
+def check_arithmetic(printed: dict[str, float]) -> str:
+    """Return whether the printed shares can be counts of 500 pairs, and add up."""
     total = round(sum(printed.values()), 4)
     uneven = [name for name, share in printed.items() if not (round(share * PRINTED_PAIRS / 100, 4)).is_integer()]
     whole = f"no whole number: {', '.join(uneven)}" if uneven else f"all are whole numbers of {PRINTED_PAIRS} pairs"
     return f"The printed shares add up to {total:g} %; {whole}."
 
 
-class ErrorAnalysis(NamedTuple):
-    """An error analysis for the page, with a chart of the guessed types and the first rows of its sheet."""
+class ErrorSummaryView(NamedTuple):
+    """Show an error analysis on the page, with a chart of the guessed types and the first rows of its sheet."""
 
     stage: BuiltStage
-    summary: Summary
+    summary: ErrorSummary
     guesses: PageTable
     chart: Markup
     rows: list[dict[str, object]]
 
 
-def error_analysis(stage: BuiltStage) -> ErrorAnalysis:
-    """The error analysis as the page shows it."""
+def show_error_analysis(stage: BuiltStage) -> ErrorSummaryView:
+    """Return the error analysis as the page shows it."""
     summary = read_summary(stage.artifact)
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
     chart = draw_bars("Guessed types of wrong results", counts, "pairs", ".0f")
-    first = (dict(zip(SCHEMA.names, row, strict=True)) for row in islice(stream_rows(stage.artifact.path(PAIRS)), MOST))
+    first = (
+        dict(zip(PAIRS_SCHEMA.names, row, strict=True)) for row in islice(stream_rows(stage.artifact.path(PAIRS)), MOST)
+    )
     rows = [{k: cut_text(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
     shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
-    return ErrorAnalysis(stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
+    return ErrorSummaryView(stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
 
 def add_analyses(manifests: Sequence[Path]) -> Addition:
-    """The report's section of error analyses."""
+    """Add the report's section of error analyses."""
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
-        analyses = [error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
+        analyses = [show_error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
         body = render_macro("_analyses.html", "analysed", analyses)
         return PageSection("analyses", "Errors", body, "checks") if analyses else None
 

@@ -22,8 +22,14 @@ from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, ScoredRanking, skip_excluded
 from tandem.evaluation.scores import read_relevance
-from tandem.extras.audits.sheets import CHARACTERS, filled_rows, one_line, safe, write_sheet
-from tandem.extras.words import Rarity, terms
+from tandem.extras.audits.sheets import (
+    CHARACTERS_PER_PASSAGE,
+    escape_formula,
+    join_lines,
+    read_filled_rows,
+    write_sheet,
+)
+from tandem.extras.words import Rarity, split_into_terms
 from tandem.report.page import cut_text
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import ErrorsParams
@@ -42,15 +48,15 @@ TYPES |= {FALSE_NEGATIVE: "Others", OTHER: "Others"}
 _SHORT = ("entity", "numeral", "modifier", "syntactic", "typo", "overlap", "false negative", "other")
 SHORT = dict(zip(_SHORT, TYPES, strict=True))
 NEAR = 0.6  # Jaccard similarity of words from which a passage says what a labelled positive says
-MOST = 0.5  # share of the query's weight from which a passage is about most of it
+_ABOUT_MOST_SHARE = 0.5  # share of the query's weight from which a passage is about most of it
 SHEET, PAIRS, SUMMARY = "sheet.csv", "pairs.parquet", "summary.json"
-TEXTS = ("query", "title", "passage", "positive", "why")
-OWN = ("type", "note")  # the annotator's columns
+_TEXT_COLUMNS = ("query", "title", "passage", "positive", "why")
+_ANNOTATOR_COLUMNS = ("type", "note")  # the annotator's columns
 FILLED = ("query_id", "doc_id", "type")
 
 
 class Wrong(NamedTuple):
-    """A query without a positive among its first results."""
+    """Hold a query without a positive among its first results."""
 
     query: str
     top: list[tuple[str, float]]  # the first results with their scores, best first; empty where the run lacks it
@@ -58,8 +64,8 @@ class Wrong(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
-    """A wrong result: a passage that is no labelled positive among the first of a query."""
+class WrongResult:
+    """Hold a wrong result: a passage that is no labelled positive among the first of a query."""
 
     query_id: str
     doc_id: str
@@ -75,11 +81,11 @@ class Row:
 
 
 TYPES_OF = {"rank": pa.int32(), "positive_rank": pa.int32(), "score": pa.float64()}
-SCHEMA = pa.schema([(column.name, TYPES_OF.get(column.name, pa.string())) for column in fields(Row)])
+PAIRS_SCHEMA = pa.schema([(column.name, TYPES_OF.get(column.name, pa.string())) for column in fields(WrongResult)])
 
 
 @dataclass(frozen=True)
-class Summary:
+class ErrorSummary:
     """Counts of a run's wrong queries; `percent` is the share without a positive, `guesses` are by type."""
 
     split: str
@@ -102,15 +108,17 @@ def run(job: Job[ErrorsParams]) -> None:
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
     judged = read_relevance(job.inputs, params.split, [], params.ignore_identical_ids)
     ranked = skip_excluded(iter_ranking(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
-    wrong = {row.query: row for row in wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))}
+    wrong = {row.query: row for row in find_wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))}
     shown = {query: params.split for query, row in wrong.items() if row.top}
     if not shown:
         top = f"the top {params.top} of {artifact.folder}"
         raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
     sample = draw_subset(shown, {params.split: params.queries})
-    rows = list(described([wrong[query] for query in sample], collection, collection.queries(params.split)))
+    rows = list(
+        describe_wrong_results([wrong[query] for query in sample], collection, collection.queries(params.split))
+    )
     guesses = Counter(row.guess for row in rows)
-    summary = Summary(
+    summary = ErrorSummary(
         split=params.split,
         run=artifact.key,
         top=params.top,
@@ -122,15 +130,15 @@ def run(job: Job[ErrorsParams]) -> None:
         guesses={name: guesses[name] for name in TYPES},
     )
     with writing(job) as draft:
-        pq.write_table(pa.Table.from_pylist(list(map(asdict, rows)), SCHEMA), draft.path(PAIRS))
+        pq.write_table(pa.Table.from_pylist(list(map(asdict, rows)), PAIRS_SCHEMA), draft.path(PAIRS))
         # the same with one line a row and empty columns `type` and `note`
-        write_sheet(draft.path(SHEET), [*SCHEMA.names, *OWN], map(sheet_cells, rows))
+        write_sheet(draft.path(SHEET), [*PAIRS_SCHEMA.names, *_ANNOTATOR_COLUMNS], map(list_sheet_cells, rows))
         write_json(draft.path(SUMMARY), asdict(summary))
         draft.facts |= {"queries": len(sample), "pairs": len(rows)}
 
 
-def wrong_queries(run: Iterable[ScoredRanking], top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
-    """The scored queries whose first `top` results hold no positive: the run's in its order, then those it lacks.
+def find_wrong_queries(run: Iterable[ScoredRanking], top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
+    """Yield the scored queries whose first `top` results hold no positive: the run's in its order, then those it lacks.
 
     The run is one of what counts.
     """
@@ -150,33 +158,35 @@ def wrong_queries(run: Iterable[ScoredRanking], top: int, qrels: Qrels, queries:
         yield Wrong(query, [], {doc: None for doc, value in qrels[query].items() if value > 0})
 
 
-def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, str]) -> Iterator[Row]:
-    """The sheet's rows: each wrong result of the corpus with its guess, query after query, best first."""
+def describe_wrong_results(
+    wrong: list[Wrong], collection: Collection, queries: Mapping[str, str]
+) -> Iterator[WrongResult]:
+    """Yield the sheet's rows: each wrong result of the corpus with its guess, query after query, best first."""
     rarity = Rarity(collection, (queries[item.query] for item in wrong))
     texts = collection.texts(doc for item in wrong for doc in (*(doc for doc, _ in item.top), *item.positives))
     for item in wrong:
-        query = terms(queries[item.query])
-        positives = {doc: set(terms(join_contents(*texts[doc]))) for doc in item.positives if doc in texts}
+        query = split_into_terms(queries[item.query])
+        positives = {doc: set(split_into_terms(join_contents(*texts[doc]))) for doc in item.positives if doc in texts}
         best = next(iter(positives), None)
+        positive = (join_contents(*texts[best]), item.positives[best]) if best else ("", None)
+        weights, corrections = rarity.weigh(query), rarity.correct(query)
         for rank, (doc, score) in enumerate(item.top, 1):
             if doc not in texts:  # a released run's, which the corpus lacks
                 continue
-            passage = terms(join_contents(*texts[doc]))
-            pair = Pair(query, passage, list(positives.values()), rarity.weights(query), rarity.misspelt(query))
-            suggested, why = guess(pair)
-            positive = (join_contents(*texts[best]), item.positives[best]) if best else ("", None)
-            yield Row(item.query, doc, rank, score, queries[item.query], *texts[doc], *positive, suggested, why)
+            passage = split_into_terms(join_contents(*texts[doc]))
+            guess, why = guess_type(WrongPair(query, passage, list(positives.values()), weights, corrections))
+            yield WrongResult(item.query, doc, rank, score, queries[item.query], *texts[doc], *positive, guess, why)
 
 
-def sheet_cells(row: Row) -> list[object]:
-    """A row as the sheet has it, the annotator's columns empty."""
-    cells = asdict(row) | {"score": f"{row.score:.6g}"} | dict.fromkeys(OWN, "")
-    cells |= {name: safe(cut_text(one_line(cells[name]), CHARACTERS)) for name in TEXTS}
+def list_sheet_cells(row: WrongResult) -> list[object]:
+    """Return a row as the sheet has it, the annotator's columns empty."""
+    cells = asdict(row) | {"score": f"{row.score:.6g}"} | dict.fromkeys(_ANNOTATOR_COLUMNS, "")
+    cells |= {name: escape_formula(cut_text(join_lines(cells[name]), CHARACTERS_PER_PASSAGE)) for name in _TEXT_COLUMNS}
     return ["" if cell is None else cell for cell in cells.values()]
 
 
 def read_types(path: Path, errors: Artifact) -> list[str]:
-    """The types that the annotator chose, of the answered rows of a filled sheet.
+    """Return the types that the annotator chose, of the answered rows of a filled sheet.
 
     A type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case. A `UserError` for no such
     file, no CSV, another type, a pair that is not on the sheet, or one that is there twice.
@@ -186,7 +196,7 @@ def read_types(path: Path, errors: Artifact) -> list[str]:
     open_pairs = set(tables.stream_rows(errors.path(PAIRS), "query_id", "doc_id"))
     known = {name.casefold(): name for name in TYPES} | SHORT
     types = []
-    for number, (query, doc, value) in filled_rows(path, FILLED):
+    for number, (query, doc, value) in read_filled_rows(path, FILLED):
         if not value:
             continue
         if (query, doc) not in open_pairs:
@@ -200,8 +210,8 @@ def read_types(path: Path, errors: Artifact) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The words of a query and of a passage that was ranked high for it, in order, and of each labelled positive."""
+class WrongPair:
+    """Hold the words of a query and of a passage that was ranked high for it, in order, and of its positives."""
 
     query: list[str]
     passage: list[str]
@@ -210,38 +220,47 @@ class Pair:
     misspelt: Mapping[str, str] = field(default_factory=dict)  # query word that no passage has → the like one
 
 
-def guess(pair: Pair) -> tuple[str, str]:
-    """The type (a key of TYPES) that the words suggest, and why in words; the first rule that holds."""
+def guess_type(pair: WrongPair) -> tuple[str, str]:
+    """Return the type (a key of TYPES) that the words suggest, and why in words; the first rule that holds."""
     words = set(pair.passage)
-    if any(jaccard(words, positive) >= NEAR for positive in pair.positives):
+    if any(measure_jaccard(words, positive) >= NEAR for positive in pair.positives):
         return FALSE_NEGATIVE, "nearly the words of a labelled positive"
+
     # `b12` is a name, no numeral
-    query, passage = ({word for word in text if word.isdecimal()} for text in (pair.query, pair.passage))
-    if query - passage and passage:
-        return NUMERAL, f"asks for {min(query - passage)}, tells {min(passage - query or passage)}"
+    query_numerals = {word for word in pair.query if word.isdecimal()}
+    passage_numerals = {word for word in pair.passage if word.isdecimal()}
+    missing_numerals = query_numerals - passage_numerals
+    if missing_numerals and passage_numerals:
+        told = min(passage_numerals - query_numerals or passage_numerals)
+        return NUMERAL, f"asks for {min(missing_numerals)}, tells {told}"
     if pair.misspelt:
         return TYPO, ", ".join(f"{word} for {meant}?" for word, meant in pair.misspelt.items())
+
     salient = sorted(pair.weights, key=lambda word: (-pair.weights[word], pair.query.index(word)))
     missing = [word for word in salient if word not in words]
     if not salient:
         return OTHER, "the query has no rare word"
+    if not missing and is_reordered(pair):
+        return SYNTACTIC, "all words, mostly the other way round"
     if not missing:
-        return (SYNTACTIC, "all words, mostly the other way round") if reordered(pair) else (OTHER, "all words")
+        return OTHER, "all words"
     if salient[0] in missing:
         return ENTITY, f"no {salient[0]}"
-    covered = sum(weight for word, weight in pair.weights.items() if word in words) / sum(pair.weights.values())
-    if covered < MOST:
+    covered = sum(weight for word, weight in pair.weights.items() if word in words)
+    if covered / sum(pair.weights.values()) < _ABOUT_MOST_SHARE:
         return OVERLAP, f"{salient[0]}, but neither {' nor '.join(missing)}"
     return MODIFIER, f"{salient[0]}, but not {', '.join(missing)}"
 
 
-def jaccard(left: set[str], right: set[str]) -> float:
-    """|A ∩ B| / |A ∪ B|, 0 of two empty sets."""
-    return len(left & right) / len(left | right) if left or right else 0.0
+def measure_jaccard(left: set[str], right: set[str]) -> float:
+    """Return |A ∩ B| / |A ∪ B|, 0 of two empty sets."""
+    if not left and not right:
+        return 0.0
+    return len(left & right) / len(left | right)
 
 
-def reordered(pair: Pair) -> bool:
-    """Whether most pairs of the query's content words stand in the other order where the passage first has them."""
+def is_reordered(pair: WrongPair) -> bool:
+    """Return whether most pairs of the query's content words stand the other way round in the passage."""
     words = [word for word in dict.fromkeys(pair.query) if word in pair.weights]
     pairs = list(combinations(map(pair.passage.index, words), 2))
     return sum(first > second for first, second in pairs) * 2 > len(pairs)

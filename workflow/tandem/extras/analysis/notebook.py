@@ -27,7 +27,7 @@ LOADED = ("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url", "merm
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def notebook(*, notebook: Path, artifact: Path, out: Path) -> None:
+def execute_notebook(*, notebook: Path, artifact: Path, out: Path) -> None:
     """Execute a notebook on an artifact.
 
     Args:
@@ -38,13 +38,13 @@ def notebook(*, notebook: Path, artifact: Path, out: Path) -> None:
     if out.suffix != ".ipynb":
         raise UserError(f"--out: is {out}; it must end in .ipynb, the page goes beside it")
     folder = open_artifact(artifact).folder
-    executed = execute(read(notebook), {"artifact": str(folder)}, str(notebook))
-    write_text(out.with_suffix(".html"), page(executed, out.stem))
+    executed = execute(read_notebook(notebook), {"artifact": str(folder)}, str(notebook))
+    write_text(out.with_suffix(".html"), render_notebook(executed, out.stem))
     write_text(out, nbformat.writes(executed) + "\n")
 
 
-def read(path: Path) -> Any:
-    """A notebook; a `UserError` if the file is not one, or has no cell tagged `parameters`."""
+def read_notebook(path: Path) -> Any:
+    """Read a notebook; a `UserError` if the file is not one, or has no cell tagged `parameters`."""
     try:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
@@ -62,7 +62,7 @@ def _is_parameters(cell: Any) -> bool:
 
 
 def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
-    """A copy of a notebook with parameters set and every cell executed, in the working directory.
+    """Return a copy of a notebook with parameters set and every cell executed, in the working directory.
 
     A cell that fails is a `UserError` with its number and the error.
     """
@@ -87,8 +87,8 @@ def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
     return executed
 
 
-def page(notebook: Any, title: str) -> str:
-    """An executed notebook as a page that loads nothing."""
+def render_notebook(notebook: Any, title: str) -> str:
+    """Return an executed notebook as a page that loads nothing."""
     exporter = nbconvert.HTMLExporter(embed_images=True, **dict.fromkeys(LOADED, ""))
     body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}})
     return str(body)

@@ -1,6 +1,7 @@
 """Tables (pandas) and plots (Altair) of the notebooks, from the artifacts of the analyses."""
 
 import json
+from math import ceil
 from typing import Any
 
 import altair
@@ -9,10 +10,10 @@ import pandas as pd
 from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES
 from tandem.store.artifact import Artifact
 
-SIZE = {"width": 420, "height": 220}  # of a plot
-BINS = 20
+_PLOT_SIZE = {"width": 420, "height": 220}  # of a plot
+_BINS = 20
 DYNAMICS, NEGATIVES = "dynamics.parquet", "negatives.parquet"  # of stages that import torch
-NAMES = {
+MEASURE_NAMES = {
     "entropy_de": "entropy, dual encoder",
     "entropy_ce": "entropy, cross-encoder",
     "kl": "KL(DE ‖ CE)",
@@ -20,64 +21,70 @@ NAMES = {
 }
 
 
-def summary(artifact: Artifact) -> dict[str, Any]:
-    """summary.json of an analysis."""
+def read_analysis(artifact: Artifact) -> dict[str, Any]:
+    """Return summary.json of an analysis."""
     return dict(json.loads(artifact.path(SUMMARY).read_text(encoding="utf-8")))
 
 
-def guesses(errors: Artifact) -> pd.DataFrame:
-    """How often each type was guessed: category, type, pairs, share in percent."""
-    counts = pd.Series(summary(errors)["guesses"], name="pairs").rename_axis("type").reset_index()
+def count_guesses(errors: Artifact) -> pd.DataFrame:
+    """Return how often each type was guessed: category, type, pairs, share in percent."""
+    counts = pd.Series(read_analysis(errors)["guesses"], name="pairs").rename_axis("type").reset_index()
     counts.insert(0, "category", counts["type"].map(TYPES))
     return counts.assign(share=(100 * counts["pairs"] / counts["pairs"].sum()).round(1))
 
 
-def _colour(column: str, **legend: Any) -> Any:
+def _set_colour(column: str, **legend: Any) -> Any:
     return altair.Color(f"{column}:N", title=None, legend=altair.Legend(orient="bottom", columns=1, **legend))
 
 
-def guesses_plot(errors: Artifact) -> Any:
-    """Bars of `guesses`, in the order of Table 10."""
+def plot_guesses(errors: Artifact) -> Any:
+    """Draw bars of `count_guesses`, in the order of Table 10."""
     room = {"left": 30, "top": 5, "right": 5, "bottom": 5}  # labels are wider in a browser than they are measured
-    bars = altair.Chart(guesses(errors), **SIZE, padding=room).mark_bar()
+    bars = altair.Chart(count_guesses(errors), **_PLOT_SIZE, padding=room).mark_bar()
     return bars.encode(
         x=altair.X("share:Q", title="share of pairs, guessed (%)"),
         y=altair.Y("type:N", sort=list(TYPES), title=None, axis=altair.Axis(labelLimit=260)),
-        color=_colour("category"),
+        color=_set_colour("category"),
     )
 
 
-def examples(errors: Artifact, each: int = 2) -> pd.DataFrame:
-    """The first pairs of each guessed type: query, passage, the labelled positive, and why."""
+def show_examples(errors: Artifact, each: int = 2) -> pd.DataFrame:
+    """Return the first pairs of each guessed type: query, passage, the labelled positive, and why."""
     rows = pd.read_parquet(errors.path(PAIRS)).groupby("guess", sort=False).head(each)
     rows = rows.sort_values("guess", key=lambda types: types.map(list(TYPES).index), kind="stable")
     return rows[["guess", "why", "query", "passage", "positive"]]
 
 
-def by_step(dynamics: Artifact) -> pd.DataFrame:
-    """Per step the means over queries of entropies, KL and tau-b, and the number of lists; the step is the index."""
+def average_by_step(dynamics: Artifact) -> pd.DataFrame:
+    """Return the means over queries of entropies, KL and tau-b by step (the index), and the number of lists."""
     steps = pd.read_parquet(dynamics.path(DYNAMICS)).groupby("step")
-    return steps[list(NAMES)].mean().assign(lists=steps.size())
+    return steps[list(MEASURE_NAMES)].mean().assign(lists=steps.size())
 
 
-def dynamics_plot(dynamics: Artifact, columns: tuple[str, ...], title: str) -> Any:
-    """Means of `columns` (names of `NAMES`) over steps with the middle half of the queries as a band."""
+def plot_dynamics(dynamics: Artifact, columns: tuple[str, ...], title: str) -> Any:
+    """Draw means of `columns` (names of `MEASURE_NAMES`) over steps with the middle half of the queries as a band."""
     rows = pd.read_parquet(dynamics.path(DYNAMICS)).melt("step", list(columns), "column", "value").dropna()
-    grouped = rows.groupby(["step", "column"])["value"]
-    bands = grouped.agg(mean="mean", low=lambda v: v.quantile(0.25), high=lambda v: v.quantile(0.75)).reset_index()
-    bands["column"] = bands["column"].map(NAMES)
+    values = rows.groupby(["step", "column"])["value"]
+    statistics = {"mean": values.mean(), "low": values.quantile(0.25), "high": values.quantile(0.75)}
+    bands = pd.DataFrame(statistics).reset_index()
+    bands["column"] = bands["column"].map(MEASURE_NAMES)
+
     x = altair.X("step:Q", title="training step")
-    base = altair.Chart(bands, **SIZE).encode(x=x, color=_colour("column", symbolOpacity=1))
+    base = altair.Chart(bands, **_PLOT_SIZE).encode(x=x, color=_set_colour("column", symbolOpacity=1))
     band = base.mark_area(opacity=0.2).encode(y=altair.Y("low:Q", title=title), y2="high:Q")
     y = altair.Y("mean:Q", title=title, scale=altair.Scale(zero=False))
     return band + base.mark_line(point=True).encode(y=y)
 
 
-def sources(hardness: Artifact) -> pd.DataFrame:
-    """A row a source: negatives, median rank, and where there are judges the median probability of a negative, the
-    share of negatives they find relevant and that of labelled positives."""
-    rows = {
-        name: {
+def compare_sources(hardness: Artifact) -> pd.DataFrame:
+    """Return a row a source: its negatives, and their median rank.
+
+    Where there are judges also the median probability of a negative, the share of negatives that they find relevant and
+    that of labelled positives.
+    """
+    rows = {}
+    for name, source in read_analysis(hardness)["sources"].items():
+        rows[name] = {
             "queries": source["queries"],
             "negatives": source["negatives"],
             "median rank": source["rank"][1] if source["rank"] else None,
@@ -85,37 +92,40 @@ def sources(hardness: Artifact) -> pd.DataFrame:
             "judged false (%)": source.get("false_negatives"),
             "positives found (%)": source.get("found_positives"),
         }
-        for name, source in summary(hardness)["sources"].items()
-    }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def dropped(hardness: Artifact) -> pd.DataFrame:
-    """How many passages each rule took out when the lists of a model were drawn, all queries; a row a model."""
-    return pd.DataFrame.from_dict(summary(hardness)["dropped"], orient="index").fillna(0).astype(int)
+def count_dropped(hardness: Artifact) -> pd.DataFrame:
+    """Return how many passages each rule took out when the lists of a model were drawn, all queries; a row a model."""
+    return pd.DataFrame.from_dict(read_analysis(hardness)["dropped"], orient="index").fillna(0).astype(int)
 
 
-def hardness_plot(hardness: Artifact, column: str) -> Any:
-    """Per source a histogram of its negatives, in shares of them; by the `judge` or the `rank` in the run."""
+def plot_hardness(hardness: Artifact, column: str) -> Any:
+    """Draw per source a histogram of its negatives, in shares of them; by the `judge` or the `rank` in the run."""
     rows = pd.read_parquet(hardness.path(NEGATIVES), columns=["source", "label", "rank", "judge"])
     rows = rows[rows["label"] == 0].dropna(subset=[column])
-    rows = rows[rows["rank"] > 0] if column == "rank" else rows  # random passages have no rank
-    bins = pd.cut(rows[column], bins=edges(rows[column], whole=column == "rank"), include_lowest=True)
-    sizes = rows.assign(middle=bins.map(lambda bin: bin.mid).astype(float)).groupby(["source", "middle"]).size()
-    share = (100 * sizes / sizes.groupby("source").transform("sum")).rename("share").reset_index()
+    if column == "rank":
+        rows = rows[rows["rank"] > 0]  # random passages have no rank
+
+    bins = pd.cut(rows[column], bins=cut_bins(rows[column], whole=column == "rank"), include_lowest=True)
+    middles = bins.map(lambda interval: interval.mid).astype(float)
+    sizes = rows.assign(middle=middles).groupby(["source", "middle"]).size()
+    shares = 100 * sizes / sizes.groupby("source").transform("sum")
+
     title = "probability of relevance, by the judges" if column == "judge" else "rank in the run"
-    lines = altair.Chart(share, **SIZE).mark_line(point=True)
+    lines = altair.Chart(shares.rename("share").reset_index(), **_PLOT_SIZE).mark_line(point=True)
     return lines.encode(
         x=altair.X("middle:Q", title=title),
         y=altair.Y("share:Q", title="share of the source's negatives (%)"),
-        color=_colour("source", labelLimit=400),
+        color=_set_colour("source", labelLimit=400),
     )
 
 
-def edges(values: "pd.Series[Any]", whole: bool) -> list[float]:
-    """The edges of at most BINS bins that hold all values; bins of whole numbers hold equally many of them."""
+def cut_bins(values: "pd.Series[Any]", whole: bool) -> list[float]:
+    """Return the edges of a few bins that hold all values; bins of whole numbers hold equally many of them."""
     if not whole:
-        return [at / BINS for at in range(BINS + 1)]
+        return [edge / _BINS for edge in range(_BINS + 1)]
     last = int(values.max()) if len(values) else 1
-    width = -(-last // BINS)
-    return [0.5 + width * at for at in range(-(-last // width) + 1)]
+    width = ceil(last / _BINS)
+    # Edges lie between whole numbers, so that none is on one.
+    return [0.5 + width * edge for edge in range(ceil(last / width) + 1)]

@@ -7,6 +7,7 @@ while a band's are added); of each bucket a passage has at most `WINDOW`.
 
 import hashlib
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,38 +27,38 @@ from tandem.data import tables
 from tandem.data.collection import join_contents
 from tandem.data.rows import IdHashes, IdRows, Rows
 from tandem.data.tables import open_parquet
-from tandem.extras.audits.minhash import Shingling, Sketcher, normalised, pieces
+from tandem.extras.audits.minhash import Shingling, Sketcher, cut_into_pieces, normalise_for_equality
 
 Firsts = np.ndarray[Any, np.dtype[np.uint32]]
 Similarities = np.ndarray[Any, np.dtype[np.float32]]
 
-SETS, BAND = "shingles.u64", "band-{}.u64"  # in the scratch folder
-COMPARED = 20_000  # pairs of one task
+_SETS_FILE, _BAND_FILE = "shingles.u64", "band-{}.u64"  # in the scratch folder
+_PAIRS_PER_TASK = 20_000
 # A passage is compared with at most so many that follow it in a bucket. Buckets are almost always smaller; in a large
 # one (thousands of passages from one template) all pairs would be quadratic, and neighbours still join the group.
 WINDOW = 32
-HIGH = np.uint64(32)
-LOW = np.uint64(0xFFFFFFFF)
-LETTER = re.compile(r"[^\W_]")  # or a digit: "..." and an emoji say nothing that could be repeated
-EXACT = 2.0  # `Duplicates.likeness` of the same text
-SCHEMA = pa.schema([
+_ROW_BITS = np.uint64(32)  # of each of two rows in one 64-bit number
+_LOW_ROW = np.uint64(0xFFFFFFFF)  # mask of the lower 32 bits
+_LETTER = re.compile(r"[^\W_]")  # or a digit: "..." and an emoji say nothing that could be repeated
+EXACT = 2.0  # `Duplicates.compare` of the same text
+_DUPLICATES_SCHEMA = pa.schema([
     ("group", pa.int64()), ("kind", pa.string()), ("first", pa.string()), ("second", pa.string()),
     ("similarity", pa.float32()),
 ])  # fmt: skip
 
 
-def pack(lower: Any, higher: Any) -> IdHashes:
-    """Two rows below 2^32 as one 64-bit number that sorts by the lower, then the higher."""
-    return np.asarray((np.asarray(lower).astype(np.uint64) << HIGH) | np.asarray(higher).astype(np.uint64))
+def pack_rows(lower: Any, higher: Any) -> IdHashes:
+    """Return two rows below 2^32 as one 64-bit number that sorts by the lower, then the higher."""
+    return np.asarray((np.asarray(lower).astype(np.uint64) << _ROW_BITS) | np.asarray(higher).astype(np.uint64))
 
 
-def unpack(pairs: IdHashes) -> tuple[Rows, Rows]:
-    """`pack` undone: the lower and the higher rows."""
-    return (pairs >> HIGH).astype(np.int64), (pairs & LOW).astype(np.int64)
+def unpack_rows(pairs: IdHashes) -> tuple[Rows, Rows]:
+    """Return the lower and the higher rows that `pack_rows` packed."""
+    return (pairs >> _ROW_BITS).astype(np.int64), (pairs & _LOW_ROW).astype(np.int64)
 
 
-def first_of_equal(hashes: IdHashes) -> Firsts:
-    """For each passage the first row with the same hash; for an empty passage (hash 0) its own row.
+def find_first_of_equal(hashes: IdHashes) -> Firsts:
+    """Return for each passage the first row with the same hash; for an empty passage (hash 0) its own row.
 
     Two different texts share a 64-bit hash with odds of about 1 to 500,000 in a corpus of 8.8 million.
     """
@@ -68,26 +69,38 @@ def first_of_equal(hashes: IdHashes) -> Firsts:
     return first
 
 
-def bucket_pairs(keys: IdHashes, rows: Firsts) -> tuple[IdHashes, int]:
-    """Pairs of passages with an equal key in one band, packed, and how many of large buckets `WINDOW` left out.
+def pair_buckets(keys: IdHashes, rows: Firsts) -> tuple[IdHashes, int]:
+    """Pair passages with an equal key in one band.
 
-    `keys` and the ascending `rows` are of the passages that count: one of each text.
+    Args:
+        keys: of the passages that count, one of each text.
+        rows: of these passages, ascending.
+    Returns:
+        The packed pairs, and how many of large buckets `WINDOW` left out.
     """
     order = np.argsort(keys, kind="stable")
     ordered, members = keys[order], rows[order]
+
+    # Members of a bucket stand together: each is compared with those 1, 2, … places behind it.
     pairs = [np.empty(0, np.uint64)]
     for step in range(1, WINDOW + 1):
         same = ordered[step:] == ordered[:-step]
         if not same.any():
             break
-        pairs.append(pack(members[:-step][same], members[step:][same]))
-    beyond = np.maximum(np.unique(ordered, return_counts=True)[1] - WINDOW - 1, 0)
+        pairs.append(pack_rows(members[:-step][same], members[step:][same]))
+
+    # In a bucket of n the first is too far from n - WINDOW - 1 others, the next from one less, and so on.
+    sizes = np.unique(ordered, return_counts=True)[1]
+    beyond = np.maximum(sizes - WINDOW - 1, 0)
     return np.concatenate(pairs), int((beyond * (beyond + 1) // 2).sum())
 
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Passages are rows. Of passages with the same text the first stands for all of them in near-duplicate pairs."""
+    """Hold which passages, by their rows, repeat others.
+
+    Of passages with the same text the first stands for all of them in near-duplicate pairs.
+    """
 
     first: Firsts  # for each passage the first one with the same text
     empty: np.ndarray[Any, np.dtype[np.bool_]]  # passages without a word; they repeat nothing
@@ -105,15 +118,19 @@ class Duplicates:
 
         Groups count from 0 in the order of their first passage.
         """
-        lower, higher = unpack(self.pairs)
+        lower, higher = unpack_rows(self.pairs)
         rows = np.unique(np.concatenate([self.first[self.copies].astype(np.int64), lower, higher]))
+        if not len(rows):
+            return rows, rows
+
+        # A graph over positions in `rows`, whose connected parts are the groups.
         edges = (np.searchsorted(rows, lower), np.searchsorted(rows, higher))
         graph = coo_array((np.ones(len(lower), bool), edges), shape=(len(rows), len(rows)))
-        labels = connected_components(graph, directed=False)[1] if len(rows) else rows
+        _, labels = connected_components(graph, directed=False)
         return rows, pd.factorize(labels)[0]
 
-    def counts(self) -> dict[str, int]:
-        """Numbers of passages, of texts that several have, of pairs of near-duplicates, and of groups of either."""
+    def count(self) -> dict[str, int]:
+        """Return the numbers of passages, of texts that several have, of near-duplicate pairs, and of groups."""
         rows, groups = self.groups
         exact = len(np.unique(self.first[self.copies]))
         return {
@@ -126,18 +143,22 @@ class Duplicates:
             "group_passages": len(rows) + len(self.copies),
         }
 
-    def likeness(self, some: Rows, others: Rows) -> Similarities:
-        """`EXACT` for each pair (some[i], others[i]) with the same text, the similarity of near-duplicates, else 0."""
+    def compare(self, some: Rows, others: Rows) -> Similarities:
+        """Return the likeness of each pair (some[i], others[i]).
+
+        It is `EXACT` of the same text, the similarity of near-duplicates, else 0.
+        """
         left, right = self.first[some], self.first[others]
-        packed = pack(np.minimum(left, right), np.maximum(left, right))
+        packed = pack_rows(np.minimum(left, right), np.maximum(left, right))
+        # A pair behind the last known one is looked up at an appended 0, which no pair is.
         at = np.searchsorted(self.pairs, packed)
-        known = np.append(self.pairs, np.uint64(0))[at] == packed
-        near = np.where(known & (at < len(self.pairs)), np.append(self.similarity, np.float32(0))[at], 0)
+        is_near = (np.append(self.pairs, np.uint64(0))[at] == packed) & (at < len(self.pairs))
+        near = np.where(is_near, np.append(self.similarity, np.float32(0))[at], 0)
         return np.where(left == right, np.float32(EXACT), near).astype(np.float32)
 
-    def near(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Near-duplicates of passages that stand for their text: (one of `rows`, the other) for each pair it is in."""
-        lower, higher = unpack(self.pairs)
+    def find_near(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Return near-duplicates of passages that stand for their text: (one of `rows`, the other) for each pair."""
+        lower, higher = unpack_rows(self.pairs)
         low, high = np.isin(lower, rows), np.isin(higher, rows)
         return np.concatenate([lower[low], higher[high]]), np.concatenate([higher[low], lower[high]])
 
@@ -147,136 +168,173 @@ class Duplicates:
         Kind `exact`: the second has the text of the first. Kind `near`: two different texts.
         """
         rows, groups = self.groups
-        lower, higher = unpack(self.pairs)
+        lower, higher = unpack_rows(self.pairs)
         first = np.concatenate([self.first[self.copies].astype(np.int64), lower])
         second = np.concatenate([self.copies, higher])
-        near = np.arange(len(first)) >= len(self.copies)
+        is_near = np.arange(len(first)) >= len(self.copies)
         similarity = np.concatenate([np.ones(len(self.copies), np.float32), self.similarity])
         group = groups[np.searchsorted(rows, first)]
-        order = np.lexsort((second, first, near, group))
+        order = np.lexsort((second, first, is_near, group))  # by group; the last key sorts first
 
-        def batch(some: Rows) -> pa.RecordBatch:
-            kinds = pa.array(np.where(near[some], "near", "exact"), pa.string())
-            names = [pa.array(ids.ids(side[some]), pa.string()) for side in (first, second)]
-            return pa.record_batch([pa.array(group[some]), kinds, *names, pa.array(similarity[some])], schema=SCHEMA)
+        def make_batch(some: Rows) -> pa.RecordBatch:
+            columns = [
+                pa.array(group[some]),
+                pa.array(np.where(is_near[some], "near", "exact"), pa.string()),
+                pa.array(ids.ids(first[some]), pa.string()),
+                pa.array(ids.ids(second[some]), pa.string()),
+                pa.array(similarity[some]),
+            ]
+            return pa.record_batch(columns, schema=_DUPLICATES_SCHEMA)
 
         parts = np.split(order, range(tables.ROWS_PER_GROUP, len(order), tables.ROWS_PER_GROUP))
-        tables.write_batches(path, map(batch, parts), SCHEMA)
+        tables.write_batches(path, map(make_batch, parts), _DUPLICATES_SCHEMA)
 
 
-class Search:
-    """A search for exact and near-duplicates among the passages of a corpus; the same for any number of workers.
+class DuplicateSearch:
+    """Search for exact and near-duplicates among the passages of a corpus; the same for any number of workers.
 
-    `scratch` is an empty folder, `label` names the search in lines of progress.
+    Args:
+        scratch: an empty folder.
+        label: names the search in lines of progress.
     """
 
     def __init__(self, corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label: str) -> None:
-        self.corpus, self.sketcher, self.scratch, self.workers, self.label = corpus, sketcher, scratch, workers, label
+        self.corpus = corpus
+        self.sketcher = sketcher
+        self.scratch = scratch
+        self.workers = workers
+        self.label = label
         metadata = pq.read_metadata(corpus)
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self.starts: list[int] = np.cumsum([0, *sizes]).tolist()  # of the row groups; then the number of passages
-        self.bands = [scratch / BAND.format(band) for band in range(sketcher.bands[0])]
+        self.bands = [scratch / _BAND_FILE.format(band) for band in range(sketcher.bands[0])]
 
     def run(self) -> tuple[Duplicates, dict[str, int]]:
-        """All duplicates; numbers of pairs that were compared, and left out, once for each large bucket they are in."""
-        hashes = self._sketches()
-        first, empty = first_of_equal(hashes), hashes == 0
-        single = np.flatnonzero((first == np.arange(len(first))) & ~empty).astype(np.uint32)
+        """Return all duplicates, and how many pairs were compared and left out.
+
+        A pair is left out once for each large bucket that it is in.
+        """
+        hashes = self._sketch()
+        first, empty = find_first_of_equal(hashes), hashes == 0
+        is_first = first == np.arange(len(first))
+        single = np.flatnonzero(is_first & ~empty).astype(np.uint32)
+
         pairs, skipped = np.empty(0, np.uint64), 0  # that share a bucket in any band, ascending, each once
         for path in self.bands:
-            met, left_out = bucket_pairs(np.fromfile(path, np.uint64)[single], single)
+            met, left_out = pair_buckets(np.fromfile(path, np.uint64)[single], single)
             path.unlink()
-            pairs, skipped = np.union1d(pairs, met), skipped + left_out
-        similarity = self._compare(pairs)
-        near = similarity >= np.float32(self.sketcher.threshold)
-        counts = {"candidates": len(pairs), "skipped": skipped}
-        return Duplicates(first, empty, pairs[near], similarity[near]), counts
+            pairs = np.union1d(pairs, met)
+            skipped += left_out
 
-    def _sketches(self) -> IdHashes:
-        """Hashes of all passages; band keys go to files."""
+        similarity = self._compare(pairs)
+        is_near = similarity >= np.float32(self.sketcher.threshold)
+        counts = {"candidates": len(pairs), "skipped": skipped}
+        return Duplicates(first, empty, pairs[is_near], similarity[is_near]), counts
+
+    def _sketch(self) -> IdHashes:
+        """Return hashes of all passages; band keys go to files."""
         hashes = np.empty(self.starts[-1], np.uint64)
         tasks = ((self.corpus, group, self.sketcher) for group in range(len(self.starts) - 1))
         with ExitStack() as stack, Progress(f"{self.label} sketches", len(hashes), "passages") as progress:
             files = [stack.enter_context(open(path, "wb")) for path in self.bands]
-            for some, keys in map_in_order(sketch, tasks, self.workers, chunk_size=1):
-                hashes[progress.done : progress.done + len(some)] = some
+            for group_hashes, keys in map_in_order(sketch_group, tasks, self.workers, chunk_size=1):
+                hashes[progress.done : progress.done + len(group_hashes)] = group_hashes
                 for file, band in zip(files, keys, strict=True):
                     file.write(band.tobytes())
-                progress.add(len(some))
+                progress.add(len(group_hashes))
         return hashes
 
     def _compare(self, pairs: IdHashes) -> Similarities:
-        lower, higher = unpack(pairs)
+        """Return the similarity of each pair."""
+        lower, higher = unpack_rows(pairs)
         rows = np.union1d(lower, higher)
         bounds = self._write_sets(rows)
-        at = np.searchsorted(rows, np.stack([lower, higher], axis=1))
-        some = (at[start : start + COMPARED] for start in range(0, len(at), COMPARED))
-        tasks = ((self.scratch / SETS, np.stack([bounds[of], bounds[of + 1]], axis=2).reshape(-1, 4)) for of in some)
+        sets = np.searchsorted(rows, np.stack([lower, higher], axis=1))  # of each pair, shape (pairs, 2)
+
+        def list_tasks() -> Iterator[tuple[Path, Rows]]:
+            for start in range(0, len(sets), _PAIRS_PER_TASK):
+                part = sets[start : start + _PAIRS_PER_TASK]
+                # Where the first set begins and ends, then the second: shape (pairs, 4).
+                yield self.scratch / _SETS_FILE, np.stack([bounds[part], bounds[part + 1]], axis=2).reshape(-1, 4)
+
         parts = [np.empty(0, np.float32)]
         with Progress(f"{self.label} comparisons", len(pairs), "pairs") as progress:
-            for part in map_in_order(similarities, tasks, self.workers, chunk_size=1):
-                parts.append(part)
-                progress.add(len(part))
+            for similarities in map_in_order(compare_sets, list_tasks(), self.workers, chunk_size=1):
+                parts.append(similarities)
+                progress.add(len(similarities))
         return np.concatenate(parts)
 
     def _write_sets(self, rows: Rows) -> Rows:
-        """Write the shingle sets of some passages to one file; where each begins in it, and where the last ends."""
-        cuts = enumerate(np.split(rows, np.searchsorted(rows, self.starts[1:-1])))
-        within = ((group, own - self.starts[group]) for group, own in cuts if len(own))
-        tasks = ((self.corpus, *part, self.sketcher.shingling) for part in within)
+        """Write the shingle sets of some passages to one file.
+
+        Returns:
+            Where each set begins in it, and where the last ends.
+        """
+        by_group = np.split(rows, np.searchsorted(rows, self.starts[1:-1]))
+
+        def list_tasks() -> Iterator[tuple[Path, int, Rows, Shingling]]:
+            for group, group_rows in enumerate(by_group):
+                if len(group_rows):
+                    yield self.corpus, group, group_rows - self.starts[group], self.sketcher.shingling
+
         counts = [np.zeros(1, np.int64)]
-        with open(self.scratch / SETS, "wb") as file:
-            for values, some in map_in_order(shingle_sets, tasks, self.workers, chunk_size=1):
-                file.write(values.tobytes())
-                counts.append(some)
+        with open(self.scratch / _SETS_FILE, "wb") as file:
+            for shingles, set_sizes in map_in_order(make_shingle_sets, list_tasks(), self.workers, chunk_size=1):
+                file.write(shingles.tobytes())
+                counts.append(set_sizes)
         return np.cumsum(np.concatenate(counts))
 
 
-def read_group(corpus: Path, group: int) -> list[str]:
-    """Normalised contents (title and text) of the passages of a row group; empty where they have no letter or digit."""
+def read_contents(corpus: Path, group: int) -> list[str]:
+    """Read the normalised contents (title and text) of a row group's passages; empty without a letter or digit."""
     with open_parquet(corpus) as file:
         table = file.read_row_group(group, columns=["title", "text"])
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
-    texts = (normalised(join_contents(title, text)) for title, text in rows)
-    return [text if LETTER.search(text) else "" for text in texts]
+    texts = (normalise_for_equality(join_contents(title, text)) for title, text in rows)
+    return [text if _LETTER.search(text) else "" for text in texts]
 
 
-def sketch(task: tuple[Path, int, Sketcher]) -> tuple[IdHashes, IdHashes]:
-    """The hash of each passage of a row group, shape (passages,), and its band keys, (bands, passages); 0 if empty."""
+def sketch_group(task: tuple[Path, int, Sketcher]) -> tuple[IdHashes, IdHashes]:
+    """Return the hash of each passage of a row group, shape (passages,), and its band keys, (bands, passages).
+
+    Both are 0 for an empty passage.
+    """
     corpus, group, sketcher = task
-    texts = read_group(corpus, group)
+    texts = read_contents(corpus, group)
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    full = np.asarray([text != "" for text in texts], bool)
-    hashes = np.frombuffer(digests, "<u8") * full
+    is_full = np.asarray([text != "" for text in texts], bool)
+    hashes = np.frombuffer(digests, "<u8") * is_full
     keys = np.zeros((sketcher.bands[0], len(texts)), np.uint64)
-    keys[:, full] = sketcher.keys([text for text in texts if text])
+    keys[:, is_full] = sketcher.hash_bands([text for text in texts if text])
     return hashes, keys
 
 
-def shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[IdHashes, Rows]:
-    """The distinct shingles of some passages of a row group: sorted hashes, passage after passage, and their numbers.
+def make_shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[IdHashes, Rows]:
+    """Return the distinct shingles of some passages of a row group: sorted hashes, passage after passage, and counts.
 
-    The task is the corpus, the row group, rows within it, and how texts are cut.
+    Args:
+        task: the corpus, the row group, rows within it, and how texts are cut.
     """
     corpus, group, rows, shingling = task
-    texts = read_group(corpus, group)
+    texts = read_contents(corpus, group)
     sets: list[IdHashes] = []
-    for part in pieces([texts[row] for row in rows.tolist()]):
-        hashes, counts = shingling.hashes(part)
-        sets += [np.unique(some) for some in np.split(hashes, np.cumsum(counts)[:-1])]
+    for piece in cut_into_pieces([texts[row] for row in rows.tolist()]):
+        hashes, counts = shingling.hash_texts(piece)
+        sets += [np.unique(text_hashes) for text_hashes in np.split(hashes, np.cumsum(counts)[:-1])]
     return np.concatenate(sets), np.asarray([len(shingles) for shingles in sets], np.int64)
 
 
-def similarities(task: tuple[Path, Rows]) -> Similarities:
-    """Jaccard similarity of pairs of shingle sets: common shingles over all shingles of the two; shape (pairs,).
+def compare_sets(task: tuple[Path, Rows]) -> Similarities:
+    """Return the Jaccard similarity of pairs of shingle sets: common shingles over all of the two; shape (pairs,).
 
-    The task is the file of all sets' hashes, and where in it the two sets of each pair begin and end, shape (pairs, 4);
-    pairs with the same first set stand together.
+    Args:
+        task: the file of all sets' hashes, and where in it the two sets of each pair begin and end, shape (pairs, 4);
+            pairs with the same first set stand together.
     """
     path, bounds = task
     values: IdHashes = np.memmap(path, np.uint64, "r")
     result = np.empty(len(bounds), np.float32)
-    for at, (first, first_end, second, second_end) in enumerate(bounds.tolist()):
-        both = len(np.intersect1d(values[first:first_end], values[second:second_end], assume_unique=True))
-        result[at] = both / (first_end - first + second_end - second - both)
+    for pair, (first, first_end, second, second_end) in enumerate(bounds.tolist()):
+        common = len(np.intersect1d(values[first:first_end], values[second:second_end], assume_unique=True))
+        result[pair] = common / (first_end - first + second_end - second - common)
     return result

@@ -22,7 +22,7 @@ from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import iter_rows, require_run_split
 from tandem.data.splits import draw_subset
 from tandem.errors import UserError
-from tandem.extras.audits.sheets import judgements, write_pool_sheets
+from tandem.extras.audits.sheets import read_judgements, write_pool_sheets
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams
@@ -33,9 +33,9 @@ from tandem.store.lineage import stage_name
 
 Results = dict[str, Array]  # query id → rows of its passages, best first
 
-FUSION = 60  # the constant of reciprocal rank fusion
-BINS = 20
-GROUP = 32  # queries judged together: a line of progress after each
+_FUSION_CONSTANT = 60  # the constant of reciprocal rank fusion
+_BINS = 20
+_QUERIES_PER_GROUP = 32  # queries judged together: a line of progress after each
 POOL_SCHEMA = pa.schema([
     ("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int32()), ("score", pa.float32()),
     ("systems", pa.list_(pa.string())), ("relevance", pa.int32()), ("asked", pa.bool_()),
@@ -44,7 +44,7 @@ POOL_SCHEMA = pa.schema([
 
 @dataclass
 class Pool:
-    """What is known about one query's passages; arrays have the shape (pooled,) unless another is given."""
+    """Hold what is known about one query's passages; arrays have the shape (pooled,) unless another is given."""
 
     query: str
     rows: Array  # of the pooled passages, ascending; by falling score once they are ranked
@@ -60,11 +60,11 @@ class Pool:
 
     @property
     def unlabelled(self) -> Array:
-        """A mask of the pooled passages without a judgement."""
+        """Return a mask of the pooled passages without a judgement."""
         return np.array([int(row) not in self.relevance for row in self.rows], bool)
 
-    def open(self, top: int) -> Array:
-        """A mask of the passages that annotators are asked about: the `top` best that are unlabelled."""
+    def mask_open(self, top: int) -> Array:
+        """Return a mask of the passages that annotators are asked about: the `top` best that are unlabelled."""
         unlabelled = self.unlabelled
         return unlabelled & (np.cumsum(unlabelled) <= top)
 
@@ -86,7 +86,8 @@ def run(job: Job[FalseNegativesParams]) -> None:
     Writes pool.parquet, queries.parquet (query_id, split: what was looked at), sheet.csv and sheet.html (to fill
     in, for `relabel`), and summary.json.
     """
-    params, runs, judges = job.params, job.many("run"), [model.key for model in job.many("judge")]
+    params, runs = job.params, job.many("run")
+    judges = [model.key for model in job.many("judge")]
     if not runs:
         raise UserError("false_negatives: no run; give at least one as run.0")
     require_dataset(job, *(role for role in sorted(job.inputs) if role.startswith(("run.", "judge_tokens."))))
@@ -96,33 +97,49 @@ def run(job: Job[FalseNegativesParams]) -> None:
     queries = {query: text for query, text in texts.items() if query in chosen}
     results = [read_run(run, collection.artifact, params.split, queries, params.depth) for run in runs]
     names = [stage_name(run.key) for run in runs]
-    names = names if len(set(names)) == len(names) else [run.key for run in runs]
-    scored_by = f"mean probability of {', '.join(judges)}" if judges else f"reciprocal rank fusion (k = {FUSION})"
-    counts = Counts(names, params.top, params.threshold if judges else None)
+    if len(set(names)) < len(names):
+        names = [run.key for run in runs]
+
+    if judges:
+        scored_by = f"mean probability of {', '.join(judges)}"
+        rank = judge_ranking(job, index_queries(collection))
+    else:
+        scored_by = f"reciprocal rank fusion (k = {_FUSION_CONSTANT})"
+        rank = partial(map, _rank_by_fusion)
+
+    counts = PoolStatistics(names, params.top, params.threshold if judges else None)
     sheet_rows: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
-        source = pools(results, judgements(collection, params.split), queries, docs)
-        rank: Rank = judge_ranking(job, index_queries(collection)) if judges else partial(map, _by_ranks)
+        pools = gather_pools(results, read_judgements(collection, params.split), queries, docs)
         with Progress(f"false_negatives {job.key}", len(queries), "queries") as progress:
-            while group := list(islice(source, GROUP)):
+            while group := list(islice(pools, _QUERIES_PER_GROUP)):
                 for pool, (scores, best) in zip(group, rank(group), strict=True):
                     pool.rank(scores, best, docs)
                     counts.add(pool)
                 progress.add(len(group))
-                rows = table(group, names, docs, params.top)
+                rows = list_pool_rows(group, names, docs, params.top)
                 writer.write_table(rows)
                 sheet_rows.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
+
         write_pool_sheets(draft, pa.concat_tables(sheet_rows), queries, collection, job.key, scored_by)
         looked_at = {"query_id": list(queries), "split": [params.split] * len(queries)}
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
-        summary, how = counts.summary(), params.model_dump(include={"depth", "top", "threshold"})
-        head = {"split": params.split, "scored_by": scored_by, "judges": judges}
-        write_json(draft.path("summary.json"), head | summary | how)
+        summary = counts.summarise()
+        write_json(
+            draft.path("summary.json"),
+            {
+                "split": params.split,
+                "scored_by": scored_by,
+                "judges": judges,
+                **summary,
+                **params.model_dump(include={"depth", "top", "threshold"}),
+            },
+        )
         draft.facts |= {"queries": summary["queries"], "asked": summary["asked"], "scored_by": scored_by}
 
 
 def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, str], depth: int) -> Results:
-    """The first `depth` passages of each query of a run.
+    """Read the first `depth` passages of each query of a run.
 
     Raises:
         UserError: a run of another split or dataset, or one without any of the queries.
@@ -136,39 +153,42 @@ def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, st
     return results
 
 
-def pools(
+def gather_pools(
     results: list[Results], qrels: dict[str, dict[str, int]], queries: dict[str, str], docs: IdRows
 ) -> Iterator[Pool]:
-    """The pool of every query, in the order of the queries; an empty one where no system retrieved anything."""
+    """Yield the pool of every query, in the order of the queries; an empty one where no system retrieved anything."""
     for query in queries:
         lists = [system.get(query, np.empty(0, np.uint32)).astype(np.int64) for system in results]
         rows = np.unique(np.concatenate(lists))
         ranks = np.zeros((len(results), len(rows)), np.int32)
-        for system, own in enumerate(lists):
-            ranks[system, np.searchsorted(rows, own)] = np.arange(1, len(own) + 1)
+        for system, retrieved in enumerate(lists):
+            ranks[system, np.searchsorted(rows, retrieved)] = np.arange(1, len(retrieved) + 1)
+
         judged = qrels.get(query, {})
-        at = docs.rows(list(judged), missing_ok=True).tolist()
-        relevance = {row: value for row, value in zip(at, judged.values(), strict=True) if row >= 0}
+        judged_rows = docs.rows(list(judged), missing_ok=True).tolist()  # -1 where the corpus lacks it
+        relevance = {row: value for row, value in zip(judged_rows, judged.values(), strict=True) if row >= 0}
         yield Pool(query, rows, ranks, relevance)
 
 
-def fused(ranks: Array) -> Array:
-    """Reciprocal rank fusion (Cormack et al. 2009): Σ_systems 1 / (60 + rank), nothing where it was not retrieved.
+def fuse_ranks(ranks: Array) -> Array:
+    """Fuse reciprocal ranks (Cormack et al. 2009): Σ_systems 1 / (60 + rank), nothing where it was not retrieved.
 
     Ranks have the shape (systems, passages), from 1, 0 where a system did not retrieve it; scores (passages,), float32.
     """
-    scores: Array = np.where(ranks > 0, 1 / (FUSION + ranks), 0.0).sum(axis=0).astype(np.float32)
+    scores: Array = np.where(ranks > 0, 1 / (_FUSION_CONSTANT + ranks), 0.0).sum(axis=0).astype(np.float32)
     return scores
 
 
-def _by_ranks(pool: Pool) -> tuple[Array, float]:
-    """Fused scores of the pooled passages, and of the best positive: 0 if none was found, NaN without positives."""
-    scores, positives = fused(pool.ranks), pool.positives
-    return scores, float(scores[np.isin(pool.rows, positives)].max(initial=0)) if len(positives) else float("nan")
+def _rank_by_fusion(pool: Pool) -> tuple[Array, float]:
+    """Return fused scores of the pooled passages, and of the best positive: 0 if not found, NaN without one."""
+    scores, positives = fuse_ranks(pool.ranks), pool.positives
+    if not len(positives):
+        return scores, float("nan")
+    return scores, float(scores[np.isin(pool.rows, positives)].max(initial=0))
 
 
 def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
-    """The mean probability of the inputs `judge.<i>` with their `judge_tokens.<i>` (DuReader-retrieval A.1).
+    """Return the mean probability of the inputs `judge.<i>` with their `judge_tokens.<i>` (DuReader-retrieval A.1).
 
     The best positive is scored whether pooled or not; pairs that were scored before come from their stores.
     """
@@ -180,7 +200,7 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     judges = open_judges(job)
 
     def rank(group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
-        """For each pool, the judges' mean probabilities of its passages, and that of its best positive."""
+        """Yield for each pool the judges' mean probabilities of its passages, and that of its best positive."""
         passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
         sizes = [len(rows) for rows in passages]
         repeated = np.repeat(queries.rows([pool.query for pool in group]), sizes)
@@ -192,8 +212,8 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     return rank
 
 
-def table(group: list[Pool], names: list[str], docs: IdRows, top: int) -> pa.Table:
-    """Ranked pools as rows of `POOL_SCHEMA`, query after query."""
+def list_pool_rows(group: list[Pool], names: list[str], docs: IdRows, top: int) -> pa.Table:
+    """Return ranked pools as rows of `POOL_SCHEMA`, query after query."""
     columns: dict[str, list[object]] = {name: [] for name in POOL_SCHEMA.names}
     for pool in group:
         columns["query_id"] += [pool.query] * len(pool.rows)
@@ -202,7 +222,7 @@ def table(group: list[Pool], names: list[str], docs: IdRows, top: int) -> pa.Tab
         columns["score"] += pool.scores.tolist()
         columns["systems"] += [[names[at] for at in np.flatnonzero(column)] for column in pool.ranks.T]
         columns["relevance"] += [pool.relevance.get(int(row)) for row in pool.rows]
-        columns["asked"] += pool.open(top).tolist()
+        columns["asked"] += pool.mask_open(top).tolist()
     return pa.Table.from_pydict(columns, POOL_SCHEMA)
 
 
@@ -216,8 +236,8 @@ class PoolCounts(NamedTuple):
     likely: int  # of those asked about, above the threshold
 
 
-class Counts:
-    """Counts over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
+class PoolStatistics:
+    """Count over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
 
     def __init__(self, systems: Sequence[str], top: int, threshold: float | None) -> None:
         self.systems, self.top, self.threshold = systems, top, threshold
@@ -227,47 +247,67 @@ class Counts:
 
     def add(self, pool: Pool) -> None:
         """Count a ranked pool."""
-        likely, retrieved, positives = pool.scores[pool.open(self.top)], pool.ranks > 0, pool.positives
-        above = 0 if self.threshold is None else int((likely.astype(np.float64) > self.threshold).sum())
-        is_better = bool((likely > pool.best).any())  # never above NaN
-        counts = PoolCounts(len(pool.rows), int(pool.unlabelled.sum()), len(positives), is_better, above)
-        self.pools.append(counts)
-        self.retrieved += retrieved.sum(axis=1)
-        self.alone += (retrieved & (retrieved.sum(axis=0) == 1)).sum(axis=1)
-        self.scores["labelled positives"].append(pool.scores[np.isin(pool.rows, positives)])
-        self.scores["unlabelled, asked about"].append(likely)
+        positives, is_retrieved = pool.positives, pool.ranks > 0
+        asked_scores = pool.scores[pool.mask_open(self.top)]
+        likely = 0
+        if self.threshold is not None:
+            likely = int((asked_scores.astype(np.float64) > self.threshold).sum())
 
-    def summary(self) -> dict[str, object]:
-        """The counts as summary.json has them; shares are percent."""
-        pools, queries, sizes = self.pools, len(self.pools), [pool.passages for pool in self.pools]
-        labelled, with_positive = sum(pool.positives for pool in pools), sum(pool.positives > 0 for pool in pools)
-        likely, with_likely = sum(pool.likely for pool in pools), sum(pool.likely > 0 for pool in pools)
+        counts = PoolCounts(
+            passages=len(pool.rows),
+            unlabelled=int(pool.unlabelled.sum()),
+            positives=len(positives),
+            is_better=bool((asked_scores > pool.best).any()),  # never above NaN
+            likely=likely,
+        )
+        self.pools.append(counts)
+        self.retrieved += is_retrieved.sum(axis=1)
+        self.alone += (is_retrieved & (is_retrieved.sum(axis=0) == 1)).sum(axis=1)
+        self.scores["labelled positives"].append(pool.scores[np.isin(pool.rows, positives)])
+        self.scores["unlabelled, asked about"].append(asked_scores)
+
+    def summarise(self) -> dict[str, object]:
+        """Return the counts as summary.json has them; shares are percent."""
+        queries = len(self.pools)
+        sizes = [pool.passages for pool in self.pools]
+        labelled = sum(pool.positives for pool in self.pools)
         scores = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
         pooled, on_sheet = map(len, scores.values())
-        positives = {"labelled": labelled, "pooled": pooled, "per_query": _mean(labelled, queries)}
-        systems = zip(self.systems, self.retrieved.tolist(), self.alone.tolist(), strict=True)
+
+        positives = {"labelled": labelled, "pooled": pooled, "per_query": _average(labelled, queries)}
+        systems = {}
+        for name, retrieved, alone in zip(self.systems, self.retrieved.tolist(), self.alone.tolist(), strict=True):
+            systems[name] = {"found": retrieved, "alone": alone}
+        is_better = sum(pool.is_better for pool in self.pools)
         summary: dict[str, object] = {
             "queries": queries,
             "without_result": sizes.count(0),
             "candidates": statistics.describe_distribution(sizes),
-            "unlabelled": sum(pool.unlabelled for pool in pools),
+            "unlabelled": sum(pool.unlabelled for pool in self.pools),
             "asked": on_sheet,
-            "systems": {name: {"found": retrieved, "alone": alone} for name, retrieved, alone in systems},
+            "systems": systems,
             "positives": positives,
-            "above_best_positive": _share(sum(pool.is_better for pool in pools), with_positive),
+            "above_best_positive": _describe_share(is_better, sum(pool.positives > 0 for pool in self.pools)),
         }
+
         if self.threshold is not None:
-            summary["above_threshold"] = _share(with_likely, queries)
-            positives |= {"likely": likely, "per_query_with_likely": _mean(labelled + likely, queries)}
-        highest = 1.0 if self.threshold is not None else float(max(s.max(initial=0) for s in scores.values()) or 1.0)
-        edges = np.linspace(0, highest, BINS + 1)
-        bins = {name: np.histogram(values, edges)[0].tolist() for name, values in scores.items()}
-        return summary | {"histogram": {"edges": [round(float(edge), 6) for edge in edges], **bins}}
+            likely = sum(pool.likely for pool in self.pools)
+            summary["above_threshold"] = _describe_share(sum(pool.likely > 0 for pool in self.pools), queries)
+            positives |= {"likely": likely, "per_query_with_likely": _average(labelled + likely, queries)}
+
+        highest = 1.0  # of probabilities
+        if self.threshold is None:
+            highest = float(max(values.max(initial=0) for values in scores.values()) or 1.0)
+        edges = np.linspace(0, highest, _BINS + 1)
+        histogram: dict[str, object] = {"edges": [round(float(edge), 6) for edge in edges]}
+        for name, values in scores.items():
+            histogram[name] = np.histogram(values, edges)[0].tolist()
+        return {**summary, "histogram": histogram}
 
 
-def _mean(total: int, count: int) -> float | None:
+def _average(total: int, count: int) -> float | None:
     return round(total / count, 4) if count else None
 
 
-def _share(some: int, whole: int) -> dict[str, float | None]:
+def _describe_share(some: int, whole: int) -> dict[str, float | None]:
     return {"queries": some, "of": whole, "percent": round(100 * some / whole, 2) if whole else None}

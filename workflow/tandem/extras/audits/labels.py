@@ -16,71 +16,75 @@ from tandem.data.collection import QRELS, QUERIES, Collection
 from tandem.data.columns import Floats
 from tandem.data.rows import IdRows, Rows
 from tandem.extras.audits.duplicates import EXACT, Duplicates
-from tandem.extras.audits.minhash import normalised
+from tandem.extras.audits.minhash import normalise_for_equality
 
-QUERIES_AT_ONCE = 1000
+_QUERIES_AT_ONCE = 1000
 
 
 @dataclass
-class Split:
-    """One split: texts of its queries, judgements (query → document → relevance) of those that have any."""
+class JudgedSplit:
+    """Hold a split: texts of its queries, judgements (query → document → relevance) of those that have any."""
 
     queries: dict[str, str] = field(default_factory=dict)
     judged: dict[str, dict[str, int]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)  # of every judged passage, -1 where the corpus lacks it
 
-    def positives(self, query: str) -> list[str]:
-        """Ids of a query's relevant passages, in the corpus or not."""
+    def list_positives(self, query: str) -> list[str]:
+        """Return ids of a query's relevant passages, in the corpus or not."""
         return [doc for doc, relevance in self.judged.get(query, {}).items() if relevance > 0]
 
-    def known(self, *queries: str) -> Rows:
-        """Rows of some queries' relevant passages that are in the corpus, ascending, each once."""
-        rows = np.asarray([self.rows[doc] for query in queries for doc in self.positives(query)], np.int64)
+    def find_known(self, *queries: str) -> Rows:
+        """Return rows of some queries' relevant passages that are in the corpus, ascending, each once."""
+        rows = np.asarray([self.rows[doc] for query in queries for doc in self.list_positives(query)], np.int64)
         return np.unique(rows[rows >= 0])
 
-    def without_positive(self) -> list[str]:
-        """Judged queries of which no judgement is relevant."""
-        return [query for query in self.judged if not self.positives(query)]
+    def list_without_positive(self) -> list[str]:
+        """Return judged queries of which no judgement is relevant."""
+        return [query for query in self.judged if not self.list_positives(query)]
 
-    def missing(self) -> dict[str, list[str]]:
-        """Query → relevant documents that the corpus lacks, of queries with any."""
-        lost = ((query, [doc for doc in self.positives(query) if self.rows[doc] < 0]) for query in self.judged)
-        return {query: docs for query, docs in lost if docs}
+    def find_missing(self) -> dict[str, list[str]]:
+        """Return query → relevant documents that the corpus lacks, of queries with any."""
+        missing = {}
+        for query in self.judged:
+            docs = [doc for doc in self.list_positives(query) if self.rows[doc] < 0]
+            if docs:
+                missing[query] = docs
+        return missing
 
-    def by_text(self) -> dict[str, list[str]]:
-        """Normalised text → ids of the queries that have it."""
+    def group_by_text(self) -> dict[str, list[str]]:
+        """Return normalised text → ids of the queries that have it."""
         groups: dict[str, list[str]] = {}
         for query, text in self.queries.items():
-            groups.setdefault(normalised(text), []).append(query)
+            groups.setdefault(normalise_for_equality(text), []).append(query)
         return groups
 
-    def repeated(self) -> list[list[str]]:
+    def list_repeated(self) -> list[list[str]]:
         """Groups of queries with the same normalised text."""
-        return [group for group in self.by_text().values() if len(group) > 1]
+        return [group for group in self.group_by_text().values() if len(group) > 1]
 
-    def counts(self) -> dict[str, int]:
-        """Numbers of queries and judgements, and of faulty ones."""
-        missing, repeated = self.missing(), self.repeated()
+    def count(self) -> dict[str, int]:
+        """Return numbers of queries and judgements, and of faulty ones."""
+        missing, repeated = self.find_missing(), self.list_repeated()
         return {
             "queries": len(self.queries),
             "unjudged": len(self.queries) - len(self.judged),
             "judged": len(self.judged),
-            "without_positive": len(self.without_positive()),
+            "without_positive": len(self.list_without_positive()),
             "judgements": sum(map(len, self.judged.values())),
             "unknown": sum(self.rows[doc] < 0 for docs in self.judged.values() for doc in docs),
             "missing": len(missing),
-            "missing_all": sum(not len(self.known(query)) for query in missing),
+            "missing_all": sum(not len(self.find_known(query)) for query in missing),
             "repeated_groups": len(repeated),
             "repeated": sum(map(len, repeated)),
         }
 
 
-def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
-    """Every split of a dataset: train, dev and test, then others in the order of its queries."""
-    splits = {name: Split() for name in ("train", "dev", "test")}
+def read_splits(collection: Collection, ids: IdRows) -> dict[str, JudgedSplit]:
+    """Read every split of a dataset: train, dev and test, then others in the order of its queries."""
+    splits = {name: JudgedSplit() for name in ("train", "dev", "test")}
     queries = pq.read_table(collection.artifact.path(QUERIES))
     for query, text, split in tables.iterate_rows(queries, "query_id", "text", "split"):
-        splits.setdefault(split, Split()).queries[query] = text
+        splits.setdefault(split, JudgedSplit()).queries[query] = text
     qrels = pq.read_table(collection.artifact.path(QRELS))
     rows = ids.rows(qrels["doc_id"].to_pylist(), missing_ok=True).tolist()
     judgements = tables.iterate_rows(qrels, "query_id", "doc_id", "relevance", "split")
@@ -90,11 +94,15 @@ def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
     return {name: split for name, split in splits.items() if split.queries}
 
 
-def repeated_across(splits: dict[str, Split]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """(first split, second split) → queries of the second with the first query of the same text in the first."""
+def find_repeated_across(splits: dict[str, JudgedSplit]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Yield (first split, second split) → queries of the second with the first query of the same text in the first."""
     for (name, split), (other, second) in combinations(splits.items(), 2):
-        texts, groups = split.by_text(), second.by_text().items()
-        yield name, other, [(query, texts[text][0]) for text, group in groups for query in group if text in texts]
+        texts = split.group_by_text()
+        pairs = []
+        for text, queries in second.group_by_text().items():
+            if text in texts:
+                pairs += [(query, texts[text][0]) for query in queries]
+        yield name, other, pairs
 
 
 @dataclass(frozen=True)
@@ -107,43 +115,48 @@ class Overlap:
     near: list[tuple[int, int]]  # (positive, training positive) that are near-duplicates
     queries: int  # of the split with at least one of these as a positive
 
-    def counts(self) -> dict[str, int]:
-        """Lengths of the lists, and the number of queries."""
+    def count(self) -> dict[str, int]:
+        """Return lengths of the lists, and the number of queries."""
         return {name: value if name == "queries" else len(value) for name, value in vars(self).items()}
 
 
-def overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
-    """The overlap of a split with train."""
-    trained, tested = train.known(*train.judged), split.known(*split.judged)
+def find_overlap(train: JudgedSplit, split: JudgedSplit, duplicates: Duplicates) -> Overlap:
+    """Find the overlap of a split with train."""
+    trained, tested = train.find_known(*train.judged), split.find_known(*split.judged)
     shared = np.intersect1d(tested, trained)
-    first = duplicates.first
-    # the training positive that stands for a text: its first one
-    texts = dict(zip(first[trained[::-1]].tolist(), trained[::-1].tolist(), strict=True))
     rest = np.setdiff1d(tested, shared).tolist()
-    exact = [(row, texts[first[row]]) for row in rest if first[row] in texts]
-    left = np.setdiff1d(rest, [row for row, _ in exact]).astype(np.int64)
-    like: dict[int, int] = {}
-    for row, other in zip(*duplicates.near(first[left].astype(np.int64)), strict=True):
-        if other in texts:
-            like[int(row)] = min(texts[other], like.get(int(row), texts[other]))
-    near = [(row, like[first[row]]) for row in left.tolist() if first[row] in like]
-    known = {*shared.tolist(), *(row for row, _ in exact + near)}
-    queries = sum(not known.isdisjoint(split.known(query).tolist()) for query in split.judged)
+
+    # The training positive that stands for a text is its first one: of equal keys the last that is put in stays.
+    first = duplicates.first
+    backwards = trained[::-1]
+    train_by_text = dict(zip(first[backwards].tolist(), backwards.tolist(), strict=True))
+    exact = [(row, train_by_text[first[row]]) for row in rest if first[row] in train_by_text]
+
+    rest = np.setdiff1d(rest, [row for row, _ in exact]).astype(np.int64)
+    nearest: dict[int, int] = {}  # row that stands for a text → the first near training positive
+    for row, other in zip(*duplicates.find_near(first[rest].astype(np.int64)), strict=True):
+        if other in train_by_text:
+            train_row = train_by_text[other]
+            nearest[int(row)] = min(train_row, nearest.get(int(row), train_row))
+    near = [(row, nearest[first[row]]) for row in rest.tolist() if first[row] in nearest]
+
+    known = {*shared.tolist(), *(row for row, _ in exact), *(row for row, _ in near)}
+    queries = sum(not known.isdisjoint(split.find_known(query).tolist()) for query in split.judged)
     return Overlap(tested, shared, exact, near, queries)
 
 
 class Hint(NamedTuple):
-    """An unjudged result that repeats a positive of its query."""
+    """Describe an unjudged result that repeats a positive of its query."""
 
     query: str
     doc: str
     rank: int  # from 1
     positive: int  # its row: of several the one most alike, then the first in the corpus
-    likeness: float  # of `Duplicates.likeness`, never 0
+    likeness: float  # of `Duplicates.compare`, never 0
 
 
 @dataclass
-class Depth:
+class UnjudgedDepth:
     """Unjudged results of a run down to one rank."""
 
     hole: float | None = 0.0  # their share of the results, the mean over judged queries; None where none is judged
@@ -157,20 +170,20 @@ class Depth:
 class Holes:
     """Unjudged results of the judged queries of a run."""
 
-    depths: dict[int, Depth]  # by cutoff
+    depths: dict[int, UnjudgedDepth]  # by cutoff
     queries: int = 0  # judged queries with results
     missing: int = 0  # judged queries without a result
     examples: list[Hint] = field(default_factory=list)  # the first hints
 
-    def counts(self) -> dict[str, object]:
-        """The counts as JSON."""
+    def count(self) -> dict[str, object]:
+        """Return the counts as JSON."""
         depths = {str(cutoff): asdict(depth) for cutoff, depth in self.depths.items()}
         return {"queries": self.queries, "missing": self.missing, "depths": depths}
 
 
-def holes(
+def count_holes(
     run: Iterable[tuple[str, list[str], Floats]],
-    split: Split,
+    split: JudgedSplit,
     depths: Sequence[int],
     duplicates: Duplicates,
     ids: IdRows,
@@ -180,11 +193,11 @@ def holes(
 
     At most `most` examples are returned. A result that the corpus lacks is a `UserError`.
     """
-    result = Holes({depth: Depth() for depth in depths})
+    result = Holes({depth: UnjudgedDepth() for depth in depths})
     shares = dict.fromkeys(depths, 0.0)
     judged = ((query, docs[: max(depths)]) for query, docs, _ in run if query in split.judged)
-    while tops := dict(islice(judged, QUERIES_AT_ONCE)):
-        hints = list(_hints(tops, split, duplicates, ids))
+    while tops := dict(islice(judged, _QUERIES_AT_ONCE)):
+        hints = list(_find_hints(tops, split, duplicates, ids))
         for cutoff, depth in result.depths.items():
             for query, docs in tops.items():
                 top = docs[:cutoff]
@@ -203,16 +216,22 @@ def holes(
     return result
 
 
-def _hints(tops: dict[str, list[str]], split: Split, duplicates: Duplicates, ids: IdRows) -> Iterator[Hint]:
-    """Unjudged results that repeat a positive of their query, by query and rank."""
-    known = {query: split.known(query) for query in tops}
-    ranked = ((query, doc, rank) for query, docs in tops.items() for rank, doc in enumerate(docs, start=1))
-    open_results = [(query, doc, rank) for query, doc, rank in ranked if doc not in split.judged[query]]
+def _find_hints(tops: dict[str, list[str]], split: JudgedSplit, duplicates: Duplicates, ids: IdRows) -> Iterator[Hint]:
+    """Yield unjudged results that repeat a positive of their query, by query and rank."""
+    open_results = [
+        (query, doc, rank)
+        for query, docs in tops.items()
+        for rank, doc in enumerate(docs, start=1)
+        if doc not in split.judged[query]
+    ]
     rows = ids.rows([doc for _, doc, _ in open_results])
+
+    # Each open result is compared with all known positives of its query: pairs in one array, cut again by result.
+    known = {query: split.find_known(query) for query in tops}
     positives = [known[query] for query, _, _ in open_results]
-    counts = np.asarray([len(some) for some in positives], np.int64)
-    flat = np.concatenate([np.empty(0, np.int64), *positives])
-    likeness = np.split(duplicates.likeness(np.repeat(rows, counts), flat), np.cumsum(counts)[:-1])
+    counts = np.asarray([len(own) for own in positives], np.int64)
+    all_positives = np.concatenate([np.empty(0, np.int64), *positives])
+    likeness = np.split(duplicates.compare(np.repeat(rows, counts), all_positives), np.cumsum(counts)[:-1])
     for result, own, alike in zip(open_results, positives, likeness, strict=False):
         if alike.size and alike.max() > 0:
             best = int(alike.argmax())

@@ -21,7 +21,15 @@ from tandem.data.rows import IdRows, index_passages
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import read_run
-from tandem.extras.audits.sheets import COLUMNS, FILLED_BY, Answers, describe, filled_rows, judgements, write_sheet
+from tandem.extras.audits.sheets import (
+    FILLED_BY,
+    SHEET_COLUMNS,
+    SheetAnswers,
+    describe_changes,
+    read_filled_rows,
+    read_judgements,
+    write_sheet,
+)
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.llm import count_at_once, open_answers
 from tandem.retrieval.llm.prompts import CHAT, GRADE, RELEVANCE_GRADES, read_grade, write_grade_prompt
@@ -37,8 +45,8 @@ GRADES_SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-class Pair(NamedTuple):
-    """A query and a passage, and what people said of them: a relevance, None where nobody judged."""
+class JudgedPair(NamedTuple):
+    """Hold a query, a passage, and what people said of them: a relevance, None where nobody judged."""
 
     query: str
     doc: str
@@ -56,38 +64,46 @@ def run(job: Job[JudgeLlmParams]) -> None:
     params, split = job.params, job.params.split
     require_dataset(job, "pool", *(role for role in sorted(job.inputs) if role.startswith("run.")))
     collection = Collection(job.inputs["dataset"])
-    judged, docs = judgements(collection, split), index_passages(collection)
-    highest = max((relevance for own in judged.values() for relevance in own.values()), default=0)
+    judged, docs = read_judgements(collection, split), index_passages(collection)
+    highest = max((max(relevances.values(), default=0) for relevances in judged.values()), default=0)
     if params.scale == "graded" and highest > len(RELEVANCE_GRADES) - 1:
         problem = f"audits.llm_judge.scale is graded, but the highest label of split {split} is {highest}"
         raise UserError(f"{problem}; grades go from 0 to {len(RELEVANCE_GRADES) - 1}, choose binary")
     looked_at = pq.read_table(job.inputs["pool"].path("queries.parquet"))["query_id"].to_pylist()
     texts = collection.queries(split)
     queries = {query: texts[query] for query in looked_at}
-    pairs = [*unjudged(job, queries, judged, docs), *sample(judged, docs, params.sample, params.seed)]
+    pairs = [*list_unjudged(job, queries, judged, docs), *sample_judged(judged, docs, params.sample, params.seed)]
+
     with writing(job) as draft:
         grades = ask(job, draft, pairs, texts, collection)
-        rows = [(query, doc, g, people, params.model) for (query, doc, people), g in zip(pairs, grades, strict=True)]
+        rows = []
+        machine: dict[tuple[str, str], int] = {}  # grades of what people did not judge
+        for pair, grade in zip(pairs, grades, strict=True):
+            rows.append((pair.query, pair.doc, grade, pair.people, params.model))
+            if pair.people is None and grade is not None:
+                machine[pair.query, pair.doc] = grade
         tables.write_batches(draft.path("grades.parquet"), tables.make_batches(rows, GRADES_SCHEMA), GRADES_SCHEMA)
-        machine = {(query, doc): g for query, doc, g, people, _ in rows if people is None and g is not None}
-        labels = [(query, doc, label, split, "people") for query, own in judged.items() for doc, label in own.items()]
+
+        labels = []
+        for query, relevances in judged.items():
+            labels += [(query, doc, label, split, "people") for doc, label in relevances.items()]
+        answers: SheetAnswers = {query: {} for query in queries}
         for (query, doc), grade in machine.items():
-            label = grade if params.scale == "graded" else int(grade >= params.relevant_from)
-            labels.append((query, doc, label, split, params.model))
+            is_relevant = grade >= params.relevant_from
+            answers[query][doc] = is_relevant
+            labels.append((query, doc, grade if params.scale == "graded" else int(is_relevant), split, params.model))
         tables.write_batches(draft.path(QRELS), tables.make_batches(labels, LABELS_SCHEMA), LABELS_SCHEMA)
-        write_sheet(draft.path("sheet.csv"), (*COLUMNS, "grade", FILLED_BY), _sheet(job, machine))
-        answers: Answers = {query: {} for query in queries}
-        for (query, doc), grade in machine.items():
-            answers[query][doc] = grade >= params.relevant_from
-        changes = {"split": split, "verdict": "language model", **describe(queries, judged, answers, _least(params))}
-        write_json(draft.path("changes.json"), changes)
-        write_json(draft.path("summary.json"), summary(params, pairs, grades))
+        write_sheet(draft.path("sheet.csv"), (*SHEET_COLUMNS, "grade", FILLED_BY), _fill_sheet(job, machine))
+
+        changes = describe_changes(queries, judged, answers, _find_lowest_relevant(params))
+        write_json(draft.path("changes.json"), {"split": split, "verdict": "language model", **changes})
+        write_json(draft.path("summary.json"), summarise_grades(params, pairs, grades))
 
 
-def unjudged(
+def list_unjudged(
     job: Job[JudgeLlmParams], queries: dict[str, str], judged: dict[str, dict[str, int]], docs: IdRows
-) -> Iterator[Pair]:
-    """The unjudged passages of each query: those on the pool's sheet, and those at the top of each run."""
+) -> Iterator[JudgedPair]:
+    """Yield the unjudged passages of each query: those on the pool's sheet, and those at the top of each run."""
     known: dict[str, set[str]] = {query: set() for query in queries}
     for query, doc, is_open in tables.stream_rows(
         job.inputs["pool"].path("pool.parquet"), "query_id", "doc_id", "asked"
@@ -99,29 +115,32 @@ def unjudged(
         for query, rows in read_run(artifact, dataset, params.split, queries, params.depth).items():
             known[query].update(docs.ids(rows))
     for query, own in known.items():
-        yield from (Pair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys()))
+        yield from (JudgedPair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys()))
 
 
-def sample(judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int) -> list[Pair]:
-    """At most so many of a split's judged pairs whose passage the corpus has, drawn evenly, in the file's order."""
-    every = (Pair(query, doc, grade) for query, own in judged.items() for doc, grade in own.items())
-    pairs = [pair for pair in every if pair.people not in (LITERAL_MATCH, EXCLUDED)]  # no judgements of people
+def sample_judged(judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int) -> list[JudgedPair]:
+    """Draw at most so many of a split's judged pairs whose passage the corpus has, evenly, in the file's order."""
+    pairs = []
+    for query, grades in judged.items():
+        for doc, grade in grades.items():
+            if grade not in (LITERAL_MATCH, EXCLUDED):  # which are no judgements of people
+                pairs.append(JudgedPair(query, doc, grade))
     known = docs.rows([pair.doc for pair in pairs], missing_ok=True) >= 0
     pairs = list(compress(pairs, known))
     drawn = np.random.default_rng(seed).choice(len(pairs), min(most, len(pairs)), replace=False)
-    return [pairs[at] for at in sorted(drawn)]
+    return [pairs[number] for number in sorted(drawn)]
 
 
 def ask(
-    job: Job[JudgeLlmParams], draft: Draft, pairs: Sequence[Pair], texts: dict[str, str], collection: Collection
+    job: Job[JudgeLlmParams], draft: Draft, pairs: Sequence[JudgedPair], texts: dict[str, str], collection: Collection
 ) -> list[int | None]:
-    """The model's grade of each pair, None where its answer names none; answers and tokens are counted as facts."""
+    """Ask for the model's grade of each pair, None where its answer names none; count answers and tokens."""
     params, passages = job.params, collection.texts({pair.doc for pair in pairs})
     answers = open_answers(job, CHAT)
     grades: list[int | None] = []
     counts: Counter[str] = Counter(repaired=0, without_grade=0)
 
-    def answer(pair: Pair) -> str:
+    def answer(pair: JudgedPair) -> str:
         prompt = write_grade_prompt(texts[pair.query], join_contents(*passages[pair.doc])[: params.characters])
         return answers.complete(prompt, params.tokens).text
 
@@ -143,14 +162,14 @@ def ask(
     return grades
 
 
-def _least(params: JudgeLlmParams) -> int:
-    """The lowest of people's labels that counts as relevant."""
+def _find_lowest_relevant(params: JudgeLlmParams) -> int:
+    """Return the lowest of people's labels that counts as relevant."""
     return params.relevant_from if params.scale == "graded" else 1
 
 
-def _sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iterator[list[object]]:
-    """The rows of the pool's sheet, filled in by the model where it gave a grade."""
-    for _, (query, doc, *texts, _) in filled_rows(job.inputs["pool"].path("sheet.csv"), COLUMNS):
+def _fill_sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iterator[list[object]]:
+    """Yield the rows of the pool's sheet, filled in by the model where it gave a grade."""
+    for _, (query, doc, *texts, _) in read_filled_rows(job.inputs["pool"].path("sheet.csv"), SHEET_COLUMNS):
         grade = grades.get((query, doc))
         filled = ["", "", ""] if grade is None else [int(grade >= job.params.relevant_from), grade, job.params.model]
         yield [query, doc, *texts, *filled]
@@ -162,22 +181,22 @@ class Agreement(BaseModel):
     table: list[list[int]]  # number of pairs by people's label (rows) and the model's (columns), labels from 0
     pairs: int
     percent: float | None  # of pairs with the same label; None without a pair
-    kappa: float | None  # see `cohen_kappa`
+    kappa: float | None  # see `compute_kappa`
 
 
-def agreement(labels: Iterable[tuple[int, int]], count: int) -> Agreement:
-    """The agreement of (people's, model's) labels, each from 0 to `count` - 1."""
+def measure_agreement(labels: Iterable[tuple[int, int]], count: int) -> Agreement:
+    """Measure the agreement of (people's, model's) labels, each from 0 to `count` - 1."""
     table = np.zeros((count, count), np.int64)
     for people, model in labels:
         table[int(people), int(model)] += 1
-    pairs, kappa = int(table.sum()), cohen_kappa(table)
+    pairs, kappa = int(table.sum()), compute_kappa(table)
     percent = round(100 * float(np.trace(table)) / pairs, 2) if pairs else None
     kappa = None if kappa is None else round(kappa, 4)
     return Agreement(table=table.tolist(), pairs=pairs, percent=percent, kappa=kappa)
 
 
-def cohen_kappa(table: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
-    """Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what the judges' shares of labels give by chance.
+def compute_kappa(table: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
+    """Return Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what the judges' shares of labels give by chance.
 
     Cohen, A Coefficient of Agreement for Nominal Scales, 1960.
 
@@ -193,21 +212,36 @@ def cohen_kappa(table: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
     return (pairs * same - chance) / (pairs**2 - chance)
 
 
-def summary(params: JudgeLlmParams, pairs: Sequence[Pair], grades: Sequence[int | None]) -> dict[str, object]:
-    """summary.json: the prompt, how often each grade was given, and the agreement on what people judged."""
-    counts = Counter(str(grade) for pair, grade in zip(pairs, grades, strict=True) if pair.people is None)
-    both = [(p.people, g) for p, g in zip(pairs, grades, strict=True) if p.people is not None and g is not None]
-    least = _least(params)
-    relevant = agreement(((people >= least, grade >= params.relevant_from) for people, grade in both), 2)
-    agreements = {"relevant": relevant}
+def summarise_grades(
+    params: JudgeLlmParams, pairs: Sequence[JudgedPair], grades: Sequence[int | None]
+) -> dict[str, object]:
+    """Return summary.json: the prompt, how often each grade was given, and the agreement on what people judged."""
+    lowest = _find_lowest_relevant(params)
+    unjudged: Counter[str] = Counter()  # by grade
+    both: list[tuple[int, int]] = []  # people's label and the model's grade
+    ungraded = 0  # pairs that people judged and whose answer names no grade
+    for pair, grade in zip(pairs, grades, strict=True):
+        if pair.people is None:
+            unjudged[str(grade)] += 1
+        elif grade is None:
+            ungraded += 1
+        else:
+            both.append((pair.people, grade))
+
+    verdicts = [(people >= lowest, grade >= params.relevant_from) for people, grade in both]
+    agreements = {"relevant": measure_agreement(verdicts, 2)}
     if params.scale == "graded":
-        agreements["grades"] = agreement(((max(people, 0), grade) for people, grade in both), len(RELEVANCE_GRADES))
+        labels = [(max(people, 0), grade) for people, grade in both]
+        agreements["grades"] = measure_agreement(labels, len(RELEVANCE_GRADES))
     return {
         "split": params.split,
         "model": params.model,
         "prompt": GRADE,
         "relevant_from": params.relevant_from,
-        "unjudged": {"pairs": sum(counts.values()), "grades": {grade: counts[grade] for grade in RELEVANCE_GRADES}},
-        "without_grade": {"unjudged": counts["None"], "judged": sum(p.people is not None for p in pairs) - len(both)},
+        "unjudged": {
+            "pairs": unjudged.total(),
+            "grades": {grade: unjudged[grade] for grade in RELEVANCE_GRADES},
+        },
+        "without_grade": {"unjudged": unjudged["None"], "judged": ungraded},
         "agreement": {name: own.model_dump() for name, own in agreements.items()},
     }

@@ -19,15 +19,23 @@ from tandem.data.collection import CORPUS, Collection, join_contents
 from tandem.data.rows import IdRows, index_passages
 from tandem.data.runs import iter_run, require_run_split
 from tandem.errors import UserError
-from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, unpack
-from tandem.extras.audits.labels import Holes, Overlap, Split, holes, overlap, read_splits, repeated_across
+from tandem.extras.audits.duplicates import EXACT, Duplicates, DuplicateSearch, unpack_rows
+from tandem.extras.audits.labels import (
+    Holes,
+    JudgedSplit,
+    Overlap,
+    count_holes,
+    find_overlap,
+    find_repeated_across,
+    read_splits,
+)
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.stages.evaluation import NoiseParams
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
-Line = tuple[str, str, int, str]  # of noise.csv: finding, where, count, share
-OF_SPLITS = (  # finding, its number among a split's counts, and of what it is a share
+FindingLine = tuple[str, str, int, str]  # of noise.csv: finding, where, count, share
+_SPLIT_FINDINGS = (  # finding, its number among a split's counts, and of what it is a share
     ("queries without judgement", "unjudged", "queries"),
     ("judged queries without a positive", "without_positive", "judged"),
     ("judgements of passages that the corpus lacks", "unknown", "judgements"),
@@ -35,13 +43,13 @@ OF_SPLITS = (  # finding, its number among a split's counts, and of what it is a
     ("judged queries all of whose positives the corpus lacks", "missing_all", "judged"),
     ("queries asked more than once", "repeated", "queries"),
 )
-MOST = 5  # examples of a finding, and passages of an example
-CHARACTERS = 200  # of an example's text
+_EXAMPLES_PER_FINDING = 5  # examples of a finding, and passages of an example
+_CHARACTERS_PER_TEXT = 200  # of an example's text
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All findings of an audit."""
+    """Hold all findings of an audit."""
 
     split: str  # of the runs
     corpus: dict[str, int]
@@ -58,7 +66,7 @@ def run(job: Job[NoiseParams]) -> None:
     Inputs: dataset, run.0, run.1, … (any number, all of `split`).
     Writes duplicates.parquet, summary.json, examples.json and noise.csv (finding, where, count, share).
 
-    Two passages are exact duplicates if their contents (title and text) are the same after `minhash.normalised`. Near
+    Two passages are exact duplicates if their contents (title and text) are the same after `minhash.normalise`. Near
     duplicates are compared text by text: of equal ones the first stands for all. Passages without a word
     are neither.
     """
@@ -77,77 +85,84 @@ def run(job: Job[NoiseParams]) -> None:
     with writing(job) as draft:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         with TemporaryDirectory(dir=draft.folder) as scratch:
-            duplicates, searched = Search(corpus, sketcher, Path(scratch), workers, f"noise {job.key}").run()
+            duplicates, searched = DuplicateSearch(corpus, sketcher, Path(scratch), workers, f"noise {job.key}").run()
         others = [name for name in splits if name != "train" and "train" in splits]
-        judged = splits.get(params.split or "", Split())
+        judged = splits.get(params.split or "", JudgedSplit())
         findings = Findings(
             split=params.split or "",
-            corpus=duplicates.counts(),
-            splits={name: split.counts() for name, split in splits.items()},
-            repeated=list(repeated_across(splits)),
-            overlaps={name: overlap(splits["train"], splits[name], duplicates) for name in others},
+            corpus=duplicates.count(),
+            splits={name: split.count() for name, split in splits.items()},
+            repeated=list(find_repeated_across(splits)),
+            overlaps={name: find_overlap(splits["train"], splits[name], duplicates) for name in others},
             holes={
-                run.key: holes(iter_run(run, collection.artifact), judged, params.depths, duplicates, ids, MOST)
+                run.key: count_holes(
+                    iter_run(run, collection.artifact), judged, params.depths, duplicates, ids, _EXAMPLES_PER_FINDING
+                )
                 for run in runs
             },
         )
         duplicates.write(draft.path("duplicates.parquet"), ids)
-        write_json(draft.path("summary.json"), summary(findings, sketcher, searched))
-        write_json(draft.path("examples.json"), with_texts(examples(findings, splits, duplicates, ids), collection))
-        write_text(draft.path("noise.csv"), csv_text(["finding", "where", "count", "share"], lines(findings)))
+        write_json(draft.path("summary.json"), summarise_findings(findings, sketcher, searched))
+        write_json(
+            draft.path("examples.json"), add_texts(collect_examples(findings, splits, duplicates, ids), collection)
+        )
+        write_text(
+            draft.path("noise.csv"), csv_text(["finding", "where", "count", "share"], list_finding_lines(findings))
+        )
         draft.facts.update(findings.corpus)
 
 
-def summary(findings: Findings, sketcher: Sketcher, searched: dict[str, int]) -> dict[str, object]:
-    """summary.json: all counts, and how duplicates were searched for."""
+def summarise_findings(findings: Findings, sketcher: Sketcher, searched: dict[str, int]) -> dict[str, object]:
+    """Return summary.json: all counts, and how duplicates were searched for."""
     bands, rows = sketcher.bands
+    repeated = [{"split": split, "other": other, "queries": len(pairs)} for split, other, pairs in findings.repeated]
     return {
         "normalisation": "title and text; Unicode NFKC, case folded, white space one space each; no word: empty",
         "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched},
         "corpus": findings.corpus,
         "splits": findings.splits,
-        "repeated_queries": [{"split": a, "other": b, "queries": len(pairs)} for a, b, pairs in findings.repeated],
-        "overlap": [{"split": name, **part.counts()} for name, part in findings.overlaps.items()],
-        "runs": {key: {"split": findings.split, **part.counts()} for key, part in findings.holes.items()},
+        "repeated_queries": repeated,
+        "overlap": [{"split": name, **part.count()} for name, part in findings.overlaps.items()],
+        "runs": {key: {"split": findings.split, **part.count()} for key, part in findings.holes.items()},
     }
 
 
-def lines(findings: Findings) -> Iterator[Line]:
-    """All findings, zeros included; the share (0 to 1, six decimals) is empty where there is no natural whole."""
+def list_finding_lines(findings: Findings) -> Iterator[FindingLine]:
+    """Yield all findings, zeros included; the share (0 to 1, six decimals) is empty where there is no natural whole."""
 
-    def share(finding: str, where: str, count: int, whole: int) -> Line:
+    def make_line(finding: str, where: str, count: int, whole: int) -> FindingLine:
         return finding, where, count, f"{count / whole:.6f}" if whole else ""
 
     corpus, passages = findings.corpus, findings.corpus["passages"]
-    yield share("empty passages", "corpus", corpus["empty"], passages)
+    yield make_line("empty passages", "corpus", corpus["empty"], passages)
     yield "texts that several passages have", "corpus", corpus["exact_groups"], ""
-    yield share("passages that have such a text", "corpus", corpus["exact_passages"], passages)
+    yield make_line("passages that have such a text", "corpus", corpus["exact_passages"], passages)
     yield "pairs of near-duplicate texts", "corpus", corpus["near_pairs"], ""
     yield "groups of duplicates and near-duplicates", "corpus", corpus["groups"], ""
-    yield share("passages in such a group", "corpus", corpus["group_passages"], passages)
+    yield make_line("passages in such a group", "corpus", corpus["group_passages"], passages)
     for name, counts in findings.splits.items():
-        for finding, number, of in OF_SPLITS:
-            yield share(finding, name, counts[number], counts[of])
+        for finding, number, of in _SPLIT_FINDINGS:
+            yield make_line(finding, name, counts[number], counts[of])
     for name, other, pairs in findings.repeated:
         queries = findings.splits[other]["queries"]
-        yield share("queries that another split asks too", f"{other} in {name}", len(pairs), queries)
+        yield make_line("queries that another split asks too", f"{other} in {name}", len(pairs), queries)
     for name, part in findings.overlaps.items():
         whole, judged = len(part.positives), findings.splits[name]["judged"]
-        yield share("positives that are positives of train", name, len(part.shared), whole)
-        yield share("positives that have the text of a positive of train", name, len(part.exact), whole)
-        yield share("positives that are near-duplicates of one of train", name, len(part.near), whole)
-        yield share("judged queries with any of these positives", name, part.queries, judged)
+        yield make_line("positives that are positives of train", name, len(part.shared), whole)
+        yield make_line("positives that have the text of a positive of train", name, len(part.exact), whole)
+        yield make_line("positives that are near-duplicates of one of train", name, len(part.near), whole)
+        yield make_line("judged queries with any of these positives", name, part.queries, judged)
     for key, unjudged in findings.holes.items():
         for at, depth in unjudged.depths.items():
             top = f"in the top {at}"
             yield f"unjudged {top}", key, depth.unjudged, "" if depth.hole is None else f"{depth.hole:.6f}"
-            yield share(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
-            yield share(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
-            yield share(f"queries with such a result {top}", key, depth.queries, unjudged.queries)
+            yield make_line(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
+            yield make_line(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
+            yield make_line(f"queries with such a result {top}", key, depth.queries, unjudged.queries)
 
 
 class Example(NamedTuple):
-    """A remark, and the passages (ids) and queries (id and text) that show a finding."""
+    """Show a finding: a remark, passages (ids) and queries (id and text)."""
 
     note: str
     passages: list[str]
@@ -157,69 +172,98 @@ class Example(NamedTuple):
 Examples = dict[str, list[Example]]
 
 
-def examples(findings: Findings, splits: dict[str, Split], duplicates: Duplicates, ids: IdRows) -> Examples:
-    """Examples of each finding, an empty list for one without any."""
-    result = corpus_examples(duplicates, ids)
+def collect_examples(
+    findings: Findings, splits: dict[str, JudgedSplit], duplicates: Duplicates, ids: IdRows
+) -> Examples:
+    """Return examples of each finding, an empty list for one without any."""
+    result = collect_corpus_examples(duplicates, ids)
     for name, split in splits.items():
-        result |= split_examples(name, split)
+        result |= collect_split_examples(name, split)
+
     for name, other, pairs in findings.repeated:
         first, second = splits[name].queries, splits[other].queries
-        texts = ([(query, second[query]), (before, first[before])] for query, before in pairs[:MOST])
-        result[f"Queries of {other} that {name} asks too"] = [Example("the same text", [], both) for both in texts]
+        repeated = result[f"Queries of {other} that {name} asks too"] = []
+        for query, before in pairs[:_EXAMPLES_PER_FINDING]:
+            repeated.append(Example("the same text", [], [(query, second[query]), (before, first[before])]))
+
     for name, part in findings.overlaps.items():  # shared ones, then equal texts, then near-duplicates
-        shown = [Example(f"a positive of train and of {name}", [doc]) for doc in ids.ids(part.shared[:MOST])]
-        for what, alike in (("the same text", part.exact), ("near-duplicates", part.near)):
-            note = f"{what}: a positive of {name}, one of train"
-            shown += [Example(note, ids.ids(np.asarray(pair, np.int64))) for pair in alike[:MOST]]
-        result[f"Positives of {name} that train has shown"] = shown
+        shown = result[f"Positives of {name} that train has shown"] = []
+        for doc in ids.ids(part.shared[:_EXAMPLES_PER_FINDING]):
+            shown.append(Example(f"a positive of train and of {name}", [doc]))
+        for likeness, alike in (("the same text", part.exact), ("near-duplicates", part.near)):
+            note = f"{likeness}: a positive of {name}, one of train"
+            for pair in alike[:_EXAMPLES_PER_FINDING]:
+                shown.append(Example(note, ids.ids(np.asarray(pair, np.int64))))
+
     for key, unjudged in findings.holes.items():
         repeats = result[f"Unjudged results of {key} that repeat a positive"] = []
         for hint in unjudged.examples:
             likeness = "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
             note = f"unjudged at rank {hint.rank}; a positive, {likeness}"
-            query = hint.query, splits[findings.split].queries[hint.query]
-            repeats.append(Example(note, [hint.doc, *ids.ids(np.asarray([hint.positive]))], [query]))
+            asked = hint.query, splits[findings.split].queries[hint.query]
+            repeats.append(Example(note, [hint.doc, *ids.ids(np.asarray([hint.positive]))], [asked]))
     return result
 
 
-def corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
-    """Empty passages, equal texts, and near-duplicates: the least alike first, as they are the ones to doubt."""
-    first = duplicates.first
-    groups = [np.flatnonzero(first == row) for row in np.unique(first[duplicates.copies])[:MOST].tolist()]
-    some = np.argsort(duplicates.similarity, kind="stable")[:MOST]
-    pairs = zip(duplicates.similarity[some].tolist(), *map(ids.ids, unpack(duplicates.pairs[some])), strict=True)
+def collect_corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
+    """Return empty passages, equal texts, and near-duplicates: the least alike first, as they are the ones to doubt."""
+    first, most = duplicates.first, _EXAMPLES_PER_FINDING
+    empty = [Example("", [doc]) for doc in ids.ids(np.flatnonzero(duplicates.empty)[:most])]
+
+    same = []
+    for row in np.unique(first[duplicates.copies])[:most].tolist():
+        group = np.flatnonzero(first == row)
+        same.append(Example(f"{len(group)} passages", ids.ids(group[:most])))
+
+    near = []
+    least_alike = np.argsort(duplicates.similarity, kind="stable")[:most]
+    lower, higher = (ids.ids(rows) for rows in unpack_rows(duplicates.pairs[least_alike]))
+    for similarity, one, other in zip(duplicates.similarity[least_alike].tolist(), lower, higher, strict=True):
+        near.append(Example(f"similarity {similarity:.2f}", [one, other]))
+
     return {
-        "Empty passages": [Example("", [doc]) for doc in ids.ids(np.flatnonzero(duplicates.empty)[:MOST])],
-        "Passages with the same text": [Example(f"{len(own)} passages", ids.ids(own[:MOST])) for own in groups],
-        "Near-duplicates, the least alike": [Example(f"similarity {s:.2f}", [a, b]) for s, a, b in pairs],
+        "Empty passages": empty,
+        "Passages with the same text": same,
+        "Near-duplicates, the least alike": near,
     }
 
 
-def split_examples(name: str, split: Split) -> Examples:
-    """Positives that the corpus lacks, judged queries without a positive, queries asked twice."""
+def collect_split_examples(name: str, split: JudgedSplit) -> Examples:
+    """Return positives that the corpus lacks, judged queries without a positive, queries asked twice."""
 
-    def example(note: str, *queries: str) -> Example:
-        return Example(note, [], [(query, split.queries[query]) for query in queries[:MOST]])
+    most = _EXAMPLES_PER_FINDING
 
-    lost, without, repeated = islice(split.missing().items(), MOST), split.without_positive(), split.repeated()
-    lacks = [example(f"the corpus lacks {', '.join(docs[:MOST])}", query) for query, docs in lost]
-    judged = [example(f"{len(split.judged[query])} judgements", query) for query in without[:MOST]]
+    def make_example(note: str, *queries: str) -> Example:
+        return Example(note, [], [(query, split.queries[query]) for query in queries[:most]])
+
+    missing = [
+        make_example(f"the corpus lacks {', '.join(docs[:most])}", query)
+        for query, docs in islice(split.find_missing().items(), most)
+    ]
+    judged = [
+        make_example(f"{len(split.judged[query])} judgements", query) for query in split.list_without_positive()[:most]
+    ]
+    repeated = [make_example(f"{len(group)} queries", *group) for group in split.list_repeated()[:most]]
     return {
-        f"Positives that the corpus lacks, {name}": lacks,
+        f"Positives that the corpus lacks, {name}": missing,
         f"Judged queries without a positive, {name}": judged,
-        f"Queries asked more than once, {name}": [example(f"{len(own)} queries", *own) for own in repeated[:MOST]],
+        f"Queries asked more than once, {name}": repeated,
     }
 
 
-def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
-    """The examples of each finding that has any, as JSON, texts cut to `CHARACTERS`; one pass over the corpus."""
-    texts = collection.texts(doc for some in examples.values() for example in some for doc in example.passages)
+def add_texts(examples: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
+    """Return the examples of each finding that has any, as JSON, with texts; one pass over the corpus."""
+    docs = [doc for shown in examples.values() for example in shown for doc in example.passages]
+    texts = collection.texts(docs)
 
-    def listed(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-        return [{"id": name, "text": t if len(t) <= CHARACTERS else f"{t[:CHARACTERS]}…"} for name, t in rows]
+    def shorten(text: str) -> str:
+        return text if len(text) <= _CHARACTERS_PER_TEXT else f"{text[:_CHARACTERS_PER_TEXT]}…"
 
-    def as_json(example: Example) -> dict[str, object]:
+    def list_texts(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+        return [{"id": name, "text": shorten(text)} for name, text in rows]
+
+    def describe_example(example: Example) -> dict[str, object]:
         passages = [(doc, join_contents(*texts[doc])) for doc in example.passages]
-        return {"note": example.note, "queries": listed(example.queries), "passages": listed(passages)}
+        return {"note": example.note, "queries": list_texts(example.queries), "passages": list_texts(passages)}
 
-    return {finding: list(map(as_json, some)) for finding, some in examples.items() if some}
+    return {finding: list(map(describe_example, shown)) for finding, shown in examples.items() if shown}

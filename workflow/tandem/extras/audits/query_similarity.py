@@ -15,21 +15,21 @@ from tandem.cluster.progress import Progress
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.rows import Rows
 from tandem.data.splits import sort_key
-from tandem.extras.words import normal, terms
+from tandem.extras.words import join_folded_words, split_into_terms
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
 
 TRAIN = "train"
 # Scores are computed in blocks of so many training queries by so many others: 32 MiB of float64.
 TRAIN_BLOCK, OTHERS_BLOCK = 16384, 256
-PAIRS = 4096  # pairs scored at once
-CHUNK = 512  # pairs whose vectors stay in the processor's cache
-ROUNDING = 2.0**-24  # float32's unit round-off
+_PAIRS_PER_PART = 4096  # scored at once
+_PAIRS_PER_CHUNK = 512  # whose vectors stay in the processor's cache
+_ROUNDING = 2.0**-24  # float32's unit round-off: half of the last of its 24 bits
 
 
 @dataclass(frozen=True)
-class Queries:
-    """Queries of one or several splits, split after split, each in file order."""
+class SplitQueries:
+    """Hold the queries of one or several splits, split after split, each in file order."""
 
     rows: Rows  # in queries.parquet
     ids: list[str]
@@ -40,35 +40,40 @@ class Queries:
         return len(self.ids)
 
 
-def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[Queries, Queries]:
-    """The training queries, perhaps none, and the queries of the other splits, of all or of the named ones."""
+def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[SplitQueries, SplitQueries]:
+    """Read the training queries, perhaps none, and the queries of the other splits, of all or of the named ones."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
     others = sorted((split for split in every if split != TRAIN and split in (splits or every)), key=sort_key)
 
-    def of(names: Sequence[str]) -> Queries:
+    def select(names: Sequence[str]) -> SplitQueries:
         parts = [np.flatnonzero(np.asarray(pc.equal(table["split"], split))) for split in names]
         rows = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
-        return Queries(rows, *(column.to_pylist() for column in table.take(rows).columns))
+        selected = table.take(rows)
+        ids, texts, split_names = (selected[name].to_pylist() for name in ("query_id", "text", "split"))
+        return SplitQueries(rows, ids, texts, split_names)
 
-    return of([TRAIN]), of(others)
+    return select([TRAIN]), select(others)
 
 
-def same(others: Queries, train: Queries) -> tuple[Rows, Rows]:
-    """Pairs with the same words in the same order, whatever their case, width and punctuation.
+def match_same_words(others: SplitQueries, train: SplitQueries) -> tuple[Rows, Rows]:
+    """Return pairs with the same words in the same order, whatever their case, width and punctuation.
 
     Positions in `others` and in `train`, each of shape (pairs,), by the first and then the second.
     """
-    by_words: defaultdict[str, list[int]] = defaultdict(list)
-    for at, text in enumerate(train.texts):
-        by_words[normal(text)].append(at)
-    pairs = [(at, other) for at, text in enumerate(others.texts) for other in by_words.get(normal(text), ())]
-    rows, train_rows = np.array(pairs, np.int64).reshape(-1, 2).T
-    return rows, train_rows
+    train_by_words: defaultdict[str, list[int]] = defaultdict(list)
+    for position, text in enumerate(train.texts):
+        train_by_words[join_folded_words(text)].append(position)
+
+    pairs = []
+    for position, text in enumerate(others.texts):
+        pairs += [(position, match) for match in train_by_words.get(join_folded_words(text), ())]
+    other_positions, train_positions = np.array(pairs, np.int64).reshape(-1, 2).T
+    return other_positions, train_positions
 
 
 class WordCosine:
-    """Cosine of TF-IDF vectors (Salton & Buckley 1988).
+    """Compare queries by the cosine of TF-IDF vectors (Salton & Buckley 1988).
 
     cos(q, p) = Σ_t w(t, q) w(t, p), w(t, q) = tf(t, q) · idf(t) / ‖·‖, idf(t) = 1 + ln((1 + n) / (1 + df(t))).
     n and df count the training queries; idf is the smoothed one of scikit-learn. About 12 bytes a distinct word of a
@@ -78,157 +83,177 @@ class WordCosine:
     name = "cosine of TF-IDF vectors of words"
 
     def __init__(self, others: Iterable[str], train: Iterable[str]) -> None:
-        numbers: dict[str, int] = {}
-        counts = [_count(texts, numbers) for texts in (train, others)]
-        df = np.bincount(counts[0].indices, minlength=len(numbers))
-        idf = 1 + np.log((1 + counts[0].shape[0]) / (1 + df))
-        for part in counts:
-            part.resize(part.shape[0], len(numbers))
-        self.train, self.others = (_unit_rows(sparse.csr_array(part * idf)) for part in counts)
+        numbers: dict[str, int] = {}  # word → column
+        train_counts, other_counts = _count_words(train, numbers), _count_words(others, numbers)
 
-    def columns(self, train: slice) -> Any:
-        """Vectors of training queries as columns."""
+        df = np.bincount(train_counts.indices, minlength=len(numbers))
+        idf = 1 + np.log((1 + train_counts.shape[0]) / (1 + df))
+        for counts in (train_counts, other_counts):
+            counts.resize(counts.shape[0], len(numbers))  # words that the other side alone has
+        self.train = _scale_rows_to_unit(sparse.csr_array(train_counts * idf))
+        self.others = _scale_rows_to_unit(sparse.csr_array(other_counts * idf))
+
+    def read_columns(self, train: slice) -> Any:
+        """Return vectors of training queries as columns."""
         return self.train[train].T.tocsr()
 
-    def block(self, others: slice, columns: Any, depth: int, floors: Array) -> Array:
-        """All similarities of a block, shape (others, train), float32."""
+    def score_block(self, others: slice, columns: Any, depth: int, floors: Array) -> Array:
+        """Return all similarities of a block, shape (others, train), float32."""
         return np.asarray((self.others[others] @ columns).toarray(), np.float32)
 
-    def pairs(self, others: Array, train: Array) -> Array:
-        """Similarities of pairs, shape (pairs,), float32, functions of the pair alone; rounding may not exceed 1."""
+    def score_pairs(self, others: Array, train: Array) -> Array:
+        """Return similarities of pairs, shape (pairs,), float32, functions of the pair alone, at most 1."""
         products = self.others[others].multiply(self.train[train]).sum(axis=1)
         return np.asarray(np.minimum(np.asarray(products, np.float64), 1), np.float32)
 
 
-def _count(texts: Iterable[str], numbers: dict[str, int]) -> sparse.csr_array:
-    """How often each word stands in each text, float64, shape (texts, words so far); new words get the next number."""
+def _count_words(texts: Iterable[str], numbers: dict[str, int]) -> sparse.csr_array:
+    """Return how often each word stands in each text, float64, shape (texts, words so far); new words get a number."""
     columns, ends = array("i"), array("q", [0])
     for text in texts:
-        columns.extend(numbers.setdefault(term, len(numbers)) for term in terms(text))
+        columns.extend(numbers.setdefault(term, len(numbers)) for term in split_into_terms(text))
         ends.append(len(columns))
-    shape = (len(ends) - 1, len(numbers))
-    counts = sparse.csr_array((np.ones(len(columns)), np.array(columns, np.int32), np.array(ends)), shape=shape)
+
+    # Rows of a CSR matrix: a one for each word as it stands, which sum_duplicates adds up.
+    ones, shape = np.ones(len(columns)), (len(ends) - 1, len(numbers))
+    counts = sparse.csr_array((ones, np.array(columns, np.int32), np.array(ends)), shape=shape)
     counts.sum_duplicates()
     return counts
 
 
-def _unit_rows(weighted: sparse.csr_array) -> sparse.csr_array:
+def _scale_rows_to_unit(weighted: sparse.csr_array) -> sparse.csr_array:
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)))
     scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     return sparse.csr_array(weighted * scale[:, None])
 
 
 class VectorCosine:
-    """Cosine of a dual encoder's query vectors, 0 where it is negative; `others` are split after split.
+    """Compare queries by the cosine of a dual encoder's vectors, 0 where it is negative.
 
     A matrix product in float32 only proposes: its last bits depend on threads and blocks. The similarity that counts is
-    summed in float64 in one fixed order and rounded to float32.
+    summed in float64 in one fixed order and rounded to float32. `others` are split after split.
     """
 
     name = "cosine of query vectors"
 
     def __init__(self, others: Sequence[Embeddings], train: Embeddings) -> None:
         self.train = train
-        self.others = np.concatenate([unit(part.take(0, part.rows)) for part in others])
+        self.others = np.concatenate([scale_to_unit(part.take(0, part.rows)) for part in others])
         # Sums of d products of unit vectors: each is off by at most d round-offs, the cut and the pair beside it.
-        self.margin = 2 * (train.dimension + 8) * ROUNDING
+        self.margin = 2 * (train.dimension + 8) * _ROUNDING
 
-    def columns(self, train: slice) -> Array:
-        """Vectors of training queries, of length 1."""
-        return unit(self.train.take(train.start, train.stop))
+    def read_columns(self, train: slice) -> Array:
+        """Return vectors of training queries, of length 1."""
+        return scale_to_unit(self.train.take(train.start, train.stop))
 
-    def block(self, others: slice, columns: Array, depth: int, floors: Array) -> Array:
-        """Similarities of what may be among the best `depth` of a row and reach its floor, -inf elsewhere.
+    def score_block(self, others: slice, columns: Array, depth: int, floors: Array) -> Array:
+        """Return similarities of what may be among the best `depth` of a row and reach its floor, -inf elsewhere.
 
         Shape (others, train), float32.
         """
         queries = self.others[others]
         products = queries @ columns.T
-        row, column = reaching(products, depth, floors, self.margin)
+        row, column = find_contenders(products, depth, floors, self.margin)
         scores = np.full(products.shape, -np.inf, np.float32)
-        scores[row, column] = cosines(queries, columns, row, column)
+        scores[row, column] = multiply_pairs(queries, columns, row, column)
         return scores
 
-    def pairs(self, others: Array, train: Array) -> Array:
-        """Similarities of pairs, shape (pairs,), float32, functions of the pair alone."""
-        rows, at = np.unique(train, return_inverse=True)
+    def score_pairs(self, others: Array, train: Array) -> Array:
+        """Return similarities of pairs, shape (pairs,), float32, functions of the pair alone."""
+        rows, positions = np.unique(train, return_inverse=True)
         vectors = np.empty((len(rows), self.train.dimension), np.float32)
         for first, block in self.train.iterate_blocks():
-            here = np.flatnonzero((rows >= first) & (rows < first + len(block)))
-            vectors[here] = unit(np.asarray(block[rows[here] - first]))
-        return cosines(self.others, vectors, others, at)
+            in_block = np.flatnonzero((rows >= first) & (rows < first + len(block)))
+            vectors[in_block] = scale_to_unit(np.asarray(block[rows[in_block] - first]))
+        return multiply_pairs(self.others, vectors, others, positions)
 
 
 Proposer = WordCosine | VectorCosine  # similarities in [0, 1] of training queries and others, both by position
 
 
-def unit(vectors: Array) -> Array:
-    """Vectors of length 1, float32; a vector of zeros stays."""
+def scale_to_unit(vectors: Array) -> Array:
+    """Return vectors of length 1, float32; a vector of zeros stays."""
     wide = vectors.astype(np.float64)
     lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
     return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0), np.float32)
 
 
-def cosines(left: Array, right: Array, rows: Array, columns: Array) -> Array:
-    """Products of unit vectors left[rows[i]] · right[columns[i]], between 0 and 1, shape (pairs,), float32."""
+def multiply_pairs(left: Array, right: Array, rows: Array, columns: Array) -> Array:
+    """Return products of unit vectors left[rows[i]] · right[columns[i]], between 0 and 1, shape (pairs,), float32."""
     result = np.empty(len(rows), np.float32)
-    for at in (slice(i, i + CHUNK) for i in range(0, len(rows), CHUNK)):
-        products = np.multiply(left[rows[at]], right[columns[at]], dtype=np.float64)
-        result[at] = products.sum(axis=1).clip(0, 1)
+    for start in range(0, len(rows), _PAIRS_PER_CHUNK):
+        chunk = slice(start, start + _PAIRS_PER_CHUNK)
+        products = np.multiply(left[rows[chunk]], right[columns[chunk]], dtype=np.float64)
+        result[chunk] = products.sum(axis=1).clip(0, 1)
     return result
 
 
-def reaching(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tuple[Array, Array]:
-    """(rows, columns) of the scores in a block that may be among their row's best `depth`, ties with the last included.
+def find_contenders(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tuple[Array, Array]:
+    """Return (rows, columns) of the scores in a block that may be among their row's best `depth`, ties included.
 
     They exceed 0 and the row's floor, each less `margin`, by which scores may be too low. Sorted by row, then column.
     """
     above = block > (np.maximum(floors, 0) - margin)[:, None]
     if np.count_nonzero(above) > 2 * depth * len(block):  # only the first blocks: a partition is slow
         width = min(depth, block.shape[1])
+        # The last `width` columns of a partitioned row hold its best; the first of these is the worst of them.
         cut = np.partition(block, block.shape[1] - width, axis=1)[:, -width]
         above &= block >= (cut - margin)[:, None]
     return np.nonzero(above)  # type: ignore[return-value]
 
 
-def nearest(proposer: Proposer, others: int, train: int, depth: int, label: str) -> tuple[Array, Array]:
-    """The `depth` training queries most similar to each other query, of equal ones the first, none of similarity 0.
+def find_nearest(proposer: Proposer, others: int, train: int, depth: int, label: str) -> tuple[Array, Array]:
+    """Return the `depth` training queries most similar to each other query, of equal ones the first.
 
-    Positions of the other and of the training query, each of shape (pairs,), by the first and then the best first.
+    None has similarity 0.
+
+    Returns:
+        Positions of the other and of the training query, each of shape (pairs,), by the first and then the best first.
     """
-    scores, rows = np.full((others, depth), -np.inf, np.float32), np.full((others, depth), -1, np.int64)
-    blocks = [slice(at, min(at + OTHERS_BLOCK, others)) for at in range(0, others, OTHERS_BLOCK)]
+    scores = np.full((others, depth), -np.inf, np.float32)
+    positions = np.full((others, depth), -1, np.int64)
+    blocks = [slice(start, min(start + OTHERS_BLOCK, others)) for start in range(0, others, OTHERS_BLOCK)]
     with Progress(label, others * train, "pairs") as progress:
         for first in range(0, train, TRAIN_BLOCK):
-            columns = proposer.columns(slice(first, min(first + TRAIN_BLOCK, train)))
-            for at in blocks:
-                block = proposer.block(at, columns, depth, scores[at, -1])
-                scores[at], rows[at] = _best(scores[at], rows[at], block, first)
+            columns = proposer.read_columns(slice(first, min(first + TRAIN_BLOCK, train)))
+            for rows in blocks:
+                block = proposer.score_block(rows, columns, depth, scores[rows, -1])
+                scores[rows], positions[rows] = _merge_best(scores[rows], positions[rows], block, first)
                 progress.add(block.size)
     other, place = np.nonzero(scores > 0)
-    return other.astype(np.int64), rows[other, place]
+    return other.astype(np.int64), positions[other, place]
 
 
-def _best(scores: Array, rows: Array, block: Array, first: int) -> tuple[Array, Array]:
-    """Merge a block of scores, whose columns begin at the row `first`, into the best so far, shape (others, depth).
+def _merge_best(scores: Array, positions: Array, block: Array, first: int) -> tuple[Array, Array]:
+    """Merge a block of scores, whose columns begin at the position `first`, into the best so far.
 
-    Blocks come by ascending rows, so that a later equal never takes an earlier one's place.
+    Shapes are (others, depth). Blocks come by ascending positions, so that a later equal never takes an earlier one's
+    place.
     """
     depth = scores.shape[1]
-    other, column = reaching(block, depth, scores[:, -1])
+    other, column = find_contenders(block, depth, scores[:, -1])
     if not len(other):
-        return scores, rows
+        return scores, positions
+
+    # What reaches is a ragged list of each row: its place in the row is its place in all less where its row begins.
     counts = np.bincount(other, minlength=len(block))
-    place = np.arange(len(other)) - np.repeat(np.cumsum(counts) - counts, counts)
-    new = np.full((len(block), int(counts.max())), -np.inf, np.float32)
-    new_rows = np.full(new.shape, -1, np.int64)
-    new[other, place], new_rows[other, place] = block[other, column], first + column
-    both, both_rows = np.hstack([scores, new]), np.hstack([rows, new_rows])
-    order = np.argsort(-both, axis=1, kind="stable")[:, :depth]
-    return np.take_along_axis(both, order, axis=1), np.take_along_axis(both_rows, order, axis=1)
+    starts = np.cumsum(counts) - counts
+    place = np.arange(len(other)) - np.repeat(starts, counts)
+    new_scores = np.full((len(block), int(counts.max())), -np.inf, np.float32)
+    new_positions = np.full(new_scores.shape, -1, np.int64)
+    new_scores[other, place] = block[other, column]
+    new_positions[other, place] = first + column
+
+    both_scores = np.hstack([scores, new_scores])
+    both_positions = np.hstack([positions, new_positions])
+    best = np.argsort(-both_scores, axis=1, kind="stable")[:, :depth]
+    return np.take_along_axis(both_scores, best, axis=1), np.take_along_axis(both_positions, best, axis=1)
 
 
-def in_parts(proposer: Proposer, others: Array, train: Array) -> Array:
-    """`proposer.pairs` of any number of pairs."""
-    parts = [proposer.pairs(others[i : i + PAIRS], train[i : i + PAIRS]) for i in range(0, len(others), PAIRS)]
-    return np.concatenate([np.empty(0, np.float32), *parts])
+def score_in_parts(proposer: Proposer, others: Array, train: Array) -> Array:
+    """Return `proposer.score_pairs` of any number of pairs."""
+    scores = [np.empty(0, np.float32)]
+    for start in range(0, len(others), _PAIRS_PER_PART):
+        part = slice(start, start + _PAIRS_PER_PART)
+        scores.append(proposer.score_pairs(others[part], train[part]))
+    return np.concatenate(scores)

@@ -25,15 +25,15 @@ from tandem.store.files import csv_text, write_text
 from tandem.store.lineage import BuiltStage, walk
 
 FOLDERS.append(Path(__file__).parent / "assets")
-HEAD = ["audit", "finding", "where", "count", "share", "stage"]
-SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
-SUMMARY = "summary.json"
-PLOTTED = 2  # measures
-SCALES = {"relevant": "Relevant (1) or not (0)", "grades": "Grades"}
-Means = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
+_HEAD = ["audit", "finding", "where", "count", "share", "stage"]
+_SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
+_SUMMARY_FILE = "summary.json"
+_PLOTTED_MEASURES = 2  # measures
+_SCALE_TITLES = {"relevant": "Relevant (1) or not (0)", "grades": "Grades"}
+BothMeans = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
 
 
-class Summary(BaseModel):
+class AuditSummary(BaseModel):
     """summary.json or changes.json of an audit; templates read more of its keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -50,43 +50,43 @@ class Summary(BaseModel):
     agreement: dict[str, Agreement] = {}
 
 
-def read_audit(artifact: Artifact, name: str = SUMMARY) -> Summary:
-    """A file of an audit's counts."""
-    return Summary.model_validate_json(artifact.path(name).read_bytes())
+def read_audit(artifact: Artifact, name: str = _SUMMARY_FILE) -> AuditSummary:
+    """Read a file of an audit's counts."""
+    return AuditSummary.model_validate_json(artifact.path(name).read_bytes())
 
 
 @dataclass(frozen=True)
-class Audit:
-    """An audit or a relabelling as the page shows it."""
+class AuditView:
+    """Show an audit or a relabelling on the page."""
 
     stage: BuiltStage
-    summary: Summary
+    summary: AuditSummary
     grids: list[PageTable] = field(default_factory=list)
     charts: list[Markup] = field(default_factory=list)
     effects: PageTable | None = None  # the scores that it concerns; None without any
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by finding
-    relabelled: list["Audit"] = field(default_factory=list)  # of unlabelled passages, the new labels
+    relabelled: list["AuditView"] = field(default_factory=list)  # of unlabelled passages, the new labels
 
 
-class Audits(NamedTuple):
-    """All audits among some stages."""
+class AuditViews(NamedTuple):
+    """Hold all audits among some stages."""
 
-    noise: list[Audit]
-    similar: list[Audit]
-    false_negatives: list[Audit]
+    noise: list[AuditView]
+    similar: list[AuditView]
+    false_negatives: list[AuditView]
 
 
-def audits_among(stages: dict[str, BuiltStage]) -> Audits:
-    """The audits among some stages, which also hold the scores that show their effect."""
+def collect_audits(stages: dict[str, BuiltStage]) -> AuditViews:
+    """Return the audits among some stages, which also hold the scores that show their effect."""
 
-    return Audits(
-        [noise(stage) for stage in stages.values() if stage.kind == "noise"],
-        [similar_queries(stage, stages) for stage in stages.values() if stage.kind == "similar_queries"],
-        [false_negatives(stage, stages) for stage in stages.values() if stage.kind == "false_negatives"],
+    return AuditViews(
+        [show_noise(stage) for stage in stages.values() if stage.kind == "noise"],
+        [show_similar_queries(stage, stages) for stage in stages.values() if stage.kind == "similar_queries"],
+        [show_false_negatives(stage, stages) for stage in stages.values() if stage.kind == "false_negatives"],
     )
 
 
-def audits(*, parts: CsvFiles, out: Path, table: Path) -> None:
+def write_audits(*, parts: CsvFiles, out: Path, table: Path) -> None:
     """Write the page and the table of the findings of a dataset's audits.
 
     Args:
@@ -97,133 +97,152 @@ def audits(*, parts: CsvFiles, out: Path, table: Path) -> None:
     stages = walk([open_artifact(part) for part in parts])
     dataset = next(stage for stage in stages.values() if stage.declared.holds == "collection")
     facts = describe_dataset(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
-    html = render_template("audits.html", dataset=dataset, facts=facts, stages=stages, audits=audits_among(stages))
-    write_text(table, audits_csv(stages.values()))
+    html = render_template("audits.html", dataset=dataset, facts=facts, stages=stages, audits=collect_audits(stages))
+    write_text(table, write_audits_csv(stages.values()))
     write_text(out, html)
 
 
 def add_audits(manifests: Sequence[Path]) -> Addition:
-    """The report's section of audits."""
+    """Add the report's section of audits."""
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
-        body = render_macro("_audits.html", "findings", audits_among(stages))
+        body = render_macro("_audits.html", "findings", collect_audits(stages))
         return PageSection("audits", "Audits", body, "checks") if manifests else None
 
     return Addition([open_artifact(path, verify=False) for path in manifests], section)
 
 
-def similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
-    """Training queries that are similar to others, and systems on such queries (DuReader-retrieval Table 6)."""
+def show_similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> AuditView:
+    """Show training queries that are similar to others, and systems on such queries (DuReader-retrieval Table 6)."""
     summary = read_audit(audit.artifact)
     head = ["Split", "queries", "with a similar one", "%", "training queries"]
-    splits = [
-        [split, f"{n['queries']:,}", f"{n['similar']:,}", format_number(n["percent"]), f"{n['train_similar']:,}"]
-        for split, n in summary.splits.items()
-    ]
-    counts = {"pairs": list(map(int, summary.histogram["pairs"]))}
+    splits = []
+    for split, counts in summary.splits.items():
+        queries, similar = f"{counts['queries']:,}", f"{counts['similar']:,}"
+        splits.append([split, queries, similar, format_number(counts["percent"]), f"{counts['train_similar']:,}"])
+    pairs = {"pairs": list(map(int, summary.histogram["pairs"]))}
+
     known = set(pq.read_table(audit.artifact.path("queries.parquet"))["query_id"].to_pylist())
-    scores = [
-        stage for stage in stages.values() if stage.declared.holds == "scores" and _concerns(stage, audit, stages)
-    ]
+    scores = [stage for stage in stages.values() if stage.declared.holds == "scores"]
+    scores = [stage for stage in scores if _is_concerned(stage, audit, stages)]
     measures = list_measures(scores[0].artifact) if scores else []
     rows = []
     for score in scores:
         shared = [name for name in measures if name in list_measures(score.artifact)]
-        queries, values = read_scores(score.artifact, shared)
-        similar = np.array([query in known for query in queries], bool)
-        means = {name: [_mean(v[similar]), _mean(v[~similar])] for name, v in zip(shared, values.T, strict=True)}
+        ids, values = read_scores(score.artifact, shared)
+        is_similar = np.array([query in known for query in ids], bool)
+        means: dict[str, BothMeans] = {name: [None, None] for name in measures}
+        for name, own in zip(shared, values.T, strict=True):
+            means[name] = [_average_percent(own[is_similar]), _average_percent(own[~is_similar])]
         removed = score.upstream["dataset"] != audit.upstream["dataset"]
-        among = f"{'removed' if removed else 'trained on'}, {similar.sum():,} · {(~similar).sum():,} queries"
-        rows.append((stages[score.upstream["run"]], [among], [means.get(name, [None, None]) for name in measures]))
+        sizes = f"{is_similar.sum():,} · {(~is_similar).sum():,} queries"
+        among = f"{'removed' if removed else 'trained on'}, {sizes}"
+        rows.append((stages[score.upstream["run"]], [among], list(means.values())))
+
     title, sides = "Scores on similar queries and on the others", ("similar", "others")
-    return Audit(
+    return AuditView(
         audit,
         summary,
-        [PageTable("Queries with a similar training query", head, splits)],
-        [draw_histogram("Scores of the proposed pairs", summary.histogram["edges"], counts, summary.decided_by)],
-        _effects(title, sides, ["similar queries"], measures, rows),
-        json.loads(audit.artifact.path("examples.json").read_bytes()),
+        grids=[PageTable("Queries with a similar training query", head, splits)],
+        charts=[draw_histogram("Scores of the proposed pairs", summary.histogram["edges"], pairs, summary.decided_by)],
+        effects=_tabulate_effects(title, sides, ["similar queries"], measures, rows),
+        examples=json.loads(audit.artifact.path("examples.json").read_bytes()),
     )
 
 
-def _concerns(score: BuiltStage, audit: BuiltStage, stages: dict[str, BuiltStage]) -> bool:
+def _is_concerned(score: BuiltStage, audit: BuiltStage, stages: dict[str, BuiltStage]) -> bool:
     dataset = score.upstream.get("dataset", "")
     derived = dataset in stages and stages[dataset].upstream.get("similar") == audit.key
     whole = not {"labels", "subset", "others"} & score.upstream.keys() and "run" in score.upstream
     return whole and (derived or dataset == audit.upstream["dataset"])
 
 
-def _mean(values: Floats64) -> float | None:
+def _average_percent(values: Floats64) -> float | None:
     return 100 * float(values.mean()) if len(values) else None
 
 
-def _effects(
+def _tabulate_effects(
     title: str,
     sides: tuple[str, str],
     more: list[str],
     measures: list[str],
-    rows: Sequence[tuple[BuiltStage, list[str], list[Means]]],
+    rows: Sequence[tuple[BuiltStage, list[str], list[BothMeans]]],
 ) -> PageTable | None:
-    """A row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
+    """Return a row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
     head = ["Run", *more, *(f"{measure}, {side}" for measure in measures for side in sides)]
     cells = [[run.key, *own, *(format_number(mean) for pair in means for mean in pair)] for run, own, means in rows]
     links = {(at, 0): f"#stage-{run.key}" for at, (run, _, _) in enumerate(rows)}
     return PageTable(title, head, cells, links=links) if rows else None
 
 
-def false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
-    """Unlabelled passages that are likely relevant, and what new labels changed."""
+def show_false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> AuditView:
+    """Show unlabelled passages that are likely relevant, and what new labels changed."""
     summary = read_audit(audit.artifact)
-    groups = {name: list(map(int, bins)) for name, bins in summary.histogram.items() if name != "edges" and any(bins)}
-    unit = f"score: {summary.scored_by}"
-    verdicts = [("that scores above their best positive", summary.above_best_positive)]
+    verdicts = []
     if summary.above_threshold:
-        verdicts.insert(0, (f"that scores above {summary.threshold:g}", summary.above_threshold))
+        verdicts.append((f"that scores above {summary.threshold:g}", summary.above_threshold))
+    verdicts.append(("that scores above their best positive", summary.above_best_positive))
+    likely = []
+    for name, counts in verdicts:
+        likely.append([name, f"{counts['queries']:,}", f"{counts['of']:,}", format_number(counts["percent"])])
     head = ["Queries with an unlabelled passage", "queries", "of", "%"]
-    likely = [[name, f"{n['queries']:,}", f"{n['of']:,}", format_number(n["percent"])] for name, n in verdicts]
-    systems = [[name, f"{n['found']:,}", f"{n['alone']:,}"] for name, n in summary.systems.items()]
+
+    systems = [[name, f"{counts['found']:,}", f"{counts['alone']:,}"] for name, counts in summary.systems.items()]
     grids = [
         PageTable("Queries with an unlabelled passage that is likely relevant", head, likely),
         PageTable("What each system found", ["System", "passages found", "by it alone"], systems),
     ]
-    charts = [draw_histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else []
-    of_pool = [relabelling(stage, stages) for stage in stages.values() if stage.upstream.get("pool") == audit.key]
-    return Audit(audit, summary, grids, charts, relabelled=of_pool)
+
+    histogram = {name: list(map(int, bins)) for name, bins in summary.histogram.items() if name != "edges"}
+    histogram = {name: bins for name, bins in histogram.items() if any(bins)}
+    charts = []
+    if histogram:
+        unit = f"score: {summary.scored_by}"
+        charts.append(draw_histogram("Scores in the pool", summary.histogram["edges"], histogram, unit))
+
+    relabelled = [stage for stage in stages.values() if stage.upstream.get("pool") == audit.key]
+    views = [show_relabelling(stage, stages) for stage in relabelled]
+    return AuditView(audit, summary, grids, charts, relabelled=views)
 
 
-def relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> Audit:
-    """New labels, and every system's scores by the old labels and by the new (DuReader-retrieval Figure 2)."""
+def show_relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> AuditView:
+    """Show new labels, and every system's scores by the old labels and by the new (DuReader-retrieval Figure 2)."""
     scores = [stage for stage in stages.values() if stage.declared.holds == "scores"]
-    before = {_target(score): score for score in scores if "labels" not in score.upstream}
+    before = {_identify_target(score): score for score in scores if "labels" not in score.upstream}
     after = [score for score in scores if score.upstream.get("labels") == relabelled.key]
-    pairs = [(before[_target(score)], score) for score in after if _target(score) in before]
+    pairs = [(before[_identify_target(score)], score) for score in after if _identify_target(score) in before]
     measures = list_measures(pairs[0][1].artifact) if pairs else []
     changes = read_audit(relabelled.artifact, "changes.json")
     by = "" if changes.verdict == "annotators" else ", machine-made"
-    rows: list[tuple[BuiltStage, list[str], list[Means]]] = []
-    for pair in pairs:
-        sides = [read_score_summary(score.artifact) for score in pair]
+    rows: list[tuple[BuiltStage, list[str], list[BothMeans]]] = []
+    for old, new in pairs:
+        sides = [read_score_summary(score.artifact) for score in (old, new)]
         counted = " · ".join(f"{count:,}" for count in dict.fromkeys(side.queries for side in sides))
-        percents: list[Means] = [[100 * s.mean[name] if name in s.mean else None for s in sides] for name in measures]
-        rows.append((stages[pair[1].upstream["run"]], [counted], percents))
-    what = f"by the old labels and the new{by}"
-    effects = _effects(f"Scores {what}", ("before", f"after{by}"), ["queries"], measures, rows)
+        means: list[BothMeans] = []
+        for name in measures:
+            means.append([100 * side.mean[name] if name in side.mean else None for side in sides])
+        rows.append((stages[new.upstream["run"]], [counted], means))
+    labels = f"by the old labels and the new{by}"
+    effects = _tabulate_effects(f"Scores {labels}", ("before", f"after{by}"), ["queries"], measures, rows)
+
     charts = []
-    unique = len({run.name for run, _, _ in rows}) == len(rows)
-    for at, measure in enumerate(measures[:PLOTTED]):
-        known = {
-            run.name if unique else run.key: {"before": old, "after": new}
-            for run, _, percents in rows
-            for old, new in [percents[at]]
-            if old is not None and new is not None
-        }
-        charts += [draw_bars(f"{measure} {what}", known, f"{measure}, %")] if known else []
+    has_unique_names = len({run.name for run, _, _ in rows}) == len(rows)
+    for position, measure in enumerate(measures[:_PLOTTED_MEASURES]):
+        bars = {}
+        for run, _, means in rows:
+            before_mean, after_mean = means[position]
+            if before_mean is not None and after_mean is not None:
+                name = run.name if has_unique_names else run.key
+                bars[name] = {"before": before_mean, "after": after_mean}
+        if bars:
+            charts.append(draw_bars(f"{measure} {labels}", bars, f"{measure}, %"))
+
     agreements = read_audit(relabelled.artifact).agreement if _has_summary(relabelled) else {}
-    grids = [_agreement_grid(SCALES[name], own) for name, own in agreements.items() if own.pairs]
-    return Audit(relabelled, changes, grids, charts, effects)
+    grids = [_tabulate_agreement(_SCALE_TITLES[name], own) for name, own in agreements.items() if own.pairs]
+    return AuditView(relabelled, changes, grids, charts, effects)
 
 
-def _agreement_grid(title: str, agreement: Agreement) -> PageTable:
+def _tabulate_agreement(title: str, agreement: Agreement) -> PageTable:
     undefined = "κ is not defined, people gave one label alone"
     kappa = undefined if agreement.kappa is None else f"Cohen's κ {agreement.kappa:.2f}"
     same = f"the same label for {format_number(agreement.percent)} % of {agreement.pairs:,} pairs"
@@ -231,52 +250,69 @@ def _agreement_grid(title: str, agreement: Agreement) -> PageTable:
     return PageTable(f"{title}: {same}; {kappa}", ["", *(f"model: {at}" for at in range(len(rows)))], rows)
 
 
-def _target(score: BuiltStage) -> tuple[str | None, ...]:
+def _identify_target(score: BuiltStage) -> tuple[str | None, ...]:
     return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset", "others"))
 
 
-def _noise_lines(stage: BuiltStage) -> Iterable[dict[str, str]]:
+def _read_noise_lines(stage: BuiltStage) -> Iterable[dict[str, str]]:
     return csv.DictReader(stage.artifact.path("noise.csv").read_text(encoding="utf-8").splitlines())
 
 
-def noise(stage: BuiltStage) -> Audit:
-    """Leakage and noise: findings below one another, places side by side; those that share a finding stand together."""
+def show_noise(stage: BuiltStage) -> AuditView:
+    """Show leakage and noise: findings below one another, places that share findings side by side."""
     places: dict[str, dict[str, str]] = {}  # place → finding → how often, and which share that is
-    for line in _noise_lines(stage):
+    for line in _read_noise_lines(stage):
         share = f" · {100 * float(line['share']):.2f} %" if line["share"] else ""
         places.setdefault(line["where"], {})[line["finding"]] = f"{int(line['count']):,}{share}"
+
     groups: list[dict[str, dict[str, str]]] = []
-    for where, own in places.items():
-        fitting = (group for group in groups if any(own.keys() & other.keys() for other in group.values()))
-        if (group := next(fitting, None)) is None:
-            groups.append(group := {})
-        group[where] = own
+    for where, findings_here in places.items():
+        fitting = [group for group in groups if _share_findings(group, findings_here)]
+        if fitting:
+            fitting[0][where] = findings_here
+        else:
+            groups.append({where: findings_here})
+
     grids = []
     for group in groups:
         findings = dict.fromkeys(finding for place in group.values() for finding in place)
         rows = [[finding, *(place.get(finding, "–") for place in group.values())] for finding in findings]
         grids.append(PageTable(f"Findings: {', '.join(group)}", ["finding", *group], rows))
     examples = json.loads(stage.artifact.path("examples.json").read_bytes())
-    return Audit(stage, read_audit(stage.artifact), grids, examples=examples)
+    return AuditView(stage, read_audit(stage.artifact), grids, examples=examples)
+
+
+def _share_findings(group: dict[str, dict[str, str]], findings: dict[str, str]) -> bool:
+    return any(findings.keys() & other.keys() for other in group.values())
 
 
 def _has_summary(stage: BuiltStage) -> bool:
-    return SUMMARY in stage.artifact.manifest.files
+    return _SUMMARY_FILE in stage.artifact.manifest.files
 
 
-def audits_csv(stages: Iterable[BuiltStage]) -> str:
-    """Every number of every audit, a line each."""
+def write_audits_csv(stages: Iterable[BuiltStage]) -> str:
+    """Return every number of every audit, a line each."""
     lines: list[list[str]] = []
     for stage in stages:
-        rows: Iterable[list[str]] = ()
         if stage.kind == "noise":
-            rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage))
+            rows = [[line[name] for name in _HEAD[1:5]] for line in _read_noise_lines(stage)]
         elif stage.declared.box == "Audits" and _has_summary(stage):
-            values = flatten(json.loads(stage.artifact.path(SUMMARY).read_bytes()))
-            rows = (
-                [path, "", "", f"{value / 100:.6f}"] if "percent" in path else [path, "", str(value), ""]
-                for path, value in values.items()
-                if path.split(".")[0] not in SETTINGS and type(value) in (int, float)  # True is no number here
-            )
+            rows = _list_summary_rows(stage)
+        else:
+            continue
         lines += [[stage.kind, *row, stage.key] for row in rows]
-    return csv_text(HEAD, lines)
+    return csv_text(_HEAD, lines)
+
+
+def _list_summary_rows(stage: BuiltStage) -> list[list[str]]:
+    """Return finding, place, count and share of every number in a stage's summary."""
+    rows = []
+    for path, value in flatten(json.loads(stage.artifact.path(_SUMMARY_FILE).read_bytes())).items():
+        is_number = type(value) in (int, float)  # True is no number here
+        if path.split(".")[0] in _SETTINGS or not is_number:
+            continue
+        if "percent" in path:
+            rows.append([path, "", "", f"{value / 100:.6f}"])
+        else:
+            rows.append([path, "", str(value), ""])
+    return rows

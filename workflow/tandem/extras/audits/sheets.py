@@ -25,76 +25,88 @@ from tandem.store.files import csv_text, sha256, write_json, write_text
 from tandem.store.job import Draft, Job, writing
 
 FOLDERS.append(Path(__file__).parent / "assets")
-CHARACTERS = 4000  # of a passage; a spreadsheet's cell ends at 32,767
-FORMULA = ("=", "+", "-", "@")  # a cell that begins so is computed by spreadsheets
-DELIMITERS = ",;\t"  # as spreadsheets of different countries save CSV
-PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
-IDS = ("query_id", "doc_id")
-FILLED = (*IDS, "verdict")
+CHARACTERS_PER_PASSAGE = 4000  # of a passage; a spreadsheet's cell ends at 32,767
+_FORMULA_MARKS = ("=", "+", "-", "@")  # a cell that begins so is computed by spreadsheets
+_DELIMITERS = ",;\t"  # as spreadsheets of different countries save CSV
+_PASSAGES_ON_PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
+_ID_COLUMNS = ("query_id", "doc_id")
+_VERDICT_COLUMNS = (*_ID_COLUMNS, "verdict")
 FILLED_BY = "filled_by"  # the column of a sheet that names the model behind a verdict; empty where a person decided
-VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
-Answers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
+_VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
+SheetAnswers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
 
 
-def one_line(text: str) -> str:
-    """A text with single spaces for white space, so that a row is a line."""
+def join_lines(text: str) -> str:
+    """Return a text with single spaces for white space, so that a row is a line."""
     return " ".join(text.split())
 
 
-def safe(text: str) -> str:
-    """A text with an apostrophe before what a spreadsheet would take for the beginning of a formula."""
-    return f"'{text}" if text.startswith(FORMULA) else text
+def escape_formula(text: str) -> str:
+    """Return a text with an apostrophe before what a spreadsheet would take for the beginning of a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_MARKS) else text
 
 
-def safe_id(name: str) -> str:
-    """As `safe`, for an id; an id that begins with an apostrophe gets another, so that `plain_id` reads it back."""
-    return f"'{name}" if name.startswith(("'", *FORMULA)) else name
+def escape_id(name: str) -> str:
+    """Return an id as `escape_formula` does; one that begins with an apostrophe gets another, for `read_id`."""
+    return f"'{name}" if name.startswith(("'", *_FORMULA_MARKS)) else name
 
 
-def plain_id(cell: str) -> str:
-    """The id in a cell that `safe_id` wrote, even if a spreadsheet has dropped the apostrophe."""
-    return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *FORMULA))) else cell
+def read_id(cell: str) -> str:
+    """Return the id in a cell that `escape_id` wrote, even if a spreadsheet has dropped the apostrophe."""
+    return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *_FORMULA_MARKS))) else cell
 
 
 def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding.
 
-    The columns of `IDS` are written so that no spreadsheet computes them; `safe` does the same for texts.
+    Ids are written so that no spreadsheet computes them; `escape_formula` does the same for texts.
     """
-    named = [name in IDS for name in head]
-    cells = ([safe_id(str(cell)) if own else cell for cell, own in zip(row, named, strict=True)] for row in rows)
-    path.write_text(csv_text(head, cells), encoding="utf-8-sig", newline="")
+
+    def escape_row(row: Sequence[object]) -> list[object]:
+        cells = zip(head, row, strict=True)
+        return [escape_id(str(cell)) if name in _ID_COLUMNS else cell for name, cell in cells]
+
+    path.write_text(csv_text(head, map(escape_row, rows)), encoding="utf-8-sig", newline="")
 
 
-def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of some columns of each row of a filled sheet, stripped, ids as they were; no empty rows.
+def read_filled_rows(
+    path: Path, columns: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of some columns of each row of a filled sheet, stripped, ids as they were; no empty rows.
 
     Cells of `optional` columns follow, empty where the sheet lacks the column. A `UserError` for what is no CSV file in
     UTF-8, a missing column, or a row with too few.
     """
     text = (f"{line}\n" for _, line in iterate_lines(path))
     first = next(text, "")
-    rows = csv.reader(chain([first], text), delimiter=max(DELIMITERS, key=first.count), strict=True)
+    rows = csv.reader(chain([first], text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
     try:
         header = [name.strip() for name in next(rows, [])]
-        if missing := [name for name in columns if name not in header]:
+        missing = [name for name in columns if name not in header]
+        if missing:
             present = ", ".join(header[:12]) or "nothing"
             raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
-        places = [header.index(name) if name in header else None for name in (*columns, *optional)]
-        needed = max(map(header.index, columns))
+        places = {name: header.index(name) for name in (*columns, *optional) if name in header}
+        needed = max(places[name] for name in columns)
+
         for number, cells in enumerate(rows, start=2):  # a cell may hold line ends
             stripped = [cell.strip() for cell in cells]
-            if any(stripped) and len(cells) <= needed:
+            if not any(stripped):
+                continue
+            if len(cells) <= needed:
                 raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
-            if any(stripped):
-                own = [stripped[at] if at is not None and at < len(cells) else "" for at in places]
-                yield number, [plain_id(c) if n in IDS else c for c, n in zip(own, (*columns, *optional), strict=True)]
+            values = []
+            for name in (*columns, *optional):
+                place = places.get(name, len(stripped))
+                value = stripped[place] if place < len(stripped) else ""
+                values.append(read_id(value) if name in _ID_COLUMNS else value)
+            yield number, values
     except csv.Error as error:
         raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None
 
 
 class SheetRow(NamedTuple):
-    """A passage that annotators are asked about."""
+    """Describe a passage that annotators are asked about."""
 
     query_id: str
     doc_id: str
@@ -105,7 +117,7 @@ class SheetRow(NamedTuple):
     rank: int
 
 
-COLUMNS = (*SheetRow._fields, "verdict")
+SHEET_COLUMNS = (*SheetRow._fields, "verdict")
 
 
 def write_pool_sheets(
@@ -118,19 +130,42 @@ def write_pool_sheets(
     texts = collection.texts(pairs["doc_id"].to_pylist())
     rows = []
     for query, doc, score, rank in tables.iterate_rows(pairs):
-        title, passage = map(one_line, texts[doc])
-        cells = one_line(queries[query]), title, cut_text(passage, CHARACTERS), f"{score:.6g}"
-        rows.append(SheetRow(query, doc, *cells, rank))
-    write_sheet(draft.path("sheet.csv"), COLUMNS, ([*row[:2], *map(safe, row[2:5]), *row[5:], ""] for row in rows))
+        title, passage = map(join_lines, texts[doc])
+        row = SheetRow(
+            query_id=query,
+            doc_id=doc,
+            query=join_lines(queries[query]),
+            title=title,
+            passage=cut_text(passage, CHARACTERS_PER_PASSAGE),
+            score=f"{score:.6g}",
+            rank=rank,
+        )
+        rows.append(row)
+
+    cells = []
+    for row in rows:
+        texts_of_row = map(escape_formula, (row.query, row.title, row.passage))
+        cells.append([row.query_id, row.doc_id, *texts_of_row, row.score, row.rank, ""])
+    write_sheet(draft.path("sheet.csv"), SHEET_COLUMNS, cells)
+
+    # The page has whole queries only, as many as fit.
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
-    ends = [end for end in accumulate(map(len, groups), initial=0) if end <= PAGE]
-    how = {"key": key, "scored_by": scored_by, "columns": COLUMNS, "formula": FORMULA}
-    page = render_template("sheet.html", groups=groups[: len(ends) - 1], total=len(rows), shown=ends[-1], **how)
+    ends = [end for end in accumulate(map(len, groups), initial=0) if end <= _PASSAGES_ON_PAGE]
+    page = render_template(
+        "sheet.html",
+        groups=groups[: len(ends) - 1],
+        total=len(rows),
+        shown=ends[-1],
+        key=key,
+        scored_by=scored_by,
+        columns=SHEET_COLUMNS,
+        formula=_FORMULA_MARKS,
+    )
     write_text(draft.path("sheet.html"), page)
 
 
-def judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
-    """Query id → document id → relevance of a split, in file order; empty where nothing is judged.
+def read_judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
+    """Read query id → document id → relevance of a split, in file order; empty where nothing is judged.
 
     A dataset of questions with answers has no qrels.
     """
@@ -139,7 +174,7 @@ def judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
 
 
 def run(job: Job[RelabelParams]) -> None:
-    """The split's judgements with the positives that annotators, or the judges, found in a pool.
+    """Write the split's judgements with the positives that annotators, or the judges, found in a pool.
 
     Writes qrels.parquet (the dataset's judgements of the split and the new positives) and changes.json.
 
@@ -154,18 +189,26 @@ def run(job: Job[RelabelParams]) -> None:
     if job.params.split not in (None, split):
         raise UserError(f"{pool.folder}: is a pool of split {split}, but split is {job.params.split}")
     path, machine_made = job.execution.path, 0
-    facts: dict[str, str | float]
+    facts: dict[str, str | float] = {"verdict": "machine"}
     if path:
-        answers, machine_made = sheet_answers(Path(path), job.params.fingerprint, pool)
-        facts = {"verdict": "machine" if machine_made else "annotators", "sheet": Path(path).name}
-        facts |= {"machine_made": machine_made} if machine_made else {}
+        answers, machine_made = read_sheet_answers(Path(path), job.params.fingerprint, pool)
+        facts["sheet"] = Path(path).name
+        if machine_made:
+            facts["machine_made"] = machine_made
+        else:
+            facts["verdict"] = "annotators"
     else:
         threshold = pooled.threshold if job.params.threshold is None else job.params.threshold
-        facts, answers = {"verdict": "machine", "threshold": threshold}, machine_answers(pool, threshold)
-    added = [(query, doc, 1, split) for query, docs in answers.items() for doc, relevant in docs.items() if relevant]
-    judged = judgements(collection, split)
-    before = [(query, doc, relevance, split) for query, docs in judged.items() for doc, relevance in docs.items()]
-    changes = describe(collection.queries(split), judged, answers)
+        facts["threshold"] = threshold
+        answers = judge_by_machine(pool, threshold)
+
+    judged = read_judgements(collection, split)
+    before, added = [], []
+    for query, relevances in judged.items():
+        before += [(query, doc, relevance, split) for doc, relevance in relevances.items()]
+    for query, verdicts in answers.items():
+        added += [(query, doc, 1, split) for doc, is_relevant in verdicts.items() if is_relevant]
+    changes = describe_changes(collection.queries(split), judged, answers)
     with writing(job) as draft:
         tables.write_batches(
             draft.path(QRELS), tables.make_batches([*before, *added], tables.QRELS_SCHEMA), tables.QRELS_SCHEMA
@@ -176,14 +219,14 @@ def run(job: Job[RelabelParams]) -> None:
         draft.facts |= {**facts, "qrels": len(before) + len(added), "new_positives": len(added)}
 
 
-def machine_answers(pool: Artifact, threshold: float) -> Answers:
-    """The judges' verdict on every passage of the sheet: positive if its score is above the threshold.
+def judge_by_machine(pool: Artifact, threshold: float) -> SheetAnswers:
+    """Return the judges' verdict on every passage of the sheet: positive if its score is above the threshold.
 
     Scores of a pool that was ranked without judges are no probabilities, which is a `UserError`.
     """
     if not any(role.startswith("judge.") for role in pool.upstream):
         raise UserError(f"{pool.folder}: was ranked without a judge and has no verdict; name a filled sheet or a judge")
-    answers: Answers = {}
+    answers: SheetAnswers = {}
     for query, doc, score, is_open in tables.stream_rows(
         pool.path("pool.parquet"), "query_id", "doc_id", "score", "asked"
     ):
@@ -192,8 +235,8 @@ def machine_answers(pool: Artifact, threshold: float) -> Answers:
     return answers
 
 
-def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Answers, int]:
-    """The sheet's verdicts, query by query in the pool's order, and how many of them a language model filled in.
+def read_sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[SheetAnswers, int]:
+    """Return the sheet's verdicts, query by query in the pool's order, and how many of them a language model filled in.
 
     Rows without a verdict are left out. A `UserError` for another file than was planned, a verdict that is none, a
     passage that is not in the pool or is labelled already, or two rows that contradict each other.
@@ -207,12 +250,12 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
         pooled.setdefault(query, {})[doc] = relevance
     verdicts: dict[tuple[str, str], tuple[int, bool]] = {}  # (query, document) → row, and whether it is relevant
     machine_made = set()
-    for row, (query, doc, verdict, model) in filled_rows(path, FILLED, [FILLED_BY]):
+    for row, (query, doc, verdict, model) in read_filled_rows(path, _VERDICT_COLUMNS, [FILLED_BY]):
         if not verdict:
             continue
         if model:
             machine_made.add((query, doc))
-        where, relevant = f"{path}:{row}", VERDICTS.get(verdict.lower())
+        where, relevant = f"{path}:{row}", _VERDICTS.get(verdict.lower())
         if relevant is None:
             raise UserError(f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
         _require_open(where, query, doc, pooled, pool.folder)
@@ -221,7 +264,7 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
             here, there = (f"{'' if value else 'not '}relevant" for value in (relevant, before))
             both = f"{doc} for query {query} is {here} here and {there} in row {first}"
             raise UserError(f"{where}: {both}; keep one of the rows")
-    answers: Answers = {}
+    answers: SheetAnswers = {}
     for query, docs in pooled.items():
         for doc in docs:
             if (query, doc) in verdicts:
@@ -239,10 +282,10 @@ def _require_open(where: str, query: str, doc: str, pooled: dict[str, dict[str, 
         raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
 
 
-def describe(
-    queries: dict[str, str], judged: dict[str, dict[str, int]], answers: Answers, least: int = 1
+def describe_changes(
+    queries: dict[str, str], judged: dict[str, dict[str, int]], answers: SheetAnswers, least: int = 1
 ) -> dict[str, object]:
-    """The effect of new labels: DuReader-retrieval §2.3 has the mean number of positives and the share of queries.
+    """Describe the effect of new labels: the mean number of positives and the share of queries with new ones.
 
     A judgement of at least `least` is a positive.
     """

@@ -19,7 +19,7 @@ from tandem.data.collection import Collection
 from tandem.data.splits import sort_key
 from tandem.errors import UserError
 from tandem.extras.audits import query_similarity as similarity
-from tandem.extras.audits.query_similarity import Proposer, Queries
+from tandem.extras.audits.query_similarity import Proposer, SplitQueries
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
@@ -31,16 +31,18 @@ from tandem.store.job import Job, writing
 if TYPE_CHECKING:
     from tandem.retrieval.pair_scores import PairScores
 
-SCHEMA = pa.schema([
+_PAIRS_SCHEMA = pa.schema([
     ("train_query_id", pa.string()), ("other_query_id", pa.string()), ("split", pa.string()), ("score", pa.float32()),
     ("similar", pa.bool_()), ("same", pa.bool_()), ("proposal", pa.float32()),
 ])  # fmt: skip
-BINS, EXAMPLES, CHARACTERS = 20, 12, 300
+_BINS = 20  # of the histogram of scores
+_EXAMPLES = 12
+_CHARACTERS_PER_EXAMPLE = 300
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Proposed pairs; every array has the shape (pairs,)."""
+class ProposedPairs:
+    """Hold proposed pairs; every array has the shape (pairs,)."""
 
     other: Array  # position among the dev and test queries
     train: Array  # position among the training queries
@@ -51,7 +53,7 @@ class Pairs:
 
     @property
     def similar(self) -> Array:
-        """Which pairs count as similar."""
+        """Return which pairs count as similar."""
         return np.asarray((self.score.astype(np.float64) > self.threshold) | self.same)
 
 
@@ -65,70 +67,92 @@ def run(job: Job[SimilarQueriesParams]) -> None:
     """
     params = job.params
     train, others = similarity.read_sides(Collection(job.inputs["dataset"]), params.splits)
-    by_vectors = any(role.startswith("vectors.") for role in job.inputs) and len(train) and len(others)
-    proposer = open_vectors(job, others, train) if by_vectors else similarity.WordCosine(others.texts, train.texts)
-    pairs = decided(job, others, train, proposer)
+    has_vectors = any(role.startswith("vectors.") for role in job.inputs)
+    if has_vectors and len(train) and len(others):
+        proposer: Proposer = open_vectors(job, others, train)
+    else:
+        proposer = similarity.WordCosine(others.texts, train.texts)
+
+    pairs = decide_pairs(job, others, train, proposer)
     judges = [model.key for model in job.many("judge")]
     decided_by = f"mean probability of {len(judges)} cross-encoder(s)" if judges else proposer.name
     with writing(job) as draft:
-        rows = table(pairs, others, train)
+        rows = list_proposed_pairs(pairs, others, train)
         pq.write_table(rows, draft.path("pairs.parquet"))
+
         similar = rows.filter(rows["similar"])
         tested = similar.select(["other_query_id", "split"]).rename_columns(["query_id", "split"])
-        pq.write_table(_once(tested), draft.path("queries.parquet"))
+        pq.write_table(_keep_first(tested), draft.path("queries.parquet"))
         learned = similar.select(["train_query_id"]).rename_columns(["query_id"])
-        pq.write_table(_once(learned.sort_by("query_id")), draft.path("train.parquet"))
-        counts = count(pairs, others, train, params.depth)
-        how = {"proposed_by": proposer.name, "decided_by": decided_by, "judges": judges}
-        write_json(draft.path("summary.json"), {**how, "threshold": params.threshold, "depth": params.depth, **counts})
-        write_json(draft.path("examples.json"), examples(pairs, others, train))
+        pq.write_table(_keep_first(learned.sort_by("query_id")), draft.path("train.parquet"))
+
+        summary = {
+            "proposed_by": proposer.name,
+            "decided_by": decided_by,
+            "judges": judges,
+            "threshold": params.threshold,
+            "depth": params.depth,
+            **count_similar(pairs, others, train, params.depth),
+        }
+        write_json(draft.path("summary.json"), summary)
+        write_json(draft.path("examples.json"), choose_examples(pairs, others, train))
         train_similar = len(np.unique(pairs.train[pairs.similar]))
         draft.facts |= {"pairs": len(rows), "train_similar": train_similar, "decided_by": decided_by}
 
 
-def _once(rows: pa.Table) -> pa.Table:
-    """The rows that name a query for the first time, in order."""
+def _keep_first(rows: pa.Table) -> pa.Table:
+    """Return the rows that name a query for the first time, in order."""
     _, first = np.unique(np.asarray(rows["query_id"].to_pylist(), object), return_index=True)
     return rows.take(pa.array(np.sort(first), pa.int64()))
 
 
-def decided(job: Job[SimilarQueriesParams], others: Queries, train: Queries, proposer: Proposer) -> Pairs:
-    """The nearest pairs and pairs of the same words, scored by the judges, else by the proposing similarity."""
-    near = similarity.nearest(proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}")
+def decide_pairs(
+    job: Job[SimilarQueriesParams], others: SplitQueries, train: SplitQueries, proposer: Proposer
+) -> ProposedPairs:
+    """Score the nearest pairs and pairs of the same words by the judges, else by the proposing similarity."""
+    near = similarity.find_nearest(proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}")
+    same = similarity.match_same_words(others, train)
+    # A pair as one number, which sorts by the other query and then the training query, unites both lists of pairs.
     width = max(1, len(train))
-    close, equal = (other * width + at for other, at in (near, similarity.same(others, train)))
-    keys = np.union1d(close, equal)
-    other, at = np.divmod(keys, width)
-    proposal = similarity.in_parts(proposer, other, at)
-    score = judged(job, others.rows[other], train.rows[at]) if job.many("judge") else proposal
-    return Pairs(other, at, proposal, score, np.isin(keys, equal), job.params.threshold)
+    near_numbers, same_numbers = (other * width + trained for other, trained in (near, same))
+    numbers = np.union1d(near_numbers, same_numbers)
+    other, trained = np.divmod(numbers, width)
+
+    proposal = similarity.score_in_parts(proposer, other, trained)
+    score = judge_pairs(job, others.rows[other], train.rows[trained]) if job.many("judge") else proposal
+    is_same = np.isin(numbers, same_numbers)
+    return ProposedPairs(other, trained, proposal, score, is_same, job.params.threshold)
 
 
-def open_vectors(job: Job, others: Queries, train: Queries) -> similarity.VectorCosine:
-    """The similarity by the inputs `vectors.<split>`, which must be of the dataset's queries and of one model."""
+def open_vectors(job: Job, others: SplitQueries, train: SplitQueries) -> similarity.VectorCosine:
+    """Open the similarity by the inputs `vectors.<split>`, which must be of the dataset's queries and of one model."""
     splits, opened = list(dict.fromkeys(others.splits)), dict[str, Embeddings]()
     for split in (similarity.TRAIN, *splits):
-        if (role := f"vectors.{split}") not in job.inputs:
+        role = f"vectors.{split}"
+        if role not in job.inputs:
             present = ", ".join(sorted(name for name in job.inputs if name.startswith("vectors.")))
             problem = f"similar_queries: {role} is missing (given: {present})"
             raise UserError(f"{problem}; give vectors of every split or none")
         require_dataset(job, role)
         opened[split] = Embeddings(job.inputs[role], "queries")
+
     models = {split: Path(part.artifact.upstream["model"]).name for split, part in opened.items()}
     if len(set(models.values())) > 1:
         listed = ", ".join(f"{split} with {model}" for split, model in models.items())
         raise UserError(f"similar_queries: queries were embedded by several models ({listed}); use one")
+
     for queries, parts in ((train, [similarity.TRAIN]), (others, splits)):
         artifacts = [opened[split].artifact for split in parts]
         ids = [pq.read_table(artifact.path("ids.parquet"))["query_id"].to_pylist() for artifact in artifacts]
         if list(chain(*ids)) != queries.ids:
             folders = ", ".join(str(artifact.folder) for artifact in artifacts)
             raise UserError(f"{folders}: not the queries of {job.inputs['dataset'].folder}; encode them again")
+
     return similarity.VectorCosine([opened[split] for split in splits], opened[similarity.TRAIN])
 
 
-def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array:
-    """Mean probability of the inputs `judge.<i>` that one query answers for the other; shape (pairs,), float32.
+def judge_pairs(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array:
+    """Return the judges' mean probability that one query answers for the other; shape (pairs,), float32.
 
     `others` and `train` are the rows of each pair's queries.
     """
@@ -139,13 +163,13 @@ def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array
     models, tokens = job.many("judge"), job.many("judge_tokens")
     require_dataset(job, *(f"judge_tokens.{i}" for i in range(len(models))))
     use_workers(job.execution.workers)
-    judges = [query_pairs(*pair, job.params) for pair in zip(models, tokens, strict=True)]
+    judges = [open_query_judge(model, own_tokens, job.params) for model, own_tokens in zip(models, tokens, strict=True)]
     with Progress(f"similar_queries {job.key}", len(others) * len(judges), "pairs") as progress:
         return average_probabilities(judges, others, train, progress)
 
 
-def query_pairs(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairScores":
-    """A cross-encoder's logits for pairs of queries: the second query takes the passage's place.
+def open_query_judge(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairScores":
+    """Open a cross-encoder's logits for pairs of queries: the second query takes the passage's place.
 
     They are stored beside its scores of queries with passages, for whichever threshold or depth asks again.
     """
@@ -159,63 +183,79 @@ def query_pairs(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairS
     return scores
 
 
-def table(pairs: Pairs, others: Queries, train: Queries) -> pa.Table:
-    """Rows of `SCHEMA` by split, other query, falling score and training query."""
-    trained = [train.ids[at] for at in pairs.train]
-    other, splits = ([column[at] for at in pairs.other] for column in (others.ids, others.splits))
-    columns = (trained, other, splits, pairs.score, pairs.similar, pairs.same, pairs.proposal)
-    rows = pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
-    keys = [(sort_key(split), *key) for split, *key in zip(splits, other, -pairs.score, trained, strict=True)]
-    return rows.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
+def list_proposed_pairs(pairs: ProposedPairs, others: SplitQueries, train: SplitQueries) -> pa.Table:
+    """Return rows of `_PAIRS_SCHEMA` by split, other query, falling score and training query."""
+    train_ids = [train.ids[position] for position in pairs.train]
+    other_ids = [others.ids[position] for position in pairs.other]
+    splits = [others.splits[position] for position in pairs.other]
+    columns = (train_ids, other_ids, splits, pairs.score, pairs.similar, pairs.same, pairs.proposal)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _PAIRS_SCHEMA, strict=True)]
+
+    def make_key(row: int) -> tuple[object, ...]:
+        return sort_key(splits[row]), other_ids[row], -pairs.score[row], train_ids[row]
+
+    ranked = sorted(range(len(splits)), key=make_key)
+    return pa.table(arrays, _PAIRS_SCHEMA).take(pa.array(ranked, pa.int64()))
 
 
-def count(pairs: Pairs, others: Queries, train: Queries, depth: int) -> dict[str, object]:
-    """How many training queries are similar to how many of the others, as DuReader-retrieval §2.3 counts.
+def count_similar(pairs: ProposedPairs, others: SplitQueries, train: SplitQueries, depth: int) -> dict[str, object]:
+    """Count how many training queries are similar to how many of the others, as DuReader-retrieval §2.3 does.
 
     `saturated` counts the other queries with `depth` similar training queries or more: a greater depth may find more.
     """
     similar = pairs.similar
-    number = np.bincount(pairs.other[similar], minlength=len(others))
+    similar_per_other = np.bincount(pairs.other[similar], minlength=len(others))
     splits = np.array(others.splits, object)
     by_split = {}
     for split in dict.fromkeys(others.splits):
-        own = splits == split
-        known = np.unique(pairs.train[similar & own[pairs.other]])
-        by_split[split] = {**_share(int((number[own] > 0).sum()), int(own.sum())), "train_similar": len(known)}
+        in_split = splits == split
+        known = np.unique(pairs.train[similar & in_split[pairs.other]])
+        share = _describe_share(int((similar_per_other[in_split] > 0).sum()), int(in_split.sum()))
+        by_split[split] = {**share, "train_similar": len(known)}
+
     return {
-        "train": _share(len(np.unique(pairs.train[similar])), len(train)),
-        "others": _share(int((number > 0).sum()), len(others)),
+        "train": _describe_share(len(np.unique(pairs.train[similar])), len(train)),
+        "others": _describe_share(int((similar_per_other > 0).sum()), len(others)),
         "splits": by_split,
         "pairs": {"proposed": len(similar), "similar": int(similar.sum()), "same": int(pairs.same.sum())},
-        "saturated": int((number >= depth).sum()),
+        "saturated": int((similar_per_other >= depth).sum()),
         "histogram": {
-            "edges": [round(at / BINS, 6) for at in range(BINS + 1)],
-            "pairs": np.histogram(pairs.score, BINS, (0, 1))[0].tolist(),
+            "edges": [round(bin_number / _BINS, 6) for bin_number in range(_BINS + 1)],
+            "pairs": np.histogram(pairs.score, _BINS, (0, 1))[0].tolist(),
         },
     }
 
 
-def _share(similar: int, queries: int) -> dict[str, float | None]:
+def _describe_share(similar: int, queries: int) -> dict[str, float | None]:
     return {"queries": queries, "similar": similar, "percent": round(100 * similar / queries, 2) if queries else None}
 
 
-def examples(pairs: Pairs, others: Queries, train: Queries) -> dict[str, list[dict[str, object]]]:
-    """Pairs to look at: the most similar that are not the same words, and those on either side of the threshold."""
+def choose_examples(
+    pairs: ProposedPairs, others: SplitQueries, train: SplitQueries
+) -> dict[str, list[dict[str, object]]]:
+    """Choose pairs to look at: the most similar, and those on either side of the threshold.
 
-    def example(at: int) -> dict[str, object]:
-        """A pair as the report shows it."""
-        other, trained = pairs.other[at], pairs.train[at]
+    None of them are the same words.
+    """
+
+    def describe_pair(pair: int) -> dict[str, object]:
+        """Return a pair as the report shows it."""
+        other, trained = pairs.other[pair], pairs.train[pair]
         return {
             "split": others.splits[other],
             "other_query_id": others.ids[other],
-            "other": others.texts[other][:CHARACTERS],
+            "other": others.texts[other][:_CHARACTERS_PER_EXAMPLE],
             "train_query_id": train.ids[trained],
-            "train": train.texts[trained][:CHARACTERS],
-            "score": round(float(pairs.score[at]), 4),
+            "train": train.texts[trained][:_CHARACTERS_PER_EXAMPLE],
+            "score": round(float(pairs.score[pair]), 4),
         }
 
-    ranked = np.lexsort((pairs.train, pairs.other, -pairs.score))
+    ranked = np.lexsort((pairs.train, pairs.other, -pairs.score))  # by falling score; the last key sorts first
     ranked = ranked[~pairs.same[ranked]]
-    above, below = ranked[pairs.similar[ranked]], ranked[~pairs.similar[ranked]]
-    chosen = {"most similar": above[:EXAMPLES], "just similar": above[-EXAMPLES:], "just not": below[:EXAMPLES]}
-    return {name: list(map(example, rows)) for name, rows in chosen.items()}
+    similar, others_ranked = ranked[pairs.similar[ranked]], ranked[~pairs.similar[ranked]]
+    chosen = {
+        "most similar": similar[:_EXAMPLES],
+        "just similar": similar[-_EXAMPLES:],
+        "just not": others_ranked[:_EXAMPLES],
+    }
+    return {name: list(map(describe_pair, rows)) for name, rows in chosen.items()}

@@ -21,9 +21,9 @@ from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
-from tandem.extras.demo.systems import part, require_built, resolve
+from tandem.extras.demo.systems import find_part, require_built, resolve_system
 from tandem.extras.operations.bundle import render_readme
-from tandem.extras.operations.targets import Configuration, dataset_override, split_files
+from tandem.extras.operations.targets import Configuration, format_dataset_override, split_files
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
@@ -92,7 +92,7 @@ def export(
     names, paths = split_files([model, *files])
     if len(names) != 1:
         raise UserError(f"{len(names)} words are no YAML files; say one model")
-    configuration = Configuration(paths, [dataset_override(dataset)] if dataset else [])
+    configuration = Configuration(paths, [format_dataset_override(dataset)] if dataset else [])
     system = f"{names[0]}@{index}" if index else names[0]
     if split and not run:
         raise UserError("--split: only a run is of a split; say --run too, or leave it out")
@@ -104,16 +104,16 @@ def export(
     if mteb:
         if texts:
             raise UserError("--texts: scores have no texts; leave it or --mteb out")
-        with fresh_folder(out) as draft:
+        with create_folder(out) as draft:
             tasks = write_results(configuration, system, draft)
         print(f"{out}: {system} on {', '.join(tasks)}; MTEB reads it as ResultCache({str(out)!r})")
         return
     plan = configuration.plan()
-    searched = resolve(plan, system)
+    searched = resolve_system(plan, system)
     if searched.declared.scoring.by != "dual" or searched.upstream["passages"].declared.vectors != "text":
         raise UserError(f"{system} has no single vector a passage; only such vectors can be exported as an index")
-    require_built(part(searched).needs.values(), system, configuration)
-    with fresh_folder(out) as draft:
+    require_built(find_part(searched).needs.values(), system, configuration)
+    with create_folder(out) as draft:
         fill(draft, system, searched, plan.split, texts)
     print(f"{out}: {system}; how to search it is in {out / 'README.md'}")
 
@@ -138,8 +138,8 @@ def export_run(configuration: Configuration, system: str, split: str | None, out
 
 
 @contextmanager
-def fresh_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into that gets its name when it is whole; a `UserError` where something is there already."""
+def create_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write into that gets its name when it is whole; a `UserError` where something is there."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder}: exists already and is not an empty folder; name another, or remove it")
     try:
@@ -152,7 +152,7 @@ def fresh_folder(folder: Path) -> Iterator[Path]:
 
 def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None:
     """Write everything into an empty folder; the first query of `split` is the example."""
-    needs = {role: open_artifact(Path(stage.folder)) for role, stage in part(run).needs.items()}
+    needs = {role: open_artifact(Path(stage.folder)) for role, stage in find_part(run).needs.items()}
     passages, collection = Embeddings(needs["passages"], "passages"), Collection(needs["dataset"])
     dual = DualShape.read(needs["model"].folder / "dual")
     if dual.dense:
@@ -223,7 +223,7 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
     data, ctx = plan.settings.dataset, plan.planner.ctx
     entry = ctx.dataset_entry(data)
     names = entry.of if isinstance(entry, Group) else (data,)
-    tasks = {name: task_of(ctx, name) for name in names}
+    tasks = {name: describe_task(ctx, name) for name in names}
     whole = plan.planner.score(system, "the system")
     scores = whole.upstream.values() if isinstance(entry, Group) else [whole]
     needed = [stage.upstream[role] for stage in scores for role in ("dataset", "run")]
@@ -232,13 +232,13 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
     place = folder / "results" / model["name"].replace("/", "__") / model["revision"]
     for (name, task), score in zip(tasks.items(), scores, strict=True):
         depth = run_depth(ctx, score.values["split"], name)
-        write_json(place / f"{task.task}.json", task_result(task, score, depth, languages(ctx, name)))
+        write_json(place / f"{task.task}.json", gather_task_result(task, score, depth, list_languages(ctx, name)))
     write_json(place / "model_meta.json", model | UNKNOWN)
     return [task.task for task in tasks.values()]
 
 
-def task_of(ctx: Context, name: str) -> MtebTask:
-    """The task of MTEB that a dataset is."""
+def describe_task(ctx: Context, name: str) -> MtebTask:
+    """Return the task of MTEB that a dataset is."""
     entry, at = ctx.dataset_entry(name), f"datasets.{name}"
     if entry.mteb is None:
         raise UserError(f"{at}.mteb is missing; say which task of MTEB it is: mteb: {{task: …, split: test}}")
@@ -250,8 +250,8 @@ def task_of(ctx: Context, name: str) -> MtebTask:
     return entry.mteb
 
 
-def languages(ctx: Context, name: str) -> list[str]:
-    """The languages of a dataset as MTEB writes them."""
+def list_languages(ctx: Context, name: str) -> list[str]:
+    """Return the languages of a dataset as MTEB writes them."""
     entry = ctx.dataset_entry(name)
     if entry.mteb and entry.mteb.languages:
         return list(entry.mteb.languages)
@@ -260,8 +260,8 @@ def languages(ctx: Context, name: str) -> list[str]:
     return ["eng-Latn"]
 
 
-def task_result(task: MtebTask, score: Stage, depth: int, languages: list[str]) -> Json:
-    """MTEB's `TaskResult` of a run, by the stage that scores it, as far down as the run goes."""
+def gather_task_result(task: MtebTask, score: Stage, depth: int, languages: list[str]) -> Json:
+    """Return MTEB's `TaskResult` of a run, by the stage that scores it, as far down as the run goes."""
     keys = {f"{key}_at_{k}": f"{name}@{k}" for k in CUTOFFS if k <= depth for key, name in MEASURES.items()}
     if task.main_score not in keys:
         raise UserError(f"mteb.main_score is {task.main_score}, but runs are {depth} deep; known: {', '.join(keys)}")

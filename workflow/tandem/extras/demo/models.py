@@ -8,7 +8,7 @@ from scipy.sparse import issparse
 
 from tandem.cluster.progress import Progress
 from tandem.config.settings import Execution
-from tandem.extras.demo.workers import THREADS, Question, Served
+from tandem.extras.demo.workers import WORKER_THREADS, PartQuestion, Served
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
 from tandem.models.hub import load_tokenizer
@@ -25,12 +25,12 @@ from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
-FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
+_SMALLEST_BATCH_TOKENS = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
 
 
-def open_part(part: Served) -> "Dual | Crosses":
+def open_model(part: Served) -> "Dual | Crosses":
     """Load a dual encoder or cross-encoders, and warm them up."""
-    use_workers(THREADS)
+    use_workers(WORKER_THREADS)
     model = Dual(part) if part.column == "DE" else Crosses(part)
     model.answer({"query": "warm up", "rows": [0]})
     return model
@@ -44,12 +44,12 @@ class QueryTokenizer:
         self.side = Side("query", tokens.params_as(TokensParams), PlainTextTokenizer(load_tokenizer(folder)))
 
     def ids(self, text: str) -> Ids:
-        """Token ids without special tokens, cut to the query length."""
+        """Return token ids without special tokens, cut to the query length."""
         return np.array(self.side.tokenise([text])[0], np.int64)
 
 
 class Dual:
-    """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
+    """Encode queries by a dual encoder's tower, as the stage `embeddings` does: `model` with `tokens` of `dataset`."""
 
     def __init__(self, part: Served) -> None:
         encode = {key: part.params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
@@ -61,8 +61,8 @@ class Dual:
         tower = "shared" if self.encoder.model.shared else "query"
         self.queries = QueryTokenizer(part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"])
 
-    def answer(self, question: Question) -> Any:
-        """The query's vector, its weight for each entry of the vocabulary, or a list of its tokens' vectors."""
+    def answer(self, question: PartQuestion) -> Any:
+        """Return the query's vector, its weight for each entry of the vocabulary, or a list of its tokens' vectors."""
         with Progress("", 1, "queries", quiet=True) as progress:
             vectors = self.encoder.encode(Ragged.of([self.queries.ids(question["query"])]), progress)
         dense = vectors.toarray() if issparse(vectors) else vectors
@@ -85,12 +85,14 @@ class Crosses:
             accelerate(scorer, Execution(attention="padded"), budget, self.mode, training=False)
             self.members.append((scorer, QueryTokenizer(find_tokenizer(folder), tokens), Tokens.open(tokens)))
 
-    def answer(self, question: Question) -> list[float]:
-        """The mean of the logits of the query with each of the passages at `rows`."""
+    def answer(self, question: PartQuestion) -> list[float]:
+        """Return the mean of the logits of the query with each of the passages at `rows`."""
         total: Any = 0.0
         for scorer, queries, tokens in self.members:
             passages = tokens.passages.take(np.array(question["rows"], np.int64))
             query = [queries.ids(question["query"])] * len(passages)
-            total += scorer.score(query, passages, tokens.template, self.mode, FEW).astype(np.float64)
+            total += scorer.score(query, passages, tokens.template, self.mode, _SMALLEST_BATCH_TOKENS).astype(
+                np.float64
+            )
         values: list[float] = (total / len(self.members)).astype(np.float32).tolist()
         return values

@@ -20,8 +20,8 @@ from tandem.data.forms import compose_text
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import append_below, order_by_score
 from tandem.evaluation.measures import CHOSEN
-from tandem.extras.demo.systems import BM25, CROSS, DUAL, Scorer, part, source_runs
-from tandem.extras.demo.workers import Question, Worker
+from tandem.extras.demo.systems import BM25, CROSS, DUAL, SystemPart, find_part, list_source_runs
+from tandem.extras.demo.workers import PartQuestion, Worker
 from tandem.plan.graph import Stage
 from tandem.retrieval.fusion import pool_lists, select_top
 from tandem.stages.base import Json
@@ -29,13 +29,13 @@ from tandem.stages.data import DatasetParams
 from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import open_artifact
 
-ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
-Ranked = list[tuple[str, float]]  # document id and score, best first
+_ROLES_BY_COLUMN = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
+RankedDocs = list[tuple[str, float]]  # document id and score, best first
 
 
 @dataclass(frozen=True)
 class KnownQuery:
-    """A query of the collection; `relevant` is None where the collection judges none of its split."""
+    """Describe a query of the collection; `relevant` is None where the collection judges none of its split."""
 
     query: str
     split: str
@@ -43,8 +43,8 @@ class KnownQuery:
 
 
 @dataclass(frozen=True)
-class Passage:
-    """One passage of an answer.
+class AnswerPassage:
+    """Hold one passage of an answer.
 
     Attributes:
         score: by the system, as in its run.
@@ -62,24 +62,24 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The passages for a query, best first; `known` is the collection's query of that text; milliseconds by work."""
+class QueryAnswer:
+    """Hold the passages for a query, best first, its twin in the collection, and milliseconds by work."""
 
     query: str
     known: KnownQuery | None
-    passages: list[Passage]
+    passages: list[AnswerPassage]
     milliseconds: dict[str, float]
 
 
 class Session:
-    """A search that is loaded once and asked many times; a context: workers run while it is open.
+    """Load a search once and ask it many times; a context: workers run while it is open.
 
     Args:
         run: the stage of the run of the expression `system`.
         parts: what scores passages, those of the run first; each once.
     """
 
-    def __init__(self, system: str, run: Stage, parts: list[Scorer], split: str) -> None:
+    def __init__(self, system: str, run: Stage, parts: list[SystemPart], split: str) -> None:
         self.system, self.run, self.parts, self.split = system, run, parts, split
         self.workers: dict[str, Worker] = {}
         self._open = ExitStack()
@@ -91,7 +91,7 @@ class Session:
         by_role: dict[str, dict[str, Json]] = {}
         for scorer in self.parts:
             inputs = {role: stage.folder for role, stage in scorer.needs.items()}
-            for role in ROLES[scorer.column]:
+            for role in _ROLES_BY_COLUMN[scorer.column]:
                 data = {"column": scorer.column, "params": scorer.params, "inputs": inputs}
                 by_role.setdefault(role, {})[scorer.key] = data
         with ExitStack() as opened:
@@ -116,52 +116,59 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def ask(self, role: str, scorer: Scorer, **question: Unpack[Question]) -> Any:
-        """A worker's answer about one of its parts."""
+    def ask(self, role: str, scorer: SystemPart, **question: Unpack[PartQuestion]) -> Any:
+        """Return a worker's answer about one of its parts."""
         return self.workers[role].ask({**question, "part": scorer.key})
 
     def texts(self, rows: list[int]) -> list[tuple[str, str]]:
-        """(title, text) of some rows of the corpus; each row group that holds one is read once."""
-        groups, texts = np.searchsorted(self._starts, rows, side="right") - 1, dict[int, tuple[str, str]]()
+        """Return (title, text) of some rows of the corpus; each row group that holds one is read once."""
+        groups = np.searchsorted(self._starts, rows, side="right") - 1
+        texts: dict[int, tuple[str, str]] = {}
         for group in np.unique(groups).tolist():
-            own = [row for row, at in zip(rows, groups, strict=True) if at == group]
+            own = [row for row, row_group in zip(rows, groups, strict=True) if row_group == group]
             table = self._corpus.read_row_group(group, columns=["title", "text"])
             taken = table.take(pa.array([row - self._starts[group] for row in own]))
             texts.update(zip(own, tables.iterate_rows(taken), strict=True))
         return [texts[row] for row in rows]
 
     def find(self, text: str) -> KnownQuery | None:
-        """The collection's query with exactly this text, preferably of `split`; None if there is none."""
+        """Return the collection's query with exactly this text, preferably of `split`; None if there is none."""
         same = self._queries.filter(pc.equal(self._queries["text"], text)).to_pylist()
         if not same:
             return None
         row = next((row for row in same if row["split"] == self.split), same[0])
         query, split, qrels = row["query_id"], row["split"], self._qrels
+
         if not pc.any(pc.equal(qrels["split"], split)).as_py():
             return KnownQuery(query, split, None)
         relevant = pc.and_(pc.equal(qrels["query_id"], query), pc.greater(qrels["relevance"], 0))
         return KnownQuery(query, split, frozenset(qrels.filter(relevant)["doc_id"].to_pylist()))
 
 
-def answer(session: Session, query: str, count: int) -> Answer:
-    """The best `count` passages for a query, which is put into the Unicode form that the dataset's texts have."""
-    began, query = time.monotonic(), compose_text(query, session.normalize)
-    ranking = Ranking(session, query)
-    ranked = ranking.ranked(session.run, count)[:count]
-    docs = [doc for doc, _ in ranked]
-    columns = {scorer.label: ranking.scores(scorer, docs) for scorer in session.parts}
+def answer_query(session: Session, query: str, count: int) -> QueryAnswer:
+    """Return the best `count` passages for a query, put into the Unicode form of the dataset's texts."""
+    began = time.monotonic()
+    query = compose_text(query, session.normalize)
+    ranking = QueryRanking(session, query)
+    best = ranking.ranked(session.run, count)[:count]
+    docs = [doc for doc, _ in best]
+    columns = {part.label: ranking.scores(part, docs) for part in session.parts}
+
     known = session.find(query)
-    relevant, passages = known.relevant if known else None, list[Passage]()
     texts = session.texts(session.ids.rows(docs).tolist())
-    for (doc, score), (title, text) in zip(ranked, texts, strict=True):
+    passages = []
+    for (doc, score), (title, text) in zip(best, texts, strict=True):
         scores = {label: own.get(doc) for label, own in columns.items()}
-        judged = None if relevant is None else doc in relevant
-        passages.append(Passage(doc, title, text, score, scores, judged))
-    return Answer(query, known, passages, {**ranking.milliseconds, "total": 1000 * (time.monotonic() - began)})
+        relevant = None
+        if known and known.relevant is not None:
+            relevant = doc in known.relevant
+        passages.append(AnswerPassage(doc, title, text, score, scores, relevant))
+    milliseconds = {**ranking.milliseconds, "total": 1000 * (time.monotonic() - began)}
+    return QueryAnswer(query, known, passages, milliseconds)
 
 
-class Ranking:
-    """The ranking of one query; each part's result is computed once and kept."""
+class QueryRanking:
+    """Rank passages for one query; each part's result is computed once and kept."""
 
     def __init__(self, session: Session, query: str) -> None:
         self.session, self.query = session, query
@@ -169,75 +176,88 @@ class Ranking:
         self._vectors: dict[str, list[float] | list[list[float]]] = {}
         self._scores: dict[str, dict[str, float]] = {}
 
-    def ranked(self, run: Stage, depth: int) -> Ranked:
-        """The first `depth` passages of a run, or more; best first, with the run's scores."""
+    def ranked(self, run: Stage, depth: int) -> RankedDocs:
+        """Return the first `depth` passages of a run, or more; best first, with the run's scores."""
         if run.declared.scoring.by == "fusion":
             return self._fused(run)
-        scorer = part(run)
-        if scorer.column == CROSS:
-            return self._reranked(scorer, self.ranked(run.upstream["run"], max(depth, run.values["depth"])))
-        if scorer.column == BM25:
-            hits = self._listed(scorer, depth)
-        else:  # an index is asked as deep as its runs, which decides what it returns
-            vector, deep = self._vector(scorer), max(depth, scorer.params["depth"] if "index" in scorer.needs else 0)
+        part = find_part(run)
+        if part.column == CROSS:
+            first_depth = max(depth, run.values["depth"])
+            return self._reranked(part, self.ranked(run.upstream["run"], first_depth))
+
+        if part.column == BM25:
+            hits = self._listed(part, depth)
+        else:
+            vector = self._vector(part)
+            if "index" in part.needs:  # it is asked as deep as its runs, which decides what it returns
+                depth = max(depth, part.params["depth"])
             with self._timed("search"):
-                hits = list(zip(*self.session.ask("vectors", scorer, vector=vector, depth=deep), strict=True))
-        self._scores[scorer.key] = dict(hits)
+                hits = list(zip(*self.session.ask("vectors", part, vector=vector, depth=depth), strict=True))
+        self._scores[part.key] = dict(hits)
         return order_by_score(*zip(*hits, strict=True)) if hits else []
 
-    def scores(self, scorer: Scorer, docs: list[str]) -> dict[str, float]:
-        """A part's scores of passages that another part may have retrieved."""
-        if scorer.column == BM25:
-            if scorer.key not in self._scores:
-                self._scores[scorer.key] = dict(self._listed(scorer, 1))
-        elif scorer.column == DUAL:
-            known = self._scores.setdefault(scorer.key, {})
-            if missing := [doc for doc in docs if doc not in known]:
-                known.update(self._score(scorer, missing))
-        elif scorer.key not in self._scores:
-            self._scores[scorer.key] = self._score(scorer, docs)
-        return self._scores[scorer.key]
+    def scores(self, part: SystemPart, docs: list[str]) -> dict[str, float]:
+        """Return a part's scores of passages that another part may have retrieved."""
+        if part.column == BM25:
+            if part.key not in self._scores:
+                self._scores[part.key] = dict(self._listed(part, 1))
+        elif part.column == DUAL:
+            known = self._scores.setdefault(part.key, {})
+            missing = [doc for doc in docs if doc not in known]
+            if missing:
+                known.update(self._score(part, missing))
+        elif part.key not in self._scores:
+            self._scores[part.key] = self._score(part, docs)
+        return self._scores[part.key]
 
-    def _listed(self, scorer: Scorer, depth: int) -> Ranked:
-        """BM25's list, at least as deep as its runs: passages that other systems retrieve then have a score, too."""
+    def _listed(self, scorer: SystemPart, depth: int) -> RankedDocs:
+        """Return BM25's list, at least as deep as its runs: what other systems retrieve then has a score, too."""
         with self._timed("BM25"):
             deep = max(depth, scorer.params["depth"])
             return [(doc, score) for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)]
 
-    def _reranked(self, scorer: Scorer, first: Ranked) -> Ranked:
-        """A list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
+    def _reranked(self, scorer: SystemPart, first: RankedDocs) -> RankedDocs:
+        """Return a list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
         top = [doc for doc, _ in first[: scorer.params["depth"]]]
         scores = self._score(scorer, top) if top else {}
         self._scores.setdefault(scorer.key, {}).update(scores)
         logits = np.array([scores[doc] for doc in top], np.float32)
         return order_by_score([doc for doc, _ in first], append_below(logits, len(first)))
 
-    def _fused(self, run: Stage) -> Ranked:
-        """A fusion of runs, all as deep as the stages that it is made from."""
-        members, settings = source_runs(run), FuseParams.model_validate(run.values)
-        if tuned := run.upstream.get("tuned"):
+    def _fused(self, run: Stage) -> RankedDocs:
+        """Return a fusion of runs, all as deep as the stages that it is made from."""
+        members, settings = list_source_runs(run), FuseParams.model_validate(run.values)
+        tuned = run.upstream.get("tuned")
+        if tuned:
             chosen = json.loads(Path(tuned.folder, CHOSEN).read_text(encoding="utf-8"))
             settings = settings.model_copy(update=chosen)
-        lists = [self.ranked(member, _depth(member)) for member in members]
-        columns = [([doc for doc, _ in hits], np.array([score for _, score in hits], np.float32)) for hits in lists]
-        scored = [member.values["depth"] if member.declared.scoring.of == "top" else None for member in members]
-        pooled = pool_lists(columns, scored)
-        docs, scores = select_top(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
-        return list(zip(docs, scores.tolist(), strict=True))
 
-    def _vector(self, scorer: Scorer) -> list[float] | list[list[float]]:
+        columns, scored_depths = [], []
+        for member in members:
+            hits = self.ranked(member, _find_depth(member))
+            scores = np.array([score for _, score in hits], np.float32)
+            columns.append(([doc for doc, _ in hits], scores))
+            scored_depths.append(member.values["depth"] if member.declared.scoring.of == "top" else None)
+        pooled = pool_lists(columns, scored_depths)
+        fused = fusion[settings.method](pooled, settings)
+        docs, best_scores = select_top(pooled.docs, fused, settings.depth)
+        return list(zip(docs, best_scores.tolist(), strict=True))
+
+    def _vector(self, scorer: SystemPart) -> list[float] | list[list[float]]:
         if scorer.key not in self._vectors:
             with self._timed("encode"):
                 self._vectors[scorer.key] = self.session.ask("models", scorer, query=self.query)
         return self._vectors[scorer.key]
 
-    def _score(self, scorer: Scorer, docs: list[str]) -> dict[str, float]:
-        question: Question = {"rows": self.session.ids.rows(docs).tolist()}
+    def _score(self, scorer: SystemPart, docs: list[str]) -> dict[str, float]:
+        question: PartQuestion = {"rows": self.session.ids.rows(docs).tolist()}
         if scorer.column == DUAL:
-            what, role, question["vector"] = "search", "vectors", self._vector(scorer)
+            question["vector"] = self._vector(scorer)
+            work, role = "search", "vectors"
         else:
-            what, role, question["query"] = "re-rank", "models", self.query
-        with self._timed(what):
+            question["query"] = self.query
+            work, role = "re-rank", "models"
+        with self._timed(work):
             return dict(zip(docs, self.session.ask(role, scorer, **question), strict=True))
 
     @contextmanager
@@ -247,5 +267,7 @@ class Ranking:
         self.milliseconds[what] = self.milliseconds.get(what, 0.0) + 1000 * (time.monotonic() - began)
 
 
-def _depth(run: Stage) -> int:
-    return _depth(run.upstream["run"]) if run.declared.scoring.of == "top" else int(run.values["depth"])
+def _find_depth(run: Stage) -> int:
+    if run.declared.scoring.of == "top":
+        return _find_depth(run.upstream["run"])
+    return int(run.values["depth"])

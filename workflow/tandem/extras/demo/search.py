@@ -18,22 +18,31 @@ from rich.console import Console
 from rich.text import Text
 
 from tandem.errors import UserError
-from tandem.extras.demo.ranking import Answer, Session, answer
-from tandem.extras.demo.systems import BM25, COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
-from tandem.extras.operations.targets import Configuration, dataset_override, split_files
+from tandem.extras.demo.ranking import QueryAnswer, Session, answer_query
+from tandem.extras.demo.systems import (
+    BM25,
+    PART_COLUMNS,
+    is_built,
+    list_comparable_parts,
+    list_needed_stages,
+    list_parts,
+    require_built,
+    resolve_system,
+)
+from tandem.extras.operations.targets import Configuration, format_dataset_override, split_files
 from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS
 from tandem.stages.base import Json
 
-PROMPT = "query> "
+_PROMPT = "query> "
 NARROW, WIDE, LINES = 60, 140, 3  # cells of a line, and lines of a passage
-WORK = ("BM25", "encode", "search", "re-rank", "total")
+_WORK_NAMES = ("BM25", "encode", "search", "re-rank", "total")
 # Scripts without spaces: a pair of neighbouring characters is a term, as in Lucene's analyzers of Chinese and Japanese.
-SOLID = "぀-ヿ㐀-鿿豈-﫿"
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-PIECE = re.compile(rf"[{SOLID}]|[^\W_{SOLID}]+")
+_UNSPACED_CHARACTERS = "぀-ヿ㐀-鿿豈-﫿"
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_PIECE = re.compile(rf"[{_UNSPACED_CHARACTERS}]|[^\W_{_UNSPACED_CHARACTERS}]+")
 
 
-def search(
+def search_system(
     system: str,
     /,
     *words: str,
@@ -61,15 +70,15 @@ def search(
         if not all(name.strip() for name in names):
             raise UserError("the query is blank")
         system, *queries = names
-        configuration = Configuration(files, [dataset_override(dataset)] if dataset else [])
+        configuration = Configuration(files, [format_dataset_override(dataset)] if dataset else [])
         with open_session(system, configuration, alone) as session:
-            for query in queries or read_queries():
+            for query in queries or read_input():
                 if text := query.encode(errors="replace").decode().strip():  # an argument's bytes may be no UTF-8
-                    result = answer(session, text, k)
+                    result = answer_query(session, text, k)
                     if as_json:
-                        print(answer_json(session, result), flush=True)
+                        print(render_answer_json(session, result), flush=True)
                     else:
-                        print_answer(session, result)
+                        print_ranked(session, result)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
@@ -77,22 +86,22 @@ def search(
 
 
 def open_session(system: str, configuration: Configuration, alone: bool) -> Session:
-    """The search of a system: its own parts, and for comparison built parts of other systems, one a column."""
+    """Open the search of a system: its own parts, and built parts of other systems for comparison, one a column."""
     plan = configuration.plan()
-    run = resolve(plan, system)
-    own = list({part.key: part for part in parts(run)}.values())
-    require_built(needs(run), system, configuration)
+    run = resolve_system(plan, system)
+    own = list({part.key: part for part in list_parts(run)}.values())
+    require_built(list_needed_stages(run), system, configuration)
     lexical = all(part.column == BM25 for part in own)  # answers at once, where models take seconds to load
-    others = [] if alone or lexical else comparable_parts(plan, run)
+    others = [] if alone or lexical else list_comparable_parts(plan, run)
     for other in others:
         if other.column not in [part.column for part in own] and all(map(is_built, other.needs.values())):
             own.append(other)
-    own.sort(key=lambda part: COLUMNS.index(part.column))
+    own.sort(key=lambda part: PART_COLUMNS.index(part.column))
     return Session(system, run, own, plan.split)
 
 
-def read_queries() -> Iterator[str]:
-    """Queries from standard input, as they come."""
+def read_input() -> Iterator[str]:
+    """Yield queries from standard input, as they come."""
     if not sys.stdin.isatty():
         with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
             yield from lines
@@ -101,39 +110,62 @@ def read_queries() -> Iterator[str]:
         import readline  # noqa: F401
     with suppress(EOFError):
         while True:
-            yield input(PROMPT)
+            yield input(_PROMPT)
 
 
-def print_answer(session: Session, answer: Answer) -> None:
+def print_ranked(session: Session, answer: QueryAnswer) -> None:
     """Print an answer for a person: a line of numbers and an excerpt per passage, then how long it took."""
     cells = min(max(shutil.get_terminal_size((100, 24)).columns, NARROW), WIDE)
     # NO_COLOR (https://no-color.org) turns off bold text too, and so does a pipe.
     console = Console(width=cells, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    labels, query_terms = [part.label for part in session.parts], terms(answer.query)
-    longest = max((len(passage.doc_id) for passage in answer.passages), default=0)
-    head = f"{'rank':>4}  {'document':<{longest}}  {'  '.join(f'{label:>8}' for label in labels)}".rstrip()
-    page = [Text(head)]
-    for rank, passage in enumerate(answer.passages, start=1):
-        scores = [(passage.scores[label], max(8, len(label))) for label in labels]
-        numbers = "  ".join(f"{'–' if score is None else f'{score:.4f}':>{width}}" for score, width in scores)
-        name = (f"{passage.doc_id:<{longest}}", "bold")
-        page.append(Text.assemble(f"{rank:>4}{'✓' if passage.relevant else ' '} ", name, f"  {numbers}"))
-        whole = f"{passage.title} · {passage.text}" if passage.title else passage.text
-        page += [Text("      ") + line for line in excerpt(whole, query_terms, cells - 6)]
-    page += [Text("      nothing found")] if not answer.passages else []
-    if known := answer.known:  # what the collection knows about the query
-        ranks = [str(rank) for rank, passage in enumerate(answer.passages, start=1) if passage.relevant]
-        at = f"at rank {', '.join(ranks)}" if ranks else "none of them here"
-        judged = "not judged" if known.relevant is None else f"{len(known.relevant)} relevant (✓), {at}"
-        page.append(Text(f"query {known.query} of the split {known.split}: {judged}"))
-    times = {"load": 1000 * session.loaded} | {work: answer.milliseconds.get(work) for work in WORK}
-    page.append(Text(" · ".join(f"{work} {spent:,.0f} ms" for work, spent in times.items() if spent is not None)))
-    for line in [*page, Text()]:
+    lines = [*_list_passage_lines(session, answer, cells)]
+    if answer.known:
+        lines.append(Text(_describe_known_query(answer)))
+    times = {"load": 1000 * session.loaded}
+    times |= {work: answer.milliseconds[work] for work in _WORK_NAMES if work in answer.milliseconds}
+    lines.append(Text(" · ".join(f"{work} {spent:,.0f} ms" for work, spent in times.items())))
+    for line in [*lines, Text()]:
         console.print(line, soft_wrap=True)
 
 
-def answer_json(session: Session, answer: Answer) -> str:
-    """An answer as one line of JSON; scores by the labels of their parts."""
+def _list_passage_lines(session: Session, answer: QueryAnswer, cells: int) -> Iterator[Text]:
+    """Yield a head, and of each passage a line of numbers and an excerpt."""
+    labels = [part.label for part in session.parts]
+    query_terms = list_query_terms(answer.query)
+    longest = max((len(passage.doc_id) for passage in answer.passages), default=0)
+    yield Text(f"{'rank':>4}  {'document':<{longest}}  {'  '.join(f'{label:>8}' for label in labels)}".rstrip())
+
+    for rank, passage in enumerate(answer.passages, start=1):
+        numbers = []
+        for label in labels:
+            score = passage.scores[label]
+            number = "–" if score is None else f"{score:.4f}"
+            numbers.append(f"{number:>{max(8, len(label))}}")
+        name = (f"{passage.doc_id:<{longest}}", "bold")
+        yield Text.assemble(f"{rank:>4}{'✓' if passage.relevant else ' '} ", name, f"  {'  '.join(numbers)}")
+
+        whole = f"{passage.title} · {passage.text}" if passage.title else passage.text
+        for line in cut_excerpt(whole, query_terms, cells - 6):
+            yield Text("      ") + line
+    if not answer.passages:
+        yield Text("      nothing found")
+
+
+def _describe_known_query(answer: QueryAnswer) -> str:
+    """Describe what the collection knows about the query."""
+    known = answer.known
+    assert known is not None
+    if known.relevant is None:
+        judged = "not judged"
+    else:
+        ranks = [str(rank) for rank, passage in enumerate(answer.passages, start=1) if passage.relevant]
+        place = f"at rank {', '.join(ranks)}" if ranks else "none of them here"
+        judged = f"{len(known.relevant)} relevant (✓), {place}"
+    return f"query {known.query} of the split {known.split}: {judged}"
+
+
+def render_answer_json(session: Session, answer: QueryAnswer) -> str:
+    """Return an answer as one line of JSON; scores by the labels of their parts."""
     data: Json = {"system": session.system, "split": session.split, **asdict(answer)}
     if answer.known and answer.known.relevant is not None:
         data["known"]["relevant"] = sorted(answer.known.relevant)
@@ -142,37 +174,46 @@ def answer_json(session: Session, answer: Answer) -> str:
     return json.dumps(data, ensure_ascii=False)
 
 
-def pieces(text: str) -> Iterator[tuple[int, int, str]]:
-    """(start, end, case-folded) of each word, and of each character of a script without spaces."""
-    for match in PIECE.finditer(text):
+def find_pieces(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield (start, end, case-folded) of each word, and of each character of a script without spaces."""
+    for match in _PIECE.finditer(text):
         yield match.start(), match.end(), match[0].casefold()
 
 
-def terms(query: str) -> set[str]:
-    """A query's words, without English stop words (they would mark every line); pairs of characters without spaces."""
-    spans = list(pieces(query))
-    words = {word for _, _, word in spans if not re.fullmatch(f"[{SOLID}]", word)}
-    pairs = {a[2] + b[2] for a, b in pairwise(spans) if a[1] == b[0] and not words & {a[2], b[2]}}
+def list_query_terms(query: str) -> set[str]:
+    """Return a query's words, without English stop words; pairs of characters where no spaces are."""
+    spans = list(find_pieces(query))
+    words = {word for _, _, word in spans if not re.fullmatch(f"[{_UNSPACED_CHARACTERS}]", word)}
+    pairs = set()
+    for (_, end, left), (start, _, right) in pairwise(spans):
+        if end == start and left not in words and right not in words:
+            pairs.add(left + right)
     return (words - LUCENE_STOP_WORDS or words) | pairs
 
 
-def excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:
-    """The part of a text that holds most of the terms, the first of several, in a few lines of so many terminal cells.
+def cut_excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:
+    """Return the part of a text that holds most of the terms, the first of several, in a few lines of `cells`.
 
     Terms are bold, and what is left out is marked by `…`. Parts begin at the text's start or shortly before a term.
     Control characters, which a terminal would obey, are not shown.
     """
-    text, room = CONTROL.sub("", " ".join(text.split())), LINES * (cells - 1)
-    spans = list(pieces(text))
-    spans += [(a[0], b[1], a[2] + b[2]) for a, b in pairwise(spans) if a[1] == b[0]]  # characters' pairs may overlap
+    text = _CONTROL_CHARACTERS.sub("", " ".join(text.split()))
+    room = LINES * (cells - 1)
+    spans = list(find_pieces(text))
+    for (start, middle, term), (next_start, end, next_term) in pairwise(list(spans)):
+        if middle == next_start:  # pairs of characters may overlap
+            spans.append((start, end, term + next_term))
     spans = sorted(span for span in spans if span[2] in query_terms)
 
-    def terms_from(start: int) -> int:
+    def count_terms(start: int) -> int:
         stop = start + len("".join(chop_cells(text[start : start + room], room)[:1]))
         return len({term for left, right, term in spans if start <= left and right <= stop})
 
-    starts = [text.rfind(" ", 0, max(0, at - room // 4)) + 1 for at, _, _ in spans]
-    begin = 0 if cell_len(text) <= room else max([0, *starts], key=terms_from)
+    begin = 0
+    if cell_len(text) > room:
+        # A quarter of the room before a term, at the beginning of a word.
+        starts = [text.rfind(" ", 0, max(0, start - room // 4)) + 1 for start, _, _ in spans]
+        begin = max([0, *starts], key=count_terms)
     styled = Text(text)
     for left, right, _ in spans:
         styled.stylize("bold", left, right)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from tandem.config.settings import Execution
 from tandem.data.rows import PassageOrder
-from tandem.extras.demo.workers import THREADS, Question, Served
+from tandem.extras.demo.workers import WORKER_THREADS, PartQuestion, Served
 from tandem.retrieval import ann, maxsim
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, BestPassages, score_vector_pairs
@@ -25,9 +25,9 @@ CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
 
 
-def open_part(part: Served) -> "Searched":
+def open_searched(part: Served) -> "Searched":
     """Open the passages that a dual encoder searches."""
-    searched: dict[str, type[Searched]] = {"term": Terms, "token": Tokens, "text": Vectors}
+    searched: dict[str, type[Searched]] = {"term": SearchedTerms, "token": SearchedTokens, "text": SearchedVectors}
     return searched[declaration(part.inputs["passages"].kind).vectors](part)
 
 
@@ -37,7 +37,7 @@ class Searched(ABC):
     def __init__(self, part: Served) -> None:
         self.order, self._open = PassageOrder(part.inputs["dataset"]), ExitStack()
 
-    def answer(self, question: Question) -> Any:
+    def answer(self, question: PartQuestion) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
         if "rows" in question:
             return self._scores(question["vector"], question["rows"]).tolist()
@@ -51,7 +51,7 @@ class Searched(ABC):
     def _best(self, vector: Any, depth: int) -> BestPassages: ...
 
 
-class Terms(Searched):
+class SearchedTerms(Searched):
     """Weights of terms, or what an exact index makes of them, by term and all in memory.
 
     A passage that shares no term with the query is not found.
@@ -72,7 +72,7 @@ class Terms(Searched):
         return best
 
 
-class Vectors(Searched):
+class SearchedVectors(Searched):
     """Embeddings of passages: searched through an index, or block by block as the stage `retrieve` does.
 
     The searchers of blocks that fit into a part's share of `CACHE` are kept; other blocks are mapped from disk for each
@@ -80,13 +80,13 @@ class Vectors(Searched):
     """
 
     def __init__(self, part: Served) -> None:
-        faiss.omp_set_num_threads(THREADS)
+        faiss.omp_set_num_threads(WORKER_THREADS)
         super().__init__(part)
         self.passages = Embeddings(part.inputs["passages"], "passages")
         self.index: ann.VectorSearcher | None = None
         self.ready: list[BlockSearch] = []
         if "index" in part.inputs:
-            index = ann.OpenedIndex(part.inputs["index"], self._open.enter_context(open_threads(THREADS)))
+            index = ann.OpenedIndex(part.inputs["index"], self._open.enter_context(open_threads(WORKER_THREADS)))
             how = part.params_as(AnnParams)
             index.tune(how.nprobe, how.ef_search)
             self.index = ann.VectorSearcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
@@ -115,7 +115,7 @@ class Vectors(Searched):
         return best
 
 
-class Tokens(Searched):
+class SearchedTokens(Searched):
     """Vectors of passages' tokens, all of them or through an index, as the stage `maxsim` searches them."""
 
     def __init__(self, part: Served) -> None:
@@ -123,7 +123,7 @@ class Tokens(Searched):
         self.passages, params = maxsim.MappedTexts(part.inputs["passages"], "passages"), part.params_as(MaxSimParams)
         none = maxsim.OneQuery(np.empty((0, self.passages.dimension)))
         self.search = maxsim.TokenSearch(self.passages, none, self.order, params.same_token)
-        job = Job("maxsim", Path(), params, part.inputs, Execution(workers=THREADS))
+        job = Job("maxsim", Path(), params, part.inputs, Execution(workers=WORKER_THREADS))
         self.searcher = self._open.enter_context(maxsim.open_token_search(job, self.search))
         if isinstance(self.searcher, maxsim.TokenSearcher):
             self.passages.decode = self.searcher.decode

@@ -25,20 +25,20 @@ from tandem.stages.data import Bm25Params
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 
-P = TypeVar("P", bound=Params)
+_ParamsType = TypeVar("_ParamsType", bound=Params)
 
-PATIENCE = 2.0  # seconds that a worker has to end
-THREADS = count_usable_cores()
+_PATIENCE_SECONDS = 2.0  # seconds that a worker has to end
+WORKER_THREADS = count_usable_cores()
 # What opens a `Served` part; it answers questions.
-ROLES = {
-    "bm25": "extras.demo.workers:Bm25",
-    "vectors": "extras.demo.vectors:open_part",
-    "models": "extras.demo.models:open_part",
+WORKER_ROLES = {
+    "bm25": "extras.demo.workers:SearchedBm25",
+    "vectors": "extras.demo.vectors:open_searched",
+    "models": "extras.demo.models:open_model",
 }
 
 
-class Question(TypedDict, total=False):
-    """What a question asks of a part, by its key; which of the other fields it has depends on the role."""
+class PartQuestion(TypedDict, total=False):
+    """Hold what a question asks of a part, by its key; which of the other fields it has depends on the role."""
 
     part: str
     query: str
@@ -49,20 +49,20 @@ class Question(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Served:
-    """A part in its worker."""
+    """Hold a part in its worker."""
 
     column: str  # `BM25`, `DE` or `CE`
     params: Json  # its stage's; of a dual encoder also those of its vectors
     inputs: dict[str, Artifact]  # what it reads, by role
     count: int  # parts that share the process
 
-    def params_as(self, model: type[P]) -> P:
-        """The part's parameters that are fields of `model`."""
+    def params_as(self, model: type[_ParamsType]) -> _ParamsType:
+        """Return the part's parameters that are fields of `model`."""
         return model.model_validate({name: self.params[name] for name in model.model_fields.keys() & self.params})
 
 
 class Worker:
-    """One process of `main` for a role of `ROLES`; a context that ends it.
+    """Run one process of `main` for a role of `WORKER_ROLES`; a context that ends it.
 
     `parts` has each part's column, parameters, and role → folder of what it reads, by key.
     """
@@ -86,7 +86,7 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()  # it only reads: there is nothing to finish
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -99,7 +99,7 @@ class Worker:
             print(json.dumps(message), file=self._questions, flush=True)
 
     def receive(self) -> Any:
-        """The answer to the oldest question; a `UserError` where the question or the artifacts are at fault."""
+        """Return the answer to the oldest question; a `UserError` where the question or the artifacts are at fault."""
         if not (line := self._answers.readline()):
             status = self._process.wait()
             ended = f"the process for {self.role} ended with status {status}"
@@ -109,7 +109,7 @@ class Worker:
             raise UserError(answer["mistake"])
         return answer["done"]
 
-    def ask(self, question: Question) -> Any:
+    def ask(self, question: PartQuestion) -> Any:
         """Put a question and wait for its answer."""
         self._send(question)
         return self.receive()
@@ -136,26 +136,26 @@ def serve(role: str, questions: Iterable[str], answers: TextIO) -> None:
                 for key, part in message["parts"].items():
                     inputs = {name: open_artifact(Path(at), verify=False) for name, at in part["inputs"].items()}
                     served = Served(part["column"], part["params"], inputs, len(message["parts"]))
-                    opened[key] = load(ROLES[role])(served)
+                    opened[key] = load(WORKER_ROLES[role])(served)
                 answer = {"done": None}
         except UserError as error:
             answer = {"mistake": str(error)}
         print(json.dumps(answer), file=answers, flush=True)
 
 
-class Bm25:
-    """An opened index of the stage `bm25`."""
+class SearchedBm25:
+    """Search an opened index of the stage `bm25`."""
 
     def __init__(self, part: Served) -> None:
-        params, how = Bm25Params.model_validate(part.params), Execution(workers=THREADS)
+        params, how = Bm25Params.model_validate(part.params), Execution(workers=WORKER_THREADS)
         job = Job("bm25", Path(), params, part.inputs, how)
         self._open = ExitStack()
         self.engine = self._open.enter_context(open_lexical_engine(job))
         self.k1, self.b = find_k1_and_b(job, require_index(job))
         self.answer({"query": "warm up", "depth": 1})  # Java loads classes when they are first used
 
-    def answer(self, question: Question) -> list[tuple[str, float]]:
-        """(document id, score) of the best `depth` passages for `query`, best first."""
+    def answer(self, question: PartQuestion) -> list[tuple[str, float]]:
+        """Return (document id, score) of the best `depth` passages for `query`, best first."""
         with Progress("", 1, "queries", quiet=True) as progress:
             hits = self.engine.search([("", question["query"])], self.k1, self.b, question["depth"], progress)
             return [hit for _, docs, scores in hits for hit in zip(docs, scores, strict=True)]

@@ -14,31 +14,40 @@ from tandem.config.merging import Raw, gathered
 from tandem.config.settings import Settings
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
-from tandem.extras.estimate import resources
-from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
-from tandem.extras.estimate.stage_costs import split_of
+from tandem.extras.estimate.resources import (
+    MODEL_WORK,
+    TOKENS_PER_WORD,
+    Hardware,
+    Setting,
+    Volumes,
+    cost,
+    measure_collection,
+    params_of,
+    read_finished,
+)
+from tandem.extras.estimate.stage_costs import find_split
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of
 from tandem.registry import line_of, plugins_behind
 from tandem.stages import KINDS
 
-BINDING = {
+TIME_BY_PART = {
     "models": "computing models",
     "core": "work without a model",
     "files": "writing files and their checksums",
     "start": "starting jobs",
 }
-HEAD = ("stage", "training", "TFLOP", "device time", "wall", "memory", "disk", "took")
+_HEAD = ("stage", "training", "TFLOP", "device time", "wall", "memory", "disk", "took")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one stage costs, or several together."""
+    """Hold what one stage costs, or several together."""
 
     operations: float  # floating-point operations of models
     seconds: float  # of device time, the devices' together
-    parts: Mapping[str, float]  # seconds by the clock, by what passes them: the keys of `BINDING`
+    parts: Mapping[str, float]  # seconds by the clock, by what passes them: the keys of `TIME_BY_PART`
     memory: float  # bytes at the peak of one process
     disk: float  # bytes
     measured: float | None = None  # seconds it took, where it is finished
@@ -65,12 +74,12 @@ def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> No
     Raises:
         UserError: `--config` names no file of JSON.
     """
-    plan = FullPlan(_whole(config) if config else gathered(files, ROOT), ROOT)
+    plan = FullPlan(_read_whole(config) if config else gathered(files, ROOT), ROOT)
     machine = Hardware.load_scaled(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
     print(render(plan, machine), end="")
 
 
-def _whole(path: Path) -> Raw:
+def _read_whole(path: Path) -> Raw:
     hint = "it is a whole configuration as JSON; single keys stand in YAML files"
     try:
         config = json.loads(path.read_bytes())
@@ -84,51 +93,65 @@ def _whole(path: Path) -> Raw:
 
 
 def new_setting(settings: Settings, hardware: Hardware) -> Setting:
-    """The setting of a configuration's stages on a machine.
+    """Return the setting of a configuration's stages on a machine.
 
     The functions of the result raise a UserError where a dataset's or an encoder's size is not known.
     """
 
     @cache
-    def sizes(stage: Stage) -> Volumes:
-        """The collection of a dataset stage; a derived one's follows from what it is made of."""
-        if size := resources.volumes(stage, settings.datasets.get(stage.name)):
+    def find_size(stage: Stage) -> Volumes:
+        """Return the collection of a dataset stage; a derived one's follows from what it is made of."""
+        size = measure_collection(stage, settings.datasets.get(stage.name))
+        if size:
             return size
-        if whole := stage.upstream.get("of") or stage.upstream.get("corpus"):
-            return derived(stage, sizes(whole))
+        source = stage.upstream.get("of") or stage.upstream.get("corpus")
+        if source:
+            return find_derived_size(stage, find_size(source))
         raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
 
-    memory = (hardware.activation_bytes, hardware.held)
-    return Setting(sizes, lambda stage: shape_of(stage, settings), settings.execution, *memory)
+    return Setting(
+        sizes=find_size,
+        shape=lambda stage: shape_of(stage, settings),
+        execution=settings.execution,
+        activation_bytes=hardware.activation_bytes,
+        held=hardware.held,
+    )
 
 
-def derived(stage: Stage, whole: Volumes) -> Volumes:
-    """The size of a derived dataset."""
-    params, every = params_of(stage), whole.queries.get("dev", 0)
-    if params.source == "reduced":  # for validation: at most what a query brings, times its queries
-        queries = min(every, params.dev_queries or every)
-        brought = queries * (params.depth + params.others + 1)
-        return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
-    if params.source == "windows":  # as many as documents of the mean length have
-        tokens = whole.lengths["passage"]
-        units = tokens / (resources.TOKENS_PER_WORD if params.unit == "words" else 1.0)
-        count = 1 + max(0.0, units - params.length) / params.stride
-        passages = round(whole.passages * min(count, params.most or count))
-        lengths = whole.lengths | {"passage": tokens * min(1.0, params.length / units)}
-        return replace(whole, passages=passages, lengths=lengths, counted=False)
-    if params.source == "expanded":
-        more = params.number * whole.lengths["query"] * (1.0 - (stage.values.get("drop_share") or 0.0))
-        return replace(whole, lengths=whole.lengths | {"passage": whole.lengths["passage"] + more}, counted=False)
-    if params.source == "generated_queries":
-        read = params_of(stage.upstream["generated"]).passages or whole.passages
-        count = min(whole.passages, read) * params.number
-        count = min(count, stage.values.get("best") or count)
-        return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
+def find_derived_size(stage: Stage, whole: Volumes) -> Volumes:
+    """Return the size of a derived dataset."""
+    params = params_of(stage)
+    match params.source:
+        case "reduced":  # for validation: at most what a query brings, times its queries
+            dev_queries = whole.queries.get("dev", 0)
+            queries = min(dev_queries, params.dev_queries or dev_queries)
+            brought = queries * (params.depth + params.others + 1)
+            return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
+
+        case "windows":  # as many as documents of the mean length have
+            tokens = whole.lengths["passage"]
+            units = tokens / (TOKENS_PER_WORD if params.unit == "words" else 1.0)
+            windows = 1 + max(0.0, units - params.length) / params.stride
+            passages = round(whole.passages * min(windows, params.most or windows))
+            lengths = {**whole.lengths, "passage": tokens * min(1.0, params.length / units)}
+            return replace(whole, passages=passages, lengths=lengths, counted=False)
+
+        case "expanded":
+            kept = 1.0 - (stage.values.get("drop_share") or 0.0)
+            tokens = whole.lengths["passage"] + params.number * whole.lengths["query"] * kept
+            return replace(whole, lengths={**whole.lengths, "passage": tokens}, counted=False)
+
+        case "generated_queries":
+            read = params_of(stage.upstream["generated"]).passages or whole.passages
+            count = min(whole.passages, read) * params.number
+            count = min(count, stage.values.get("best") or count)
+            return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
+
     return whole
 
 
-def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
-    """The cost of a stage; None for a kind that takes only a moment, or a plugin's kind without a cost function.
+def estimate_stage(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
+    """Return the cost of a stage; None for a kind that takes only a moment, or a plugin's kind without a cost function.
 
     A mistake in a plugin's cost function is a `UserError`.
     """
@@ -137,39 +160,51 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
     try:
         work = cost[stage.kind](stage, setting)
         computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
-        passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
+        passing = sum(rows / hardware.rates[name] for name, rows in work.rows)
+        before = sum(rows / hardware.rates[name] for name, rows in work.alone)
     except Exception as error:
-        if (plugin := cost.plugin(stage.kind)) is None:
+        plugin = cost.plugin(stage.kind)
+        if plugin is None:
             raise
-        where = f"plugins: {plugin.path}{line_of(error, plugin.path)}: cost of {stage.kind}"
-        raise UserError(f"{where}: {type(error).__name__}: {error}") from None
-    kind, shared, disk = KINDS[stage.kind], processes(stage, setting), work.disk + work.run
-    light = kind.gpu and not kind.uses_gpu(stage.upstream)  # it does not even import torch
+        place = f"plugins: {plugin.path}{line_of(error, plugin.path)}: cost of {stage.kind}"
+        raise UserError(f"{place}: {type(error).__name__}: {error}") from None
+
+    kind, processes = KINDS[stage.kind], count_processes(stage, setting)
+    disk = work.disk + work.run
+    is_light = kind.gpu and not kind.uses_gpu(stage.upstream)  # it does not even import torch
     parts = {
-        "models": computing / shared,
-        "core": before + passing / shared + work.run / hardware.rates["run"],
+        "models": computing / processes,
+        "core": before + passing / processes + work.run / hardware.rates["run"],
         "files": disk / hardware.rates["files"],
-        "start": hardware.start["data" if light else kind.env],
+        "start": hardware.start["data" if is_light else kind.env],
     }
-    manifest = resources.finished(stage.folder)
+    manifest = read_finished(stage.folder)
     measured = float(manifest["seconds"]) if manifest else None
     return Cost(work.operations, computing, parts, work.memory, disk, measured, work.steps)
 
 
 def is_unknown(stage: Stage) -> bool:
-    """Whether a stage asks a language model, or is of a plugin's kind without a cost function; others take a moment."""
+    """Return whether a stage asks a language model, or is of a plugin's kind without a cost function.
+
+    Others without one take a moment.
+    """
     if getattr(stage.params, "asked", None) is not None:  # a language model behind a server
         return True
-    return stage.kind not in cost and (isinstance(stage.params, LanguageModel) or bool(plugins_behind([stage.kind])))
+    if stage.kind in cost:
+        return False
+    return isinstance(stage.params, LanguageModel) or bool(plugins_behind([stage.kind]))
 
 
-def processes(stage: Stage, setting: Setting) -> int:
-    """How many processes share a stage's work: a training's devices, or the shards that become jobs and have a part."""
+def count_processes(stage: Stage, setting: Setting) -> int:
+    """Return how many processes share a stage's work.
+
+    They are a training's devices, or the shards that become jobs and have a part.
+    """
     kind, execution = KINDS[stage.kind], setting.execution
     if kind.ranks:
         return execution.devices * execution.nodes
-    queries = getattr(params_of(stage), "side", None) == "queries"
-    if queries or not kind.is_shared(stage):
+    encodes_queries = getattr(params_of(stage), "side", None) == "queries"
+    if encodes_queries or not kind.is_shared(stage):
         return 1
     if kind.part is None:
         return execution.shards
@@ -179,29 +214,39 @@ def processes(stage: Stage, setting: Setting) -> int:
         case "texts":
             rows = setting.size(stage).passages * params_of(stage).number
         case _:
-            rows = setting.queries(stage, split_of(stage))
+            rows = setting.queries(stage, find_split(stage))
     return max(1, min(execution.shards, ceil(rows / kind.part.rows)))
 
 
-def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> dict[Stage, Cost]:
-    """The costs of some stages; stages without a known cost are left out."""
-    return {stage: own for stage in stages if (own := stage_cost(stage, setting, hardware))}
+def estimate_stages(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> dict[Stage, Cost]:
+    """Return the costs of some stages; stages without a known cost are left out."""
+    costs = {}
+    for stage in stages:
+        stage_cost = estimate_stage(stage, setting, hardware)
+        if stage_cost:
+            costs[stage] = stage_cost
+    return costs
 
 
-def total(costs: Iterable[Cost]) -> Cost:
-    """Sums over stages; the largest memory."""
+def sum_costs(costs: Iterable[Cost]) -> Cost:
+    """Return sums over stages, and the largest memory."""
     every = list(costs)
-    operations, seconds, disk = (sum(getattr(own, key) for own in every) for key in ("operations", "seconds", "disk"))
-    parts = {part: sum(own.parts[part] for own in every) for part in BINDING}
-    return Cost(operations, seconds, parts, max((own.memory for own in every), default=0.0), disk)
+    return Cost(
+        operations=sum(cost.operations for cost in every),
+        seconds=sum(cost.seconds for cost in every),
+        parts={part: sum(cost.parts[part] for cost in every) for part in TIME_BY_PART},
+        memory=max((cost.memory for cost in every), default=0.0),
+        disk=sum(cost.disk for cost in every),
+    )
 
 
-def binding(costs: Mapping[Stage, Cost]) -> str:
+def describe_longest_part(costs: Mapping[Stage, Cost]) -> str:
     """Say what takes most of the time, which stage takes most of that, and what would shorten it."""
-    whole = total(costs.values())
-    part = max(BINDING, key=whole.parts.__getitem__)
+    whole = sum_costs(costs.values())
+    part = max(TIME_BY_PART, key=whole.parts.__getitem__)
     stage = max(costs, key=lambda stage: costs[stage].parts[part])
-    kind, most = KINDS[stage.kind], costs[stage].parts[part]
+    kind, longest = KINDS[stage.kind], costs[stage].parts[part]
+
     change = "no other job can share it"
     if part == "files":
         change = "a faster disk below results/ helps, and `encode.dtype: int8`"
@@ -209,45 +254,54 @@ def binding(costs: Mapping[Stage, Cost]) -> str:
         change = "a faster machine would wait as long"
     elif kind.ranks or kind.is_shared(stage):
         change = f"more `execution.{'devices' if kind.ranks else 'shards'}` share it"
-    return (
-        f"{BINDING[part]} takes {format_duration(whole.parts[part])} of {format_duration(whole.wall)}, most in "
-        f"{stage.kind} {stage.name} ({format_duration(most)}): {change}"
-    )
+
+    takes = f"{format_duration(whole.parts[part])} of {format_duration(whole.wall)}"
+    most = f"{stage.kind} {stage.name} ({format_duration(longest)})"
+    return f"{TIME_BY_PART[part]} takes {takes}, most in {most}: {change}"
 
 
-def stages_of_tables(plan: FullPlan) -> list[Stage]:
-    """The stages that the tables of `rule all` need, upstream first."""
+def list_table_stages(plan: FullPlan) -> list[Stage]:
+    """Return the stages that the tables of `rule all` need, upstream first."""
     plan.tables.files()
     return upstream_first(plan.tables.requested_scores())
 
 
 def render(plan: FullPlan, hardware: Hardware) -> str:
-    """The table as Markdown, below it the sizes and rates that it is calculated with."""
-    setting, stages = new_setting(plan.settings, hardware), stages_of_tables(plan)
-    costs = costs_of(stages, setting, hardware)
-    rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
-    rows.append(["**all**", *_cells(total(costs.values()))])
-    lines = [f"| {' | '.join(row)} |" for row in [list(HEAD), ["---", *["--:"] * (len(HEAD) - 1)], *rows]]
+    """Return the table as Markdown, below it the sizes and rates that it is calculated with."""
+    setting, stages = new_setting(plan.settings, hardware), list_table_stages(plan)
+    costs = estimate_stages(stages, setting, hardware)
+
+    rows = [[f"{stage.kind} {stage.name}", *_format_cells(cost)] for stage, cost in costs.items()]
+    rows.append(["**all**", *_format_cells(sum_costs(costs.values()))])
+    rule = ["---", *["--:"] * (len(_HEAD) - 1)]
+    table = [f"| {' | '.join(row)} |" for row in [list(_HEAD), rule, *rows]]
+
     sizes = {stage.dataset: setting.sizes(stage) for stage in stages if stage.declared.holds == "collection"}
-    notes = [f"{name}: {_size(size)}" for name, size in sizes.items()]
-    mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in WORK)
+    notes = [f"{name}: {_describe_size(size)}" for name, size in sizes.items()]
+    mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in MODEL_WORK)
     notes.append(f"{hardware.name}: {hardware.peak:g} TFLOP/s, of which models reach {mfu}")
     notes += [f"{what}: {text}" for what, text in hardware.origin.items()]
-    if unknown := sorted({stage.kind for stage in stages if is_unknown(stage)}):
+    unknown = sorted({stage.kind for stage in stages if is_unknown(stage)})
+    if unknown:
         notes.append(f"no cost is known of: {', '.join(unknown)}")
-    notes += [binding(costs)] if costs else []
-    return "\n".join([*lines, "", *notes, ""])
+    if costs:
+        notes.append(describe_longest_part(costs))
+    return "\n".join([*table, "", *notes, ""])
 
 
-def _cells(total: Cost) -> list[str]:
-    operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
-    device = format_duration(total.seconds) if total.seconds else ""
-    took = "" if total.measured is None else format_duration(total.measured)
-    sizes = (format_bytes(int(size)) for size in (total.memory, total.disk))
-    return [total.training, operations, device, format_duration(total.wall), *sizes, took]
+def _format_cells(cost: Cost) -> list[str]:
+    return [
+        cost.training,
+        f"{cost.operations / 1e12:,.1f}" if cost.operations else "",
+        format_duration(cost.seconds) if cost.seconds else "",
+        format_duration(cost.wall),
+        format_bytes(int(cost.memory)),
+        format_bytes(int(cost.disk)),
+        "" if cost.measured is None else format_duration(cost.measured),
+    ]
 
 
-def _size(volume: Volumes) -> str:
-    queries = ", ".join(f"{count:,} {split}" for split, count in volume.queries.items())
-    origin = "counted" if volume.counted else "as the catalogue says, with typical lengths"
-    return f"{volume.passages:,} passages, queries: {queries} ({origin})"
+def _describe_size(volumes: Volumes) -> str:
+    queries = ", ".join(f"{count:,} {split}" for split, count in volumes.queries.items())
+    origin = "counted" if volumes.counted else "as the catalogue says, with typical lengths"
+    return f"{volumes.passages:,} passages, queries: {queries} ({origin})"

@@ -2,23 +2,25 @@
 
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
-from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import EVERY, mapped_tokens
+from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS_BYTES, Setting, Work, cost, params_of
+from tandem.extras.estimate.stage_costs import UNLIMITED, measure_mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import count_visits
 from tandem.training.lists import USUAL_VALIDATIONS, fit_steps, fit_validations
 
-ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
-TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
-BACKWARD = 3  # forward and backward together cost three forward passes
-SET_APART = 10  # one of so many training queries is validated on where there is no dev (training/validation.py)
-CACHED = 4  # … and one more where gradients are cached
+BYTES_PER_TRAINED_WEIGHT = 16  # itself, its gradient and two moments, float32 each
+FORWARD_AND_BACKWARD = 3  # forward passes that both together cost
+
+_CACHED_FORWARD_AND_BACKWARD = 4  # one more where gradients are cached
+_TERMS_PER_PASSAGE, _TERMS_PER_QUERY = 130, 30  # with a weight: those of SPLADE's papers, about
+_TRAINING_QUERIES_PER_VALIDATED = 10  # one of so many is set apart where there is no dev (training/validation.py)
 
 
-def encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
-    """How many texts of its side a stage encodes, and the mean tokens of one, special ones included."""
+def count_encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
+    """Return how many texts of its side a stage encodes, and the mean tokens of one, special ones included."""
     query, passage = setting.lengths(stage.upstream["tokens"])
     if params_of(stage).side == "passages":
         return setting.passages(stage), passage + DUAL_SPECIAL
@@ -26,195 +28,256 @@ def encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
 
 
 @cost("embeddings")
-def embeddings(stage: Stage, setting: Setting) -> Work:
-    """Encoding passages or a split's queries into vectors; one of int8 has a scale of four bytes."""
-    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
+def estimate_embeddings(stage: Stage, setting: Setting) -> Work:
+    """Estimate encoding passages or a split's queries into vectors; one of int8 has a scale of four bytes."""
+    shape = setting.shape(stage.upstream["tokens"])
+    texts, tokens = count_encoded_texts(stage, setting)
     dimension = setting.dimension(stage)
-    each = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}[params_of(stage).dtype]
-    memory, rows = PROCESS + 4 * shape.parameters, (("encoded", texts * tokens),)
-    return Work("encode", shape.forward(texts, tokens), rows, memory=memory, disk=texts * each)
+    bytes_per_vector = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}
+    return Work(
+        "encode",
+        shape.forward(texts, tokens),
+        rows=(("encoded", texts * tokens),),
+        memory=PROCESS_BYTES + 4 * shape.parameters,
+        disk=texts * bytes_per_vector[params_of(stage).dtype],
+    )
 
 
-def token_rows(stage: Stage, setting: Setting) -> float:
-    """Tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
-    texts, tokens = encoded_texts(stage, setting)
+def count_token_rows(stage: Stage, setting: Setting) -> float:
+    """Return the tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
+    texts, tokens = count_encoded_texts(stage, setting)
     side = "query" if params_of(stage).side == "queries" else "passage"
     return texts * float(params_of(stage.upstream["model"]).representation.vectors(side, tokens))
 
 
 @cost("token_vectors")
-def token_vectors(stage: Stage, setting: Setting) -> Work:
-    """Encoding passages or a split's queries into a vector a token, of two bytes a number."""
-    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
-    rows, memory = token_rows(stage, setting), PROCESS + 4 * shape.parameters + 8 * texts
-    operations = shape.forward(texts, max(tokens, rows / max(1, texts)))
-    return Work("encode", operations, memory=memory, disk=2 * rows * setting.dimension(stage))
+def estimate_token_vectors(stage: Stage, setting: Setting) -> Work:
+    """Estimate encoding passages or a split's queries into a vector a token, of two bytes a number."""
+    shape = setting.shape(stage.upstream["tokens"])
+    texts, tokens = count_encoded_texts(stage, setting)
+    rows = count_token_rows(stage, setting)
+    return Work(
+        "encode",
+        # queries may be padded to more tokens than they have
+        shape.forward(texts, max(tokens, rows / max(1, texts))),
+        memory=PROCESS_BYTES + 4 * shape.parameters + 8 * texts,
+        disk=2 * rows * setting.dimension(stage),
+    )
 
 
-def logits(model: Stage, shape: EncoderShape) -> float:
-    """Operations per token of the wide layer above a model's encoder; 0 without one."""
+def count_head_operations(model: Stage, shape: EncoderShape) -> float:
+    """Return the operations per token of the wide layer above a model's encoder; 0 without one."""
     return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
 
 
-def active_terms(stage: Stage, setting: Setting) -> float:
-    """Weights of a text of a `term_weights` stage: as many as its model allows, else as SPLADE's papers have."""
-    usual = ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS
-    _, tokens = encoded_texts(stage, setting)
+def count_active_terms(stage: Stage, setting: Setting) -> float:
+    """Return the weights of a text of a `term_weights` stage: those its model allows, else as many as in SPLADE."""
+    usual = _TERMS_PER_PASSAGE if params_of(stage).side == "passages" else _TERMS_PER_QUERY
+    _, tokens = count_encoded_texts(stage, setting)
     return float(params_of(stage.upstream["model"]).representation.active_terms(tokens) or usual)
 
 
 @cost("term_weights")
-def term_weights(stage: Stage, setting: Setting) -> Work:
-    """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
-    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
-    model = params_of(stage.upstream["model"]).representation
-    operations = model.encoders * shape.forward(texts, tokens) + texts * tokens * logits(stage.upstream["model"], shape)
-    disk = 6 * texts * active_terms(stage, setting)
-    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)
+def estimate_term_weights(stage: Stage, setting: Setting) -> Work:
+    """Estimate encoding as for vectors, and each token's logits over the vocabulary; a weight has six bytes on disk."""
+    shape, model = setting.shape(stage.upstream["tokens"]), stage.upstream["model"]
+    texts, tokens = count_encoded_texts(stage, setting)
+    encoders = params_of(model).representation.encoders
+    operations = encoders * shape.forward(texts, tokens) + texts * tokens * count_head_operations(model, shape)
+    return Work(
+        "encode",
+        operations,
+        memory=PROCESS_BYTES + 4 * shape.parameters + 1024 * MIB,
+        disk=6 * texts * count_active_terms(stage, setting),
+    )
 
 
-def instances_of(stage: Stage, setting: Setting) -> int:
-    """The number of visits in an epoch of a training, which are lists, positives or rows (`train.instance`).
+def count_instances(stage: Stage, setting: Setting) -> int:
+    """Return the visits in an epoch of a training, which are lists, positives or rows (`train.instance`).
 
     A query has one list, or two where undenoised and denoised ones are mixed. Its positives are those of the dataset;
     where answers or a judge label, one. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
     """
     train, objective = params_of(stage).train, params_of(stage).objective
+    instance = getattr(train, "instance", "query")
+
     count = 0
-    kind = getattr(train, "instance", "query")
-    for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
-        params, queries = params_of(drawn), setting.queries(drawn)
-        of_dataset = kind != "query" and params.labels == "qrels"
-        each = setting.positives(drawn, params.split) if of_dataset else queries
-        share = min(1.0, (params.queries or EVERY) / max(1, queries))  # of the queries that lists are drawn for
-        count += round(each * share) * (2 if params.denoise and params.denoise.hybrid else 1)
-    if kind == "row":
+    for role, candidates in stage.upstream.items():
+        if role.split(".")[0] != "candidates":
+            continue
+        params, queries = params_of(candidates), setting.queries(candidates)
+        visits = queries
+        if instance != "query" and params.labels == "qrels":
+            visits = setting.positives(candidates, params.split)
+        share_with_lists = min(1.0, (params.queries or UNLIMITED) / max(1, queries))
+        lists_per_query = 2 if params.denoise and params.denoise.hybrid else 1
+        count += round(visits * share_with_lists) * lists_per_query
+
+    if instance == "row":
         count *= train.list_size - (objective == "dual")
     return count
 
 
-def steps_of(stage: Stage, setting: Setting, operations: float, validation: float) -> tuple[int, int]:
-    """Optimizer steps, from the training lists, and validations, the start's included, if none ends the training early.
+def count_steps(stage: Stage, setting: Setting, operations: float, validation: float) -> tuple[int, int]:
+    """Return optimizer steps, from the training lists, and validations, if none ends the training early.
+
+    The validation at the start is included.
 
     Args:
         operations: of one step, by which a budget is spent.
         validation: operations of one validation.
     """
-    train, count = params_of(stage).train, instances_of(stage, setting)
-    per_batch, minutes, validations = train.queries_per_batch, train.budget_minutes, USUAL_VALIDATIONS
-    chosen, every = train.choose == "dev" and not train.checkpoints, train.validate_every
-    if minutes:
-        if chosen and not every:
+    train, count = params_of(stage).train, count_instances(stage, setting)
+    every = train.validate_every
+    spreads_validations = train.choose == "dev" and not train.checkpoints and not every
+
+    validations = USUAL_VALIDATIONS
+    if train.budget_minutes:
+        minutes = train.budget_minutes
+        if spreads_validations:
             validations, minutes = fit_validations(minutes, validation)
-        steps = fit_steps(minutes, operations, count, per_batch)
+        steps = fit_steps(minutes, operations, count, train.queries_per_batch)
     else:
-        visits = count_visits(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
-        steps = ceil(visits / per_batch)
-    if chosen and not every:
+        instance: Any = getattr(train, "instance", "query")
+        visits = count_visits(count, train.queries_per_batch, train.epochs, train.steps, instance)
+        steps = ceil(visits / train.queries_per_batch)
+
+    if spreads_validations:
         every = ceil(steps / validations)
     return steps, ceil(steps / every) + 1 if every else 0
 
 
-def validated(stage: Stage, setting: Setting) -> tuple[int, int]:
-    """How many queries a training validates on, and passages of each: of dev, else training queries set apart."""
+def count_validated(stage: Stage, setting: Setting) -> tuple[int, int]:
+    """Return how many queries a training validates on, and passages of each.
+
+    They are of dev, else training queries that are set apart.
+    """
     train = params_of(stage).train
-    if run := stage.upstream.get("validation"):
-        return min(train.validation_queries, setting.queries(run, "dev") or EVERY), train.validation_depth
-    drawn = stage.upstream["candidates"]
-    params = params_of(drawn)
-    known = min(setting.queries(drawn), params.queries or EVERY)
-    return min(train.validation_queries, max(1, known // SET_APART)), params.depth
+    run = stage.upstream.get("validation")
+    if run:
+        return min(train.validation_queries, setting.queries(run, "dev") or UNLIMITED), train.validation_depth
+    candidates = stage.upstream["candidates"]
+    params = params_of(candidates)
+    known = min(setting.queries(candidates), params.queries or UNLIMITED)
+    set_apart = max(1, known // _TRAINING_QUERIES_PER_VALIDATED)
+    return min(train.validation_queries, set_apart), params.depth
 
 
 @cost("checkpoint")
-def checkpoint(stage: Stage, setting: Setting) -> Work:
-    """One of the equal parts of a training, or its start, with the state to resume from beside its weights."""
-    whole, (number, parts) = _training(stage, setting), params_of(stage).until
-    share, steps = (1 / parts, ceil((whole.steps or 0) / parts)) if number else (0.0, 0)
+def estimate_checkpoint(stage: Stage, setting: Setting) -> Work:
+    """Estimate one of the equal parts of a training, or its start; beside its weights it stores the state to resume."""
+    whole = estimate_training(stage, setting)
+    number, parts = params_of(stage).until
+    share, steps = 0.0, 0
+    if number:
+        share, steps = 1 / parts, ceil((whole.steps or 0) / parts)
     return replace(whole, operations=whole.operations * share, disk=4 * whole.disk, steps=steps)
 
 
 @cost("model")
-def model(stage: Stage, setting: Setting) -> Work:
-    """A training in one piece; the model of a checkpoint only links its files."""
-    return Work() if "checkpoint.1" in stage.upstream else _training(stage, setting)
+def estimate_model(stage: Stage, setting: Setting) -> Work:
+    """Estimate a training in one piece; the model of a checkpoint only links its files."""
+    return Work() if "checkpoint.1" in stage.upstream else estimate_training(stage, setting)
 
 
-def _training(stage: Stage, setting: Setting) -> Work:
+def estimate_training(stage: Stage, setting: Setting) -> Work:
+    """Estimate all steps and validations of a training."""
     params = params_of(stage)
     train, objective = params.train, params.objective
-    live = stage.upstream.get("passages")  # live negatives: a step searches the passages' vectors and encodes none
-    queries, size = train.queries_per_batch, 0 if live else train.visit_size
+    vectors = stage.upstream.get("passages")  # of live negatives: a step searches them and encodes no passage
+    queries = train.queries_per_batch
+    list_size = 0 if vectors else train.visit_size
+    dev_queries, dev_depth = count_validated(stage, setting)
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
-    dev_queries, depth = validated(stage, setting)
+
     if objective != "cross":
-        read = stage.upstream["tokens"]
-        shape, (query, passage) = setting.shape(read), setting.lengths(read)
-        readers = params.representation.encoders
-        towers = 2 if getattr(params, "shared", None) is False else readers
-        tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
-        whole = tokens <= setting.execution.graph_tokens or objective == "joint"
-        head = logits(stage, shape) / readers  # one of them has it
-        once = readers * _encoded(shape, queries, size, (query, passage), head)
-        operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
-        validation += readers * _encoded(shape, dev_queries, depth, (query, passage), head)
-        weights += towers * shape.parameters
-        activations += readers * _activations(shape, tokens, setting, passage)
+        tokens = stage.upstream["tokens"]
+        shape, lengths = setting.shape(tokens), setting.lengths(tokens)
+        query, passage = lengths
+        encoders = params.representation.encoders
+        separate_weights = 2 if getattr(params, "shared", None) is False else encoders
+        tokens_per_step = queries * (query + DUAL_SPECIAL + list_size * (passage + DUAL_SPECIAL))
+        fits = tokens_per_step <= setting.execution.graph_tokens or objective == "joint"
+        passes: float = FORWARD_AND_BACKWARD if fits else _CACHED_FORWARD_AND_BACKWARD
+        head = count_head_operations(stage, shape) / encoders  # one of them has it
+
+        forward = encoders * _count_encoding(shape, queries, list_size, lengths, head)
+        operations += forward * (passes - _count_spared_passes(shape, train.freeze_layers))
+        validation += encoders * _count_encoding(shape, dev_queries, dev_depth, lengths, head)
+        weights += separate_weights * shape.parameters
+        activations += encoders * _measure_activations(shape, tokens_per_step, setting, passage)
+
     if objective != "dual":
-        read = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
-        shape, length = setting.shape(read), setting.pair_length(read)
-        static = getattr(train, "teacher", None) == "static"
-        operations += shape.forward(queries * size, length) * (
-            1 if static else BACKWARD - _spared(shape, train.freeze_layers)
-        )
-        validation += shape.forward(dev_queries * depth, length)
+        tokens = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
+        shape, length = setting.shape(tokens), setting.pair_length(tokens)
+        is_frozen = getattr(train, "teacher", None) == "static"
+        passes = 1 if is_frozen else FORWARD_AND_BACKWARD - _count_spared_passes(shape, train.freeze_layers)
+
+        operations += shape.forward(queries * list_size, length) * passes
+        validation += shape.forward(dev_queries * dev_depth, length)
         weights += shape.parameters
-        activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
-    memory = PROCESS + setting.held + TRAINED * weights + activations + mapped_tokens(read, setting)
-    if by_teacher := stage.upstream.get("in_batch_tokens"):  # a frozen teacher's forward pass
-        shape = setting.shape(by_teacher)
-        operations += _encoded(shape, queries, size, setting.lengths(by_teacher))
+        if not is_frozen:
+            activations += _measure_activations(shape, queries * list_size * length, setting, length)
+
+    memory = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * weights + activations
+    memory += measure_mapped_tokens(tokens, setting)
+
+    teacher_tokens = stage.upstream.get("in_batch_tokens")
+    if teacher_tokens:  # a frozen teacher's forward pass
+        shape = setting.shape(teacher_tokens)
+        operations += _count_encoding(shape, queries, list_size, setting.lengths(teacher_tokens))
         memory += 4 * shape.parameters
-    if live:
-        operations += 2 * queries * setting.passages(live) * setting.dimension(live)  # a product of each number
-    steps, validations = steps_of(stage, setting, operations, validation)
+    if vectors:
+        operations += 2 * queries * setting.passages(vectors) * setting.dimension(vectors)  # a product of each number
+
+    steps, validations = count_steps(stage, setting, operations, validation)
     operations = operations * steps + validation * validations
     return Work(objective, operations, memory=memory, disk=4 * weights, steps=steps)
 
 
-def _encoded(shape: EncoderShape, queries: int, size: int, lengths: tuple[float, float], head: float = 0.0) -> float:
-    """Encoding queries and their lists of `size` passages once, of texts as long on average as `lengths`.
+def _count_encoding(
+    shape: EncoderShape, queries: int, list_size: int, lengths: tuple[float, float], head: float = 0.0
+) -> float:
+    """Return the operations of encoding queries and their lists once.
 
-    `head`: operations a token above the encoder.
+    Args:
+        lengths: mean tokens of a query and of a passage, without special ones.
+        head: operations a token above the encoder.
     """
-    query, passage = (length + DUAL_SPECIAL for length in lengths)
-    above = head * queries * (query + size * passage)
-    return shape.forward(queries, query) + shape.forward(queries * size, passage) + above
+    query, passage = lengths[0] + DUAL_SPECIAL, lengths[1] + DUAL_SPECIAL
+    above = head * queries * (query + list_size * passage)
+    return shape.forward(queries, query) + shape.forward(queries * list_size, passage) + above
 
 
-def _spared(shape: EncoderShape, frozen: int) -> float:
-    """The forward passes that a backward pass costs less where so many layers are frozen."""
-    return (BACKWARD - 1) * min(1.0, frozen / shape.layers) if frozen else 0.0
+def _count_spared_passes(shape: EncoderShape, frozen: int) -> float:
+    """Return the forward passes that a backward pass costs less where so many layers are frozen."""
+    return (FORWARD_AND_BACKWARD - 1) * min(1.0, frozen / shape.layers) if frozen else 0.0
+
+
+def _measure_activations(shape: EncoderShape, tokens: float, setting: Setting, length: float) -> float:
+    return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)
 
 
 _HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1, "cocondenser": 2, "condenser": 2}
 _ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")  # objectives that look at logits of every token
-_LOGIT_BYTES = 3 * 4  # of a term of a token: the logit, its logarithm and its gradient, float32
+_BYTES_PER_LOGIT = 3 * 4  # the logit of a term of a token, its logarithm and its gradient, float32
 
 
 @cost("pretrain")
-def pretrain(stage: Stage, setting: Setting) -> Work:
-    """Pre-training: the passages of a step forward and backward, under the head of the objective.
+def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
+    """Estimate pre-training: the passages of a step forward and backward, under the head of the objective.
 
     Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage; of the inverse cloze
     task one is the passage. Hidden tokens, of some objectives all tokens, pass a projection to the vocabulary; heads
     and decoders add layers.
     """
-    params, read = params_of(stage), stage.upstream["tokens"]
+    params, tokens = params_of(stage), stage.upstream["tokens"]
     train, objective = params.train, params.objective
-    shape, (_, passage) = setting.shape(stage), setting.lengths(read)
-    count = train.passages_per_batch
-    steps = train.steps or ceil(train.epochs * setting.size(read).passages / count)
+    shape = setting.shape(stage)
+    _, passage = setting.lengths(tokens)
+    count: float = train.passages_per_batch
+    steps = train.steps or ceil(train.epochs * setting.size(tokens).passages / count)
+
     span = (train.crop_shortest + train.crop_longest) / 2 if hasattr(train, "crop_longest") else 1.0
     if objective in ("crop", "cot_mae"):
         passage *= span
@@ -222,16 +285,15 @@ def pretrain(stage: Stage, setting: Setting) -> Work:
     elif objective == "ict":
         count *= 1 + span  # its own tokens, as a part of the passage's
     length = passage + DUAL_SPECIAL
+
     operations = shape.forward(count, length)
     if objective not in ("crop", "ict"):
         head = replace(shape, layers=_HEAD_LAYERS.get(objective, getattr(train, "decoder_layers", 2)))
-        hidden = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
-        operations += head.forward(count, length) + 2 * hidden * shape.hidden * shape.vocabulary
-    memory = PROCESS + setting.held + TRAINED * shape.parameters + _activations(shape, count * length, setting, length)
+        projected = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
+        operations += head.forward(count, length) + 2 * projected * shape.hidden * shape.vocabulary
+
+    memory: float = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * shape.parameters
+    memory += _measure_activations(shape, count * length, setting, length)
     if objective in _ALL_TOKENS:
-        memory += _LOGIT_BYTES * min(count * length, setting.execution.micro_tokens) * shape.vocabulary
-    return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
-
-
-def _activations(shape: EncoderShape, tokens: float, setting: Setting, length: float) -> float:
-    return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)
+        memory += _BYTES_PER_LOGIT * min(count * length, setting.execution.micro_tokens) * shape.vocabulary
+    return Work("dual", FORWARD_AND_BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)

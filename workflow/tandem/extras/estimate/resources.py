@@ -26,26 +26,27 @@ from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST
 
 MIB = 1 << 20
-PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
-WORK = ("encode", "rerank", "dual", "cross", "joint")
-STARTS = ("data", "lexical", "search", "models")  # environments of stages
+PROCESS_BYTES = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
+MODEL_WORK = ("encode", "rerank", "dual", "cross", "joint")
+START_ENVIRONMENTS = ("data", "lexical", "search", "models")
 RATES = (
     *("passages", "tokens", "encoded", "indexed", "bm25", "hits", "lines", "listed", "run", "files"),
-    *("flat_search", "compared", "faiss", "faiss_alone", "hops", "rescored"),
+    *("flat_search", "compared", "faiss", "faiss_alone", "hops"),
 )
-OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
-# Mean tokens of a (passage, query) without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
+_TERA_RATES = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
+# Mean tokens without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
 # in Chinese one token a character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).
-TYPICAL = {"zh": (272.0, 9.3)}
-OTHERWISE = (73.0, 8.5)
+_TYPICAL_LENGTHS = {"zh": {"passage": 272.0, "query": 9.3}}
+TYPICAL_WEB_LENGTHS = {"passage": 73.0, "query": 8.5}
 TOKENS_PER_WORD = 1.3
 DUAL_SPECIAL, PAIR_SPECIAL = 2, 3  # tokens
-LINE, TEXT = 5, 55  # bytes of a run's line, and of the same line in run.trec
+_BYTES_PER_LINE = 5  # of a run
+_BYTES_PER_TREC_LINE = 55  # of the same line in run.trec
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One entry of config/hardware/.
+    """Describe a machine, as an entry of config/hardware/ does.
 
     `rates` are of work without a model, per second:
 
@@ -54,8 +55,7 @@ class Hardware:
     - lines of runs that are fused or scored; queries that training lists are drawn for (`listed`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
     - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
-      the processor's threads, steps from node to neighbour in a graph (`hops`), and files in which a single
-      query's proposals are `rescored`.
+      the processor's threads, and steps from node to neighbour in a graph (`hops`).
     """
 
     name: str
@@ -76,19 +76,8 @@ class Hardware:
             known = [entry.stem for entry in folder.glob("*.yaml")]
             raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
         entry = read_yaml(path)
-        single = ["peak_tflops", "activation_bytes", "held_mib"]
-        if isinstance(entry, dict) and "layers_tflops" in entry:
-            single.append("layers_tflops")
-        for section, keys in (("", single), ("mfu", WORK), ("rates", RATES), ("start_seconds", STARTS)):
-            figures = entry.get(section) if section and isinstance(entry, dict) else entry
-            for key in keys:
-                where = f"{path}: {section}{section and '.'}{key}"
-                if not isinstance(figures, dict) or key not in figures:
-                    raise UserError(f"{where} is missing")
-                figure = figures[key]
-                if not isinstance(figure, int | float) or not (0 < figure < inf or (key, figure) == ("held_mib", 0)):
-                    raise UserError(f"{where} is {figure!r}; allowed: a number above 0")
-        rates = {key: rate * (1e12 if key in OPERATIONS else 1) for key, rate in entry["rates"].items()}
+        _check_figures(path, entry)
+        rates = {key: rate * (1e12 if key in _TERA_RATES else 1) for key, rate in entry["rates"].items()}
         return cls(
             name=name,
             peak=float(entry["peak_tflops"]),
@@ -116,13 +105,37 @@ class Hardware:
         return replace(hardware, peak=hardware.peak * factor, origin={**hardware.origin, "this machine": note})
 
     def seconds(self, kind: str, operations: float) -> float:
-        """How long so many model operations of a kind of work take on one device."""
+        """Return how long so many model operations of a kind of work take on one device."""
         return operations / (self.peak * 1e12 * self.mfu[kind])
+
+
+def _check_figures(path: Path, entry: Any) -> None:
+    """Refuse an entry of config/hardware/ that lacks a figure, or has one that is not a number above 0."""
+    entry = entry if isinstance(entry, dict) else {}
+    single = ["peak_tflops", "activation_bytes", "held_mib"]
+    if "layers_tflops" in entry:
+        single.append("layers_tflops")
+    for key in single:
+        _check_figure(f"{path}: ", entry, key)
+
+    for section, keys in (("mfu", MODEL_WORK), ("rates", RATES), ("start_seconds", START_ENVIRONMENTS)):
+        for key in keys:
+            _check_figure(f"{path}: {section}.", entry.get(section), key)
+
+
+def _check_figure(place: str, figures: Any, key: str) -> None:
+    if not isinstance(figures, dict) or key not in figures:
+        raise UserError(f"{place}{key} is missing")
+    figure = figures[key]
+    if key == "held_mib" and figure == 0:
+        return
+    if not isinstance(figure, int | float) or not 0 < figure < inf:
+        raise UserError(f"{place}{key} is {figure!r}; allowed: a number above 0")
 
 
 @dataclass(frozen=True)
 class Volumes:
-    """A dataset's size: its passages, and its queries by split."""
+    """Describe a dataset's size: its passages, and its queries by split."""
 
     passages: int
     queries: dict[str, int]
@@ -131,76 +144,108 @@ class Volumes:
     positives: dict[str, int] = field(default_factory=dict)  # relevant passages of all queries, by split where known
 
     def tokens(self, side: str, limit: int) -> float:
-        """Mean tokens of a text cut at `limit`, for lengths of half the mean and an exponential rest.
+        """Return the mean tokens of a text cut at `limit`, for lengths of half the mean and an exponential rest.
 
         E[min(X, limit)] for X = m/2 + Exp(m/2).
         """
         half = self.lengths[side] / 2
-        return float(limit) if limit <= half else half + half * (1 - exp(-(limit - half) / half))
+        if limit <= half:
+            return float(limit)
+        return half + half * (1 - exp(-(limit - half) / half))
 
 
 @cache
-def finished(folder: str) -> Json | None:
-    """The manifest of an artifact, None where it is not finished."""
+def read_finished(folder: str) -> Json | None:
+    """Return the manifest of an artifact, None where it is not finished."""
     path = Path(folder) / MANIFEST
     manifest: Json | None = json.loads(path.read_text()) if path.is_file() else None
     return manifest
 
 
-def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
-    """The size of a dataset stage's collection: its artifact's statistics, else its catalogue entry's; None without."""
+def measure_collection(stage: Stage, entry: Dataset | None) -> Volumes | None:
+    """Return the size of a dataset stage's collection, None where nobody counted it.
+
+    It is that of the finished artifact's statistics, else of the catalogue's entry.
+    """
     language = entry.language if entry else ""
-    typical = TYPICAL.get(language, OTHERWISE)
-    if finished(stage.folder) and (path := Path(stage.folder) / "statistics.json").is_file():
-        statistics = json.loads(path.read_text())
-        queries = {name: split["queries"] for name, split in statistics["splits"].items()}
-        sides = {"passage": statistics["passages"], "query": next(iter(statistics["splits"].values()), {})}
-        lengths = {side: tokens_of(counted, typical[i], language) for i, (side, counted) in enumerate(sides.items())}
-        positives = {name: split["qrels"] for name, split in statistics["splits"].items() if split["qrels"]}
-        return Volumes(statistics["passages"]["count"], queries, lengths, counted=True, positives=positives)
-    counts = (entry.counts if entry else None) or {}
-    if entry is None or "passages" not in counts:
+    lengths = _TYPICAL_LENGTHS.get(language, TYPICAL_WEB_LENGTHS)
+    path = Path(stage.folder) / "statistics.json"
+    if read_finished(stage.folder) and path.is_file():
+        return _measure_finished(json.loads(path.read_text()), lengths, language)
+    if entry is None or "passages" not in (entry.counts or {}):
         return None
-    queries = {name: n for name, n in counts.items() if name != "passages" and not name.endswith("_qrels")}
+    return _measure_entry(stage, entry, lengths)
+
+
+def _measure_finished(statistics: Json, typical: Mapping[str, float], language: str) -> Volumes:
+    """Return the size of a finished dataset; queries are as long as those of its first split."""
+    passages, splits = statistics["passages"], statistics["splits"]
+    queries: Json = next(iter(splits.values()), {})
+    lengths = {
+        "passage": estimate_mean_tokens(passages, typical["passage"], language),
+        "query": estimate_mean_tokens(queries, typical["query"], language),
+    }
+    return Volumes(
+        passages=passages["count"],
+        queries={name: split["queries"] for name, split in splits.items()},
+        lengths=lengths,
+        counted=True,
+        positives={name: split["qrels"] for name, split in splits.items() if split["qrels"]},
+    )
+
+
+def _measure_entry(stage: Stage, entry: Dataset, typical: Mapping[str, float]) -> Volumes:
+    """Return the size that the catalogue tells, after splits are drawn from others and cut."""
+    counts = entry.counts or {}
+    splits = [name for name in counts if name != "passages" and not name.endswith("_qrels")]
+    queries: dict[str, int] = {name: counts[name] for name in splits}
+
     for source, target in (("test", "train"), ("train", "dev")):
         key = f"{target}_from_{source}"
-        if (share := stage.values.get(key)) and source in queries and target not in queries:
+        share = stage.values.get(key)
+        if share and source in queries and target not in queries:
             moved = min(round(share * queries[source]), stage.values.get(f"{key}_most") or queries[source])
-            queries |= {source: queries[source] - moved, target: moved}
-    most = {name: getattr(entry, f"{name}_queries", None) for name in queries}
-    queries = {name: min(n, most[name] or n) for name, n in queries.items()}
-    lengths = {"passage": typical[0], "query": typical[1]} | (entry.tokens or {})
+            queries[source] -= moved
+            queries[target] = moved
+
+    for name, count in queries.items():
+        most = getattr(entry, f"{name}_queries", None)
+        queries[name] = min(count, most or count)
+
     judged = [name for name in queries if f"{name}_qrels" in counts]
     positives = {name: round(counts[f"{name}_qrels"] * queries[name] / counts[name]) for name in judged}
-    return Volumes(counts["passages"], queries, lengths, positives=positives)
+    return Volumes(counts["passages"], queries, {**typical, **(entry.tokens or {})}, positives=positives)
 
 
-def tokens_of(counted: Mapping[str, Any], typical: float, language: str, statistic: str = "mean") -> float:
-    """Mean tokens (or `p90`, …) from counted words, or from characters where white space separates no words.
+def estimate_mean_tokens(counted: Mapping[str, Any], typical: float, language: str, statistic: str = "mean") -> float:
+    """Return mean tokens (or `p90`, …) from counted words, or from characters where white space separates no words.
 
     Without a language that is written so, very long words tell.
     """
-    words, characters = ((counted.get(unit) or {}).get(statistic, 0) for unit in ("words", "characters"))
+    words = (counted.get("words") or {}).get(statistic, 0)
+    characters = (counted.get("characters") or {}).get(statistic, 0)
     if not words:
         return typical
-    return float(characters) if language in UNSPACED or characters > 12 * words else words * TOKENS_PER_WORD
+    if language in UNSPACED or characters > 12 * words:
+        return float(characters)
+    return float(words * TOKENS_PER_WORD)
 
 
 def params_of(stage: Stage) -> Any:
-    """A stage's parameters as its kind's model; as they are where a plugin's kind has none."""
+    """Return a stage's parameters as its kind's model; as they are where a plugin's kind has none."""
     model = KINDS[stage.kind].params
     return stage.params_as(model) if model else stage.params
 
 
 @dataclass(frozen=True)
 class Work:
-    """A stage's work."""
+    """Describe a stage's work."""
 
-    kind: str | None = None  # what its model operations are, one of `WORK`; None without a model
+    kind: str | None = None  # what its model operations are, one of `MODEL_WORK`; None without a model
     operations: float = 0.0  # floating-point operations of models
     rows: tuple[tuple[str, float], ...] = ()  # a rate's name, and what passes at it without a model; shards share it
     alone: tuple[tuple[str, float], ...] = ()  # the same by one job, before the shards begin or when they have ended
-    memory: float = PROCESS  # bytes at the peak
+    memory: float = PROCESS_BYTES  # bytes at the peak
     disk: float = 0.0  # bytes of the artifact, without those of a run
     run: float = 0.0  # bytes of the run that is written
     steps: int | None = None  # of an optimizer
@@ -208,7 +253,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the work of a stage depends on beside its parameters; see also `Hardware`."""
+    """Hold what the work of a stage depends on beside its parameters; see also `Hardware`."""
 
     sizes: Callable[[Stage], Volumes]  # of a dataset stage's collection
     shape: Callable[[Stage], EncoderShape]  # of the encoder that a stage's models descend from
@@ -217,46 +262,52 @@ class Setting:
     held: int = 0
 
     def size(self, stage: Stage) -> Volumes:
-        """The size of the collection that a stage is made from, or makes."""
+        """Return the size of the collection that a stage is made from, or makes."""
         return self.sizes(stage.upstream.get("dataset", stage))
 
     def passages(self, stage: Stage) -> int:
-        """How many passages that collection has."""
+        """Return how many passages that collection has."""
         return self.size(stage).passages
 
     def queries(self, stage: Stage, split: str = "") -> int:
-        """How many queries of a split, the stage's own by default, there are in that collection."""
+        """Return how many queries of a split, the stage's own by default, there are in that collection."""
         return self.size(stage).queries.get(split or params_of(stage).split, 0)
 
     def positives(self, stage: Stage, split: str) -> int:
-        """How many relevant passages they have together; one each where that is not known."""
+        """Return how many relevant passages they have together; one each where that is not known."""
         return self.size(stage).positives.get(split, self.queries(stage, split))
 
     def run(self, stage: Stage, depth: int = 0, split: str = "") -> float:
-        """Bytes of a run, as deep as the stage's parameters say: its columns, and its text where it is evaluated."""
+        """Return the bytes of a run, by default as deep as the stage's parameters say.
+
+        They are those of its columns, and of its text where it is evaluated.
+        """
         split = split or params_of(stage).split
-        line = LINE if split in LEARNED else LINE + TEXT
+        line = _BYTES_PER_LINE if split in LEARNED else _BYTES_PER_LINE + _BYTES_PER_TREC_LINE
         return self.queries(stage, split) * (depth or params_of(stage).depth) * line
 
     def dimension(self, embeddings: Stage) -> int:
-        """How many numbers a vector of an `embeddings` stage has, or a row of a `token_vectors` stage."""
+        """Return how many numbers a vector of an `embeddings` stage has, or a row of a `token_vectors` stage."""
         model = params_of(embeddings.upstream["model"])
         dim: int = getattr(model.representation, "dim", None) or model.dim or 0
         numbers: int = model.representation.id_numbers
         return numbers + (dim or self.shape(embeddings.upstream["tokens"]).hidden)
 
     def lengths(self, tokens: Stage) -> tuple[float, float]:
-        """Mean tokens of a (query, passage) under a `tokens` stage, without special tokens: counted if it is made."""
+        """Return the mean tokens of a query and of a passage under a `tokens` stage, without special tokens.
+
+        Those of passages are counted where the stage is finished.
+        """
         size, params = self.size(tokens), params_of(tokens)
-        manifest = finished(tokens.folder)
-        passage = size.tokens("passage", params.passage_length)
-        if manifest and (facts := manifest["facts"]).get("passages"):
-            passage = facts["passage_tokens"] / facts["passages"]
-        return size.tokens("query", params.query_length), passage
+        query, passage = size.tokens("query", params.query_length), size.tokens("passage", params.passage_length)
+        manifest = read_finished(tokens.folder)
+        if manifest and manifest["facts"].get("passages"):
+            passage = manifest["facts"]["passage_tokens"] / manifest["facts"]["passages"]
+        return query, passage
 
     def pair_length(self, tokens: Stage) -> float:
-        """Mean tokens of a pair under a `tokens` stage, special ones included."""
-        return min(sum(self.lengths(tokens)) + PAIR_SPECIAL, params_of(tokens).pair_length or float("inf"))
+        """Return the mean tokens of a pair under a `tokens` stage, special ones included."""
+        return min(sum(self.lengths(tokens)) + PAIR_SPECIAL, params_of(tokens).pair_length or inf)
 
 
 CostFunction = Callable[[Stage, Setting], Work]

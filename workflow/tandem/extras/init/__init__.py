@@ -26,10 +26,10 @@ from tandem.data.language import describe_misfits
 from tandem.data.sources import Listing, dataset_format
 from tandem.data.sources.own_files import TEXT_ENDS
 from tandem.errors import NAME, UserError
-from tandem.extras.estimate.estimate import total
-from tandem.extras.init.configuration import Choices, compose, starting_encoder
-from tandem.extras.init.limits import choose_limits, costs_of_table
-from tandem.extras.init.look import Look, Machine, look
+from tandem.extras.estimate.estimate import sum_costs
+from tandem.extras.init.configuration import Choices, compose_configuration, find_starting_encoder
+from tandem.extras.init.limits import choose_limits, estimate_tables
+from tandem.extras.init.look import FoundMachine, Look, look
 from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
 from tandem.models.described import PASSAGE, find_passage_prompt
@@ -51,13 +51,13 @@ from tandem.store.files import write_text
 from tandem.store.job import Job
 
 IRDS = "ir_datasets:"
-CODE = re.compile("[a-z]{2,3}")
+_LANGUAGE_CODE = re.compile("[a-z]{2,3}")
 LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
 LIKELY = 0.3  # share of the texts from which they are taken to be in a language
-FILES = "its files"  # say it, where the encoder's entry does not
+_FROM_FILES = "its files"  # say it, where the encoder's entry does not
 
 
-def init(
+def write_first_configuration(
     name: str,
     *,
     data: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
@@ -85,7 +85,7 @@ def init(
         raise UserError(f"{path} exists; choose another name, or replace it with --force")
     if not os.access(path.absolute().parent, os.W_OK):
         raise UserError(f"{path}: {path.absolute().parent} is not writable; work in another folder")
-    if language and not CODE.fullmatch(language):
+    if language and not _LANGUAGE_CODE.fullmatch(language):
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
     entry |= {"normalize": "nfc"} if folder else {}  # a published collection stays as it is
@@ -93,21 +93,25 @@ def init(
     collection = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(collection)
-    choices = Choices(path.stem, entry, language, collection, starting_encoder(encoder, language), Machine.here())
+    choices = Choices(
+        path.stem, entry, language, collection, find_starting_encoder(encoder, language), FoundMachine.here()
+    )
     limits = choose_limits(choices)
     queries = {split: limit.most for split, limit in limits.items() if limit.most is not None}
-    text = compose(choices, queries, {split: limit.reason for split, limit in limits.items()})
+    text = compose_configuration(choices, queries, {split: limit.reason for split, limit in limits.items()})
     config = merged(gathered([], ROOT), yaml.safe_load(text))
     FullPlan(config, ROOT).tables.files()
     write_text(path, text)
     command = f"tandem run {shlex.quote(str(path))}"
     commands = [f"next: {command} baseline   # BM25 alone", f"      {command}            # everything"]
     sizes = [f"queries: {limit}" for limit in limits.values()]
-    print(*described(choices), *sizes, f"wrote {path}", "", *costs(config, choices), *commands, sep="\n")
+    print(
+        *describe_choices(choices), *sizes, f"wrote {path}", "", *list_cost_lines(config, choices), *commands, sep="\n"
+    )
 
 
 def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
-    """The dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
+    """Return the dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
 
     Raises:
         UserError: nothing is named, no format fits, or the folder holds the working folder, whose results would
@@ -131,7 +135,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
 
 
 def guess_language(collection: Look) -> str:
-    """The language of most passages; English, with a note, where it is not clear."""
+    """Return the language of most passages; English, with a note, where it is not clear."""
     shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
     best = max(shares, key=shares.__getitem__, default="")
     if len(best) == 2 and shares[best] >= LIKELY:
@@ -141,7 +145,7 @@ def guess_language(collection: Look) -> str:
     return "en"
 
 
-def described(choices: Choices) -> list[str]:
+def describe_choices(choices: Choices) -> list[str]:
     """Describe what was found: the data and its oddities, what the splits allow, the encoder, the machine."""
     collection, language = choices.collection, choices.language
     queries = ", ".join(f"{split} {count:,}" for split, count in collection.queries.items())
@@ -160,11 +164,11 @@ def described(choices: Choices) -> list[str]:
     ]
 
 
-def costs(config: Raw, choices: Choices) -> list[str]:
-    """The lines of the estimate, for all systems and for BM25 alone; or why there is none."""
+def list_cost_lines(config: Raw, choices: Choices) -> list[str]:
+    """Return the lines of the estimate, for all systems and for BM25 alone; or why there is none."""
     try:
-        behind = costs_of_table(config, choices, choices.experiment.table, "baseline")
-        everything, lexical = (total(stages.values()) for stages in behind)
+        behind = estimate_tables(config, choices, choices.experiment.table, "baseline")
+        everything, lexical = (sum_costs(stages.values()) for stages in behind)
     except UserError as error:
         return [f"no estimate: {error}"]
     at_least = "about" if choices.collection.whole else "more than"
@@ -175,7 +179,7 @@ def costs(config: Raw, choices: Choices) -> list[str]:
     return [*short, f"{line} {format_duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)"]
 
 
-def encoder(name: str, *, configurations: Configurations = ()) -> None:
+def choose_encoder(name: str, *, configurations: Configurations = ()) -> None:
     """Print how an encoder makes a text's vector, and who says so: its entry, its files, or nobody.
 
     Of an encoder on the hub whose entry does not say it, the files that do are fetched; its weights are not.
@@ -190,26 +194,28 @@ def encoder(name: str, *, configurations: Configurations = ()) -> None:
     place = (entry.name or entry.package or entry.path or "") + (f"@{entry.revision}" if entry.revision else "")
     described = described_by(entry)
     own = entry_of_hub(known, name) if entry.source == "hub" else None
-    lines = [("source", entry.source, place), *choices(entry, described, f"encoders.{own or name}")]
+    lines = [("source", entry.source, place), *list_choices(entry, described, f"encoders.{own or name}")]
     prompts = read_optional(folder / LIBRARY).get("prompts") or {} if folder else {}
     prompt, others = find_passage_prompt(prompts), [name for name in prompts if name not in ("query", *PASSAGE)]
     if entry.prompts.passage is None and "passage" in described.get("prompts", {}) and prompt in PASSAGE[1:]:
         differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
-        lines.append(("", FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
+        lines.append(("", _FROM_FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
     if others and not chosen_by(entry, described).get("prompts"):
-        lines.append(("", FILES, f"prompts {', '.join(others)} are of no side; say prompts: {{query: …}} in an entry"))
+        lines.append(
+            ("", _FROM_FILES, f"prompts {', '.join(others)} are of no side; say prompts: {{query: …}} in an entry")
+        )
     if folder and (limit := find_longest_input(folder)):
-        lines.append(("longest input", FILES, f"{limit} tokens"))
+        lines.append(("longest input", _FROM_FILES, f"{limit} tokens"))
     print(columns(lines))
 
 
-def choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tuple[str, str, str]]:
-    """(key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
+def list_choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
     chosen, own = chosen_by(entry, described), json_of(entry)
     for key in (*TOWERS, "prompts"):
         if key in chosen and chosen[key] not in ({}, []):
             is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
-            by = where if is_own else FILES if described.get(key) == chosen[key] else "representation"
+            by = where if is_own else _FROM_FILES if described.get(key) == chosen[key] else "representation"
             yield key, by, json.dumps(chosen[key], ensure_ascii=False)
         elif key == "pooling":
             yield key, "nobody", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"

@@ -14,8 +14,8 @@ from tandem import ROOT
 from tandem.config.loading import load_settings
 from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
-from tandem.extras.estimate.resources import tokens_of
-from tandem.extras.init.look import SHARES, Look, Machine
+from tandem.extras.estimate.resources import TYPICAL_WEB_LENGTHS, estimate_mean_tokens
+from tandem.extras.init.look import SHARES, FoundMachine, Look
 from tandem.models.described import describe_towers
 from tandem.models.folders import METADATA, find_encoder_files, read_positions
 from tandem.plan.graph import Stages
@@ -25,15 +25,14 @@ from tandem.plan.towers import HUB, entry_of_hub, towers
 
 # What Anserini has analyzers for; other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
-TYPICAL = {"passage": 73.0, "query": 8.5}  # tokens, where nothing is counted
 BERT_BASE = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
-SPECIAL = 3  # tokens of a pair beside its texts
+_SPECIAL_TOKENS = 3  # tokens of a pair beside its texts
 BYTES_PER_TOKEN = 3  # of a prompt, which tokenizers do not cut finer
 GRAPH_TOKENS = 131_072  # at most; more tokens at once gain nothing
 FEWEST_TOKENS = 2048
-LARGE = 512  # hidden numbers, from which the learning rates of small encoders are too high
-USUAL = {"en": "minilm", "zh": "bert-base-chinese"}
-OTHERWISE = "bert-base-multilingual-cased"
+_LARGE_HIDDEN_SIZE = 512  # hidden numbers, from which the learning rates of small encoders are too high
+_USUAL_ENCODERS = {"en": "minilm", "zh": "bert-base-chinese"}
+_MULTILINGUAL_ENCODER = "bert-base-multilingual-cased"
 # What a configuration without labelled training queries may be, in place of its table: it then trains all the same.
 NO_LABELS = [
     "# without labels, from queries that a generator writes (docs/generation.md): these instead of `tables`",
@@ -46,7 +45,7 @@ DESCRIBING = ("*config*.json", "modules.json", METADATA)
 
 @dataclass(frozen=True)
 class StartingEncoder:
-    """An encoder as a configuration names it."""
+    """Describe an encoder as a configuration names it."""
 
     name: str  # value of `encoder`
     entry: Raw = field(default_factory=dict)  # of `encoders:`; empty where the name says enough
@@ -55,26 +54,26 @@ class StartingEncoder:
     zero_shot: bool = True  # whether its vectors are worth a row without training
 
     def __str__(self) -> str:
-        """Its name and how its vectors are computed."""
+        """Return its name and how its vectors are computed."""
         vectors = {key: value for key, value in self.vectors.items() if value not in (None, {}, [])}
         texts = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in vectors.items())
         return f"{self.name}: {texts or 'does not describe its vectors; pooling cls is taken'}".replace('"', "")
 
 
-def starting_encoder(name: str, language: str) -> StartingEncoder:
-    """The encoder of a name or, without one, of a language.
+def find_starting_encoder(name: str, language: str) -> StartingEncoder:
+    """Return the encoder of a name or, without one, of a language.
 
     Raises:
         UserError: an unknown name, a folder without safetensors, files that describe what is not computed here, or none
             of a name of the hub.
     """
-    chosen = name or USUAL.get(language, OTHERWISE)
+    chosen = name or _USUAL_ENCODERS.get(language, _MULTILINGUAL_ENCODER)
     config, entry = gathered([], ROOT), {}
     known = load_settings(config, ROOT).encoders
     here = chosen in known or Path(chosen).is_dir()
     if not here and (key := entry_of_hub(known, chosen)):
         chosen = key
-    elif not here and HUB.fullmatch(chosen) and (entry := hub_entry(chosen)):
+    elif not here and HUB.fullmatch(chosen) and (entry := read_hub_entry(chosen)):
         chosen = chosen.rpartition("/")[2]
     planner = Planner(load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT), Stages())
     stage, vectors = planner.encoder(chosen), towers(planner.ctx, chosen)
@@ -86,8 +85,8 @@ def starting_encoder(name: str, language: str) -> StartingEncoder:
     return StartingEncoder(chosen, entry, vectors, shape, zero_shot)
 
 
-def hub_entry(name: str) -> Raw:
-    """The entry of a model on the hub at its current commit, by its small files; empty where they are not available."""
+def read_hub_entry(name: str) -> Raw:
+    """Read the entry of a model on the hub at its current commit from its small files; empty if unavailable."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -102,7 +101,7 @@ def hub_entry(name: str) -> Raw:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a machine can do in a first experiment: trainings of minutes on two cores, or on one GPU."""
+    """Hold what a machine can do in a first experiment: trainings of minutes on two cores, or on one GPU."""
 
     queries: dict[str, int]  # split → so many queries of it, if there are, whatever they cost
     passage: int  # the longest passage, in tokens
@@ -130,23 +129,25 @@ GPU = Sizes(
 )
 
 
-def lengths(look: Look, language: str, sizes: Sizes, shape: EncoderShape, prompts: Mapping[str, str]) -> dict[str, int]:
-    """The longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow.
+def choose_lengths(
+    look: Look, language: str, sizes: Sizes, shape: EncoderShape, prompts: Mapping[str, str]
+) -> dict[str, int]:
+    """Return the longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow.
 
     `prompts` are the encoder's, by side: they stand in front of the texts, and count.
     """
 
     def rounded(side: str, step: int, most: int) -> int:
-        tokens = min(most, int(tokens_of(look.lengths[side], TYPICAL[side], language, "p90")))
+        tokens = min(most, int(estimate_mean_tokens(look.lengths[side], TYPICAL_WEB_LENGTHS[side], language, "p90")))
         prompt = -(-len(prompts.get(side, "").encode()) // BYTES_PER_TOKEN)
         return max(2 * step, step * -(-(tokens + prompt) // step))
 
     query, passage = rounded("query", 8, 64), rounded("passage", 16, sizes.passage)
-    return {"query": query, "passage": min(passage, shape.positions - query - SPECIAL - 2)}
+    return {"query": query, "passage": min(passage, shape.positions - query - _SPECIAL_TOKENS - 2)}
 
 
-def execution(machine: Machine, shape: EncoderShape, passage: int) -> dict[str, Any]:
-    """How much a GPU computes at once: tokens whose activations fill half of its memory; {} without a GPU."""
+def choose_execution(machine: FoundMachine, shape: EncoderShape, passage: int) -> dict[str, Any]:
+    """Return how much a GPU computes at once: tokens whose activations fill half of its memory; {} without a GPU."""
     if not machine.gpu:
         return {}
     graph = GRAPH_TOKENS
@@ -157,7 +158,7 @@ def execution(machine: Machine, shape: EncoderShape, passage: int) -> dict[str, 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a collection's splits allow."""
+    """Hold what a collection's splits allow."""
 
     sentence: str  # that in words
     table: str = "summary"  # the table of systems
@@ -175,20 +176,20 @@ class Choices:
     language: str
     collection: Look
     encoder: StartingEncoder
-    machine: Machine
+    machine: FoundMachine
 
     @property
     def fitting(self) -> Sizes:
-        """The sizes for the machine."""
+        """Return the sizes for the machine."""
         return GPU if self.machine.gpu else CPU
 
     @property
     def experiment(self) -> Experiment:
-        """What the splits and the encoder allow."""
-        return experiment(self.collection, self.encoder.zero_shot)
+        """Return what the splits and the encoder allow."""
+        return choose_experiment(self.collection, self.encoder.zero_shot)
 
 
-def experiment(collection: Look, zero_shot: bool) -> Experiment:
+def choose_experiment(collection: Look, zero_shot: bool) -> Experiment:
     """Train where training queries have labels; score test, else dev, else another split, else a share of train.
 
     Args:
@@ -235,7 +236,9 @@ def experiment(collection: Look, zero_shot: bool) -> Experiment:
     return Experiment(sentence, keys=keys)
 
 
-def compose(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
+def compose_configuration(
+    choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Compose the text of the file, with at most so many `queries` of some splits.
 
     Args:
@@ -243,18 +246,18 @@ def compose(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, 
     """
     collection, encoder = choices.collection, choices.encoder
     shape = encoder.shape or BERT_BASE
-    longest = lengths(collection, choices.language, choices.fitting, shape, encoder.vectors.get("prompts", {}))
-    how = execution(choices.machine, shape, longest["passage"])
+    longest = choose_lengths(collection, choices.language, choices.fitting, shape, encoder.vectors.get("prompts", {}))
+    how = choose_execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",
-        f"dataset: {flow(choices.name)}",
+        f"dataset: {format_yaml(choices.name)}",
         "datasets:",
-        f"  {flow(choices.name)}:",
-        *(f"    {line}" for line in _dataset_lines(choices, queries, reasons)),
-        f"encoder: {flow(encoder.name)}",
-        *([f"encoders: {{{flow(encoder.name)}: {flow(encoder.entry)}}}"] if encoder.entry else []),
+        f"  {format_yaml(choices.name)}:",
+        *(f"    {line}" for line in _list_dataset_lines(choices, queries, reasons)),
+        f"encoder: {format_yaml(encoder.name)}",
+        *([f"encoders: {{{format_yaml(encoder.name)}: {format_yaml(encoder.entry)}}}"] if encoder.entry else []),
         f"tables: [{choices.experiment.table}]",
-        f"lengths: {flow(longest)}  # tokens; longer texts are cut",
+        f"lengths: {format_yaml(longest)}  # tokens; longer texts are cut",
     ]
     if choices.experiment.trains:
         lines.append(f"rerank: {{depth: {choices.fitting.rerank}}}  # passages of a query that cross-encoders score")
@@ -262,27 +265,30 @@ def compose(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, 
         lines.append(f"models:  # each is trained for at most so many minutes of two CPU cores{gpu}")
         for model, minutes in choices.fitting.minutes.items():
             train: dict[str, Any] = {"choose": choices.experiment.choose, "budget_minutes": minutes}
-            train |= ({"lr": 2.0e-5} if shape.hidden >= LARGE else {}) | choices.fitting.train
-            drawn = flow({"queries": choices.fitting.judged})
+            train |= ({"lr": 2.0e-5} if shape.hidden >= _LARGE_HIDDEN_SIZE else {}) | choices.fitting.train
+            drawn = format_yaml({"queries": choices.fitting.judged})
             lists = f"candidates: {drawn}, " if model == "rocketqav2" else ""
-            lines.append(f"  {model}: {{{lists}train: {flow(train)}}}")
+            lines.append(f"  {model}: {{{lists}train: {format_yaml(train)}}}")
     else:
         lines += NO_LABELS
-    lines += [f"execution: {flow(how)}  # by the GPU's memory"] if how else []
+    lines += [f"execution: {format_yaml(how)}  # by the GPU's memory"] if how else []
     return "\n".join(lines) + "\n"
 
 
-def _dataset_lines(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str]) -> list[str]:
+def _list_dataset_lines(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str]) -> list[str]:
     collection, language = choices.collection, choices.language
     counts = {**({"passages": collection.passages} if collection.whole else {}), **collection.queries}
     counted = collection.lengths
-    tokens = {side: round(tokens_of(counted[side], TYPICAL[side], language)) for side in ("passage", "query")}
-    lines = [f"{key}: {flow(value)}" for key, value in choices.entry.items()]
-    lines.append(f"language: {flow(language)}")
+    tokens = {
+        side: round(estimate_mean_tokens(counted[side], TYPICAL_WEB_LENGTHS[side], language))
+        for side in ("passage", "query")
+    }
+    lines = [f"{key}: {format_yaml(value)}" for key, value in choices.entry.items()]
+    lines.append(f"language: {format_yaml(language)}")
     lines += [] if language in ANALYZED.split() else ["analyzer: whitespace  # there is no other for this language"]
-    lines.append(f"counts: {flow(counts)}  # others are a warning")
-    lines.append(f"tokens: {flow(tokens)}  # mean of a text, for estimates")
-    lines += [f"{key}: {flow(value)}" for key, value in choices.experiment.keys.items()]
+    lines.append(f"counts: {format_yaml(counts)}  # others are a warning")
+    lines.append(f"tokens: {format_yaml(tokens)}  # mean of a text, for estimates")
+    lines += [f"{key}: {format_yaml(value)}" for key, value in choices.experiment.keys.items()]
     drawn = choices.experiment.keys.get("dev_from_train", 0) * collection.queries.get("train", 0)
     if drawn > (most := choices.fitting.queries["dev"]):
         lines.append(f"dev_from_train_most: {most}  # without this line about {drawn:,.0f}")
@@ -296,7 +302,7 @@ def _dataset_lines(choices: Choices, queries: Mapping[str, int], reasons: Mappin
     return lines
 
 
-def flow(value: object) -> str:
-    """A value on one line of YAML."""
+def format_yaml(value: object) -> str:
+    """Return a value on one line of YAML."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=inf)
     return text.strip().removesuffix("...").strip()

@@ -13,9 +13,9 @@ from tandem import ROOT
 from tandem.cluster.progress import format_duration
 from tandem.config.merging import Raw, gathered, merged
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import Cost, costs_of, new_setting
+from tandem.extras.estimate.estimate import Cost, estimate_stages, new_setting
 from tandem.extras.estimate.resources import Hardware
-from tandem.extras.init.configuration import Choices, compose
+from tandem.extras.init.configuration import Choices, compose_configuration
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages import KINDS
@@ -29,7 +29,7 @@ SAID_SECONDS = 60.0  # less is not worth a line
 
 @dataclass(frozen=True)
 class Limit:
-    """How many queries of a split are taken.
+    """Describe how many queries of a split are taken.
 
     Attributes:
         count: how many the collection has.
@@ -54,7 +54,7 @@ class Limit:
         return f"{self.cause} takes {format_duration(self.seconds)} longer for all than for {self.fewest:,}"
 
     def __str__(self) -> str:
-        """The number of queries, and why."""
+        """Return the number of queries, and why."""
         taken = f"all {self.count:,}" if self.most is None else f"{self.most:,} of the {self.count:,}"
         return f"{taken} of {self.split}; {self.reason}"
 
@@ -76,12 +76,12 @@ def choose_limits(choices: Choices) -> dict[str, Limit]:
         limits = {}
         for split, few in smallest.items():
             others = {other: most for other, most in smallest.items() if other != split}
-            longer = _without_trainings(_estimate(choices, others)) - _without_trainings(costs)
+            longer = _sum_without_trainings(_estimate(choices, others)) - _sum_without_trainings(costs)
             share = SCORED_SHARE if split == scored else OTHER_SHARE
             allowed = max(ALLOWED_SECONDS, share * everything)
             most = None
             if longer > allowed:
-                most = few + rounded_down((counts[split] - few) * allowed / longer)
+                most = few + round_down((counts[split] - few) * allowed / longer)
             if longer > SAID_SECONDS:
                 limits[split] = Limit(split, counts[split], few, most, longer, causes[split])
         return limits
@@ -89,13 +89,13 @@ def choose_limits(choices: Choices) -> dict[str, Limit]:
         return {split: Limit(split, counts[split], few, few, None, causes[split]) for split, few in smallest.items()}
 
 
-def rounded_down(number: float) -> int:
+def round_down(number: float) -> int:
     """Return a number with its first two digits, and zeros behind them."""
     digits = str(int(number))
     return int(digits[:2].ljust(len(digits), "0"))
 
 
-def costs_of_table(config: Raw, choices: Choices, *tables: str) -> list[dict[Stage, Cost]]:
+def estimate_tables(config: Raw, choices: Choices, *tables: str) -> list[dict[Stage, Cost]]:
     """Return the costs of the stages behind each of some tables; of a corpus that was not read whole, at least.
 
     Raises:
@@ -108,15 +108,15 @@ def costs_of_table(config: Raw, choices: Choices, *tables: str) -> list[dict[Sta
     machine = Hardware.load_scaled(ROOT / "config/hardware", plan.settings.execution.hardware)
     setting = new_setting(plan.settings, machine)
     stages = (upstream_first([stage for _, stage in plan.tables[table]]) for table in tables)
-    return [costs_of(of_table, setting, machine) for of_table in stages]
+    return [estimate_stages(of_table, setting, machine) for of_table in stages]
 
 
 def _estimate(choices: Choices, queries: Mapping[str, int]) -> dict[Stage, Cost]:
     """Return the costs of everything with at most so many queries of some splits."""
-    config = merged(gathered([], ROOT), yaml.safe_load(compose(choices, queries)))
-    return costs_of_table(config, choices, choices.experiment.table)[0]
+    config = merged(gathered([], ROOT), yaml.safe_load(compose_configuration(choices, queries)))
+    return estimate_tables(config, choices, choices.experiment.table)[0]
 
 
-def _without_trainings(costs: Mapping[Stage, Cost]) -> float:
+def _sum_without_trainings(costs: Mapping[Stage, Cost]) -> float:
     """Return the seconds of all stages but the trainings, which have their minutes."""
     return sum(cost.wall for stage, cost in costs.items() if not KINDS[stage.kind].ranks)

@@ -42,15 +42,15 @@ from tandem.data.validate import (
 from tandem.errors import UserError
 from tandem.store.environment import command_output
 
-SEARCHED = 200_000  # passages among which the one that an unknown id may mean is looked for
+_PASSAGES_SEARCHED = 200_000  # passages among which the one that an unknown id may mean is looked for
 LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
-GIB = 1 << 30
+_GIB = 1 << 30
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the training queries that may become dev
 
 
 @dataclass
 class Look:
-    """A collection's sizes and oddities."""
+    """Describe a collection's sizes and oddities."""
 
     passages: int = 0
     whole: bool = True  # whether the corpus was read to its end
@@ -108,7 +108,7 @@ def look(job: DatasetJob, seconds: float) -> Look:
             "ids are not checked (--seconds 0 reads all)"
         )
     elif judged.num_rows:
-        judged = _known(judged, ids, source, result)
+        judged = _select_known(judged, ids, source, result)
         judged = select_qrels(judged, queries, ids, job.params, notes, source)
         require_positives(judged)
         count_negative_grades(judged, source.literal_matches, notes)
@@ -120,7 +120,7 @@ def look(job: DatasetJob, seconds: float) -> Look:
 
 
 def share_of_dev(queries: list[str]) -> float | None:
-    """The least share that makes some of the training queries dev, but not all; None if there is none."""
+    """Return the least share that makes some of the training queries dev, but not all; None if there is none."""
     places = [compute_position(query) for query in queries]
     return next((share for share in SHARES if any(at < share for at in places) and max(places) >= share), None)
 
@@ -153,8 +153,8 @@ def _read_corpus(
     return ids
 
 
-def _known(judged: pa.Table, ids: TextHashes, source: Source, result: Look) -> pa.Table:
-    """The judgements that name a passage, after a note about the others; a `UserError` if there is none."""
+def _select_known(judged: pa.Table, ids: TextHashes, source: Source, result: Look) -> pa.Table:
+    """Return the judgements that name a passage, after a note about the others; a `UserError` if there is none."""
     known = ids.has(judged["doc_id"].to_pylist())
     if known.all():
         return judged
@@ -162,10 +162,10 @@ def _known(judged: pa.Table, ids: TextHashes, source: Source, result: Look) -> p
     total, missing = len(known), int((~known).sum())
 
     def simplified(name: str) -> str:
-        """A name but for case, punctuation and leading zeros."""
+        """Return a name but for case, punctuation and leading zeros."""
         return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
 
-    docs, target = (doc for doc, _, _ in islice(source.read_corpus(), SEARCHED)), simplified(unknown)
+    docs, target = (doc for doc, _, _ in islice(source.read_corpus(), _PASSAGES_SEARCHED)), simplified(unknown)
     first = next(docs)
     twin = next((doc for doc in chain([first], docs) if simplified(doc) == target), "")
     if not known.any():
@@ -181,7 +181,7 @@ def _known(judged: pa.Table, ids: TextHashes, source: Source, result: Look) -> p
 
 
 @dataclass(frozen=True)
-class Machine:
+class FoundMachine:
     """Cores, bytes of memory, and the first GPU with its memory; an empty name without one."""
 
     cores: int
@@ -191,23 +191,23 @@ class Machine:
 
     @classmethod
     def here(cls) -> Self:
-        """This machine, as far as the process may use it."""
+        """Return this machine, as far as the process may use it."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         with suppress(OSError, ValueError):  # "max" where there is no limit
             memory = min(memory, int(LIMIT.read_text()))
-        return cls(count_usable_cores(), memory, *(_gpu(ids[0]) if (ids := list_offered(os.environ)) else ()))
+        return cls(count_usable_cores(), memory, *(_find_gpu(ids[0]) if (ids := list_offered(os.environ)) else ()))
 
     def __str__(self) -> str:
-        """The same in words."""
-        gpu = f"{self.gpu} with {self.gpu_memory / GIB:.0f} GiB" if self.gpu else "no GPU"
-        return f"{self.cores} cores, {self.memory / GIB:.0f} GiB of memory, {gpu}"
+        """Return the same in words."""
+        gpu = f"{self.gpu} with {self.gpu_memory / _GIB:.0f} GiB" if self.gpu else "no GPU"
+        return f"{self.cores} cores, {self.memory / _GIB:.0f} GiB of memory, {gpu}"
 
 
-def _gpu(number: str) -> tuple[str, int]:
+def _find_gpu(number: str) -> tuple[str, int]:
     """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
     words = ["nvidia-smi", f"--id={number}", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         name, _, mebibytes = (command_output(*words) or "").partition("\n")[0].rpartition(", ")
         return name, int(mebibytes) << 20
     except ValueError:
-        return "a GPU of unknown size", 8 * GIB
+        return "a GPU of unknown size", 8 * _GIB

@@ -16,8 +16,8 @@ from tandem import ROOT
 from tandem.config.merging import merged
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
-from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
-from tandem.extras.operations.targets import Configuration, Configurations, find, split_files
+from tandem.extras.operations.lineage import Target, render_lineage_json, render_lineage_text
+from tandem.extras.operations.targets import Configuration, Configurations, find_artifact, split_files
 from tandem.extras.plan import FullPlan
 from tandem.plan.towers import LOCK
 from tandem.redaction import redacted
@@ -28,32 +28,32 @@ from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_
 from tandem.store.files import replacing, sha256, write_json
 from tandem.store.lineage import walk
 
-TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
-LIST = "bundle.json"
-AGAIN = "again"  # the folder in an unpacked bundle where its table is made again
+_EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
+BUNDLE_FILE = "bundle.json"
+REMADE_FOLDER = "again"  # the folder in an unpacked bundle where its table is made again
 
-RUN = "run.trec"
-VIEWS = (".csv", ".md", ".tex", ".json", ".html")  # forms of a table; beside it lies its log
-PINNED = (".lock", ".yaml", ".in")  # of envs/
+_RUN_FILE = "run.trec"
+_VIEW_SUFFIXES = (".csv", ".md", ".tex", ".json", ".html")  # forms of a table; beside it lies its log
+_PINNED_SUFFIXES = (".lock", ".yaml", ".in")  # of envs/
 
 
 class Bundle(Record):
-    """What `bundle.json` says about a bundle."""
+    """Hold what `bundle.json` says about a bundle."""
 
     files: dict[str, FileRecord]  # size and checksum of each other file by its place
     left_out: list[str]  # keys of the artifacts of which only the manifest was packed
 
 
 def read_bundle(folder: Path) -> Bundle | None:
-    """The bundle that was unpacked into a folder; None if there is none."""
-    path = folder / LIST
+    """Return the bundle that was unpacked into a folder; None if there is none."""
+    path = folder / BUNDLE_FILE
     try:
         return Bundle.model_validate_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValidationError):
         raise UserError(f"{path}: is not what `tandem bundle` writes; unpack the archive anew") from None
 
 
-def bundle(table: str, /, *files: str, out: Path | None = None, configurations: Configurations = ()) -> None:
+def write_bundle(table: str, /, *files: str, out: Path | None = None, configurations: Configurations = ()) -> None:
     """Pack a table with what a reader needs to make it again.
 
     The archive holds the table with its scores and runs, the manifests of all stages behind it, its lineage, the
@@ -75,15 +75,15 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
         raise UserError(f"--out: is {out}; it must end in .tar.gz or .zip")
     top = out.name.removesuffix(".zip").removesuffix(".tar.gz")
     with TemporaryDirectory() as folder:
-        files_by_place = gather(name, configuration, Path(folder))
+        files_by_place = gather_files(name, configuration, Path(folder))
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as partial:  # files by name, no times, no owners
-            (_zip if out.suffix == ".zip" else _tar)(dict(sorted(files_by_place.items())), partial, top)
+            (_write_zip if out.suffix == ".zip" else _write_tar)(dict(sorted(files_by_place.items())), partial, top)
     size = f"{len(files_by_place) - 1} files, {format_bytes(out.stat().st_size)}"
     print(f"{out}: {size}; unpack it, then: tandem verify {top}")
 
 
-def _tar(files: dict[str, Path], out: Path, top: str) -> None:
+def _write_tar(files: dict[str, Path], out: Path, top: str) -> None:
     with (
         out.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as zipped,
@@ -96,17 +96,17 @@ def _tar(files: dict[str, Path], out: Path, top: str) -> None:
                 archive.addfile(entry, file)
 
 
-def _zip(files: dict[str, Path], out: Path, top: str) -> None:
+def _write_zip(files: dict[str, Path], out: Path, top: str) -> None:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for place, path in files.items():
-            entry = zipfile.ZipInfo(f"{top}/{place}", TIME)
+            entry = zipfile.ZipInfo(f"{top}/{place}", _EARLIEST_TIME)
             entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3
             large = path.stat().st_size > 1 << 31
             with path.open("rb") as file, archive.open(entry, "w", force_zip64=large) as into:
                 shutil.copyfileobj(file, into)
 
 
-def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, Path]:
+def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[str, Path]:
     """Place in the bundle → file, for every file of a table's bundle; files written for the bundle lie in `folder`.
 
     Raises:
@@ -121,45 +121,55 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
     table = tables / f"{name}.json"
     absent = [stage.folder for stage in scores if not Path(stage.manifest).is_file()]
     if absent or not table.is_file():
-        rule = next(rule for rule, of in plan.tables.targets.items() if of == name)
+        [rule] = [rule for rule, made in plan.tables.targets.items() if made == name][:1]
         raise UserError(f"{absent[0] if absent else table} is not made; run: {configuration.snakemake([rule])}")
-    target = Target(f"table {name}", [find(stage.folder) for stage in scores])
+
+    target = Target(f"table {name}", [find_artifact(stage.folder) for stage in scores])
     stages = walk(target.artifacts)
-    views = [path for path in sorted(table.parent.glob(f"{table.stem}.*")) if path.suffix in VIEWS]
-    pinned = [path for path in sorted((ROOT / "envs").glob("*")) if path.suffix in PINNED]
     texts = {
-        "README.md": readme(name, configuration, [stage.artifact.manifest for stage in stages.values()]),
-        "config.yaml": own_configuration(configuration, plan, name),
-        "lineage.txt": lineage_text(target, stages) + "\n",
-        "lineage.json": lineage_json(target, stages) + "\n",
+        "README.md": write_readme(name, configuration, [stage.artifact.manifest for stage in stages.values()]),
+        "config.yaml": render_configuration(configuration, plan, name),
+        "lineage.txt": render_lineage_text(target, stages) + "\n",
+        "lineage.json": render_lineage_json(target, stages) + "\n",
     }
-    plugin_files = map(Path, filter(is_file_name, plan.settings.plugins))
-    files = {
-        **{f"results/tables/{path.relative_to(tables)}": path for path in views},
-        **{f"layout/{path.name}": path for path in plan.tables.layout_files(name)},
-        **{f"plugins/{path.name}": path.expanduser() for path in plugin_files},
-        **{f"envs/{path.name}": path for path in pinned},
-        **({f"{AGAIN}/{LOCK}": Path(LOCK)} if Path(LOCK).is_file() else {}),
-        **{place: folder / place for place in texts},
-    }
+
+    files: dict[str, Path] = {}
+    for path in sorted(table.parent.glob(f"{table.stem}.*")):
+        if path.suffix in _VIEW_SUFFIXES:
+            files[f"results/tables/{path.relative_to(tables)}"] = path
+    for path in plan.tables.layout_files(name):
+        files[f"layout/{path.name}"] = path
+    for path in map(Path, filter(is_file_name, plan.settings.plugins)):
+        files[f"plugins/{path.name}"] = path.expanduser()
+    for path in sorted((ROOT / "envs").glob("*")):
+        if path.suffix in _PINNED_SUFFIXES:
+            files[f"envs/{path.name}"] = path
+    if Path(LOCK).is_file():
+        files[f"{REMADE_FOLDER}/{LOCK}"] = Path(LOCK)
+
     left_out = []
     for stage in stages.values():
         place = Path("results", *stage.artifact.folder.absolute().parts[-3:]).as_posix()
         files[f"{place}/{MANIFEST}"] = stage.artifact.folder / MANIFEST
         recorded = list(stage.artifact.manifest.files)
-        own = recorded if stage.declared.is_packed or RUN in recorded else []
-        check_files(stage.artifact, own)
-        files |= {f"{place}/{file}": stage.artifact.path(file) for file in own}
-        left_out += [] if own else [stage.key]
+        packed = recorded if stage.declared.is_packed or _RUN_FILE in recorded else []
+        check_files(stage.artifact, packed)
+        files |= {f"{place}/{file}": stage.artifact.path(file) for file in packed}
+        if not packed:
+            left_out.append(stage.key)
+
     for place, text in texts.items():
-        (folder / place).write_text(text, encoding="utf-8")
-    records = {p: FileRecord(bytes=path.stat().st_size, sha256=sha256(path)) for p, path in sorted(files.items())}
-    write_json(folder / LIST, Bundle(files=records, left_out=sorted(left_out)).model_dump())
-    return files | {LIST: folder / LIST}
+        files[place] = folder / place
+        files[place].write_text(text, encoding="utf-8")
+    records = {}
+    for place, path in sorted(files.items()):
+        records[place] = FileRecord(bytes=path.stat().st_size, sha256=sha256(path))
+    write_json(folder / BUNDLE_FILE, Bundle(files=records, left_out=sorted(left_out)).model_dump())
+    return {**files, BUNDLE_FILE: folder / BUNDLE_FILE}
 
 
-def own_configuration(configuration: Configuration, plan: FullPlan, name: str) -> str:
-    """The configuration for the one table, as its files and `--config` have it, without secrets.
+def render_configuration(configuration: Configuration, plan: FullPlan, name: str) -> str:
+    """Return the configuration for the one table, as its files and `--config` have it, without secrets.
 
     Not with every default spelled out: a default may name what this configuration lacks, its own value may not. Layout
     and plugins are those of the bundle; the paths of datasets, models and released runs are absolute.
@@ -178,23 +188,23 @@ def own_configuration(configuration: Configuration, plan: FullPlan, name: str) -
         places[block] = {entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path}
     models = {entry: own.model for entry, own in settings.llm_rerankers.items() if not own.endpoint}
     places["llm_rerankers"] = {
-        entry: {"model": folder} for entry, model in models.items() if (folder := _folder(model))
+        entry: {"model": folder} for entry, model in models.items() if (folder := _find_folder(model))
     }
     judge = settings.audits.llm_judge
-    if judge and not judge.endpoint and (folder := _folder(judge.model)):
+    if judge and not judge.endpoint and (folder := _find_folder(judge.model)):
         places["audits"] = {"llm_judge": {"model": folder}}
-    if folder := _folder(settings.encoder):
+    if folder := _find_folder(settings.encoder):
         places["encoder"] = folder
     return yaml.safe_dump(redacted(merged(configuration.config(), places)), allow_unicode=True, sort_keys=True)
 
 
-def _folder(name: str) -> str:
-    """The absolute path of a folder; empty for a name of the hub or of a catalogue."""
+def _find_folder(name: str) -> str:
+    """Return the absolute path of a folder; empty for a name of the hub or of a catalogue."""
     return str(Path(name).absolute()) if Path(name).is_dir() else ""
 
 
-def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -> str:
-    """How to verify the bundle, and how to make the table again."""
+def write_readme(name: str, configuration: Configuration, manifests: list[Manifest]) -> str:
+    """Return how to verify the bundle, and how to make the table again."""
     trained = [manifest.execution.get("workers") for manifest in manifests if KINDS[manifest.kind].ranks]
     return render_readme(
         Path(__file__).parent / "assets/bundle.md",
@@ -202,23 +212,25 @@ def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -
         commits=sorted({str(manifest.commit) for manifest in manifests}),
         configuration=configuration.name,
         dirty=any(manifest.dirty for manifest in manifests),
-        again=AGAIN,
+        again=REMADE_FOLDER,
         cores=max((count for count in trained if isinstance(count, int)), default=1),  # sums are split by threads
         table=f"results/tables/{name}.csv",
         origins=[
-            (manifest, origin(manifest)) for manifest in manifests if manifest.kind in holding("collection", "encoder")
+            (manifest, describe_artifact_source(manifest))
+            for manifest in manifests
+            if manifest.kind in holding("collection", "encoder")
         ],
     )
 
 
 def render_readme(template: Path, **values: Any) -> str:
-    """A text of Markdown from a template."""
+    """Return a text of Markdown from a template."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     return environment.from_string(template.read_text(encoding="utf-8")).render(values)
 
 
-def origin(manifest: Manifest) -> str:
-    """Where a dataset or an encoder came from."""
+def describe_artifact_source(manifest: Manifest) -> str:
+    """Return where a dataset or an encoder came from."""
     params, execution = manifest.params, manifest.execution
     places = [file["url"] for file in execution.get("files", {}).values() if "url" in file]
     places += [str(Path(execution["path"]).absolute())] if "path" in execution else []

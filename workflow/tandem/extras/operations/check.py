@@ -9,7 +9,7 @@ from pathlib import Path
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.evaluation.layouts import name_system
-from tandem.extras.operations.targets import RESULTS, artifact_folders, find, kind_of, read_manifest
+from tandem.extras.operations.targets import RESULTS, find_artifact, get_kind, iterate_artifact_folders, read_manifest
 from tandem.extras.sweeps import label_point, read_result
 from tandem.report.results import SWEEPS, read_table
 from tandem.stages import KINDS
@@ -31,7 +31,7 @@ def check(*folders: Path, strict: bool = False) -> int:
     """
     roots = list(folders) or [RESULTS]
     count = 0
-    for line in chain(changed_code(roots), *map(mixed_generations, roots)):
+    for line in chain(find_changed_code(roots), *map(find_mixed_generations, roots)):
         print(line, flush=True)
         count += 1
     if not count:
@@ -39,14 +39,14 @@ def check(*folders: Path, strict: bool = False) -> int:
     return 1 if count and strict else 0
 
 
-def changed_code(roots: Iterable[Path]) -> Iterator[str]:
-    """A line for each kind and state of its code that made artifacts of today's version and is not today's."""
+def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
+    """Yield a line for each kind and state of its code that made artifacts of today's version and is not today's."""
     keys: dict[tuple[str, str], list[str]] = defaultdict(list)
     commits: dict[tuple[str, str], str] = {}
-    folders = [folder for root in roots for folder in artifact_folders(root) if kind_of(folder) in KINDS]
+    folders = [folder for root in roots for folder in iterate_artifact_folders(root) if get_kind(folder) in KINDS]
     with Progress("check", len(folders), "artifacts") as progress:
         for folder in folders:
-            kind, manifest = kind_of(folder), read_manifest(folder)
+            kind, manifest = get_kind(folder), read_manifest(folder)
             if manifest and manifest.modules and manifest.version == KINDS[kind].version:
                 keys[kind, manifest.modules].append(folder.name)
                 if manifest.commit and not manifest.dirty:
@@ -57,50 +57,61 @@ def changed_code(roots: Iterable[Path]) -> Iterator[str]:
         if modules != now[kind]:
             commit = commits.get((kind, modules))
             files = files_changed_since(commit, sources(kind)) if commit else []
-            changed = f" ({first_names(files)} changed since {commit[:10]})" if commit and files else ""
+            changed = f" ({list_first_names(files)} changed since {commit[:10]})" if commit and files else ""
             same = f"version {KINDS[kind].version} is the same; raise it in stages/ if the result's meaning changed"
-            yield f"{kind}: made by modules {modules}, now {now[kind]}{changed}, but {same}: {first_names(names)}"
+            yield f"{kind}: made by modules {modules}, now {now[kind]}{changed}, but {same}: {list_first_names(names)}"
 
 
-def first_names(names: list[str]) -> str:
-    """The first three names, and how many more."""
+def list_first_names(names: list[str]) -> str:
+    """Return the first three names, and how many more."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
-def mixed_generations(root: Path) -> Iterator[str]:
-    """Warnings about the tables and sweeps below a folder of results; JSON files that are neither are passed over."""
+def find_mixed_generations(root: Path) -> Iterator[str]:
+    """Yield warnings about the tables and sweeps below a folder of results; other JSON files are passed over."""
     project = root.absolute().parent
     for path in [*sorted((root / "tables").rglob("*.json")), *sorted((root / SWEEPS).glob("*.json"))]:
         place = path.relative_to(root).with_suffix("")
-        what = f"{place.parts[0].removesuffix('s')} {place.relative_to(place.parts[0]).as_posix()}"
+        view = f"{place.parts[0].removesuffix('s')} {place.relative_to(place.parts[0]).as_posix()}"
         folders: dict[str, list[Path]] = {}
         with suppress(UserError):
-            if place.parts[0] == "tables":
-                for row in read_table(path).rows:
-                    scores = [(project / run.folder).parents[1] / "score" / run.scores for run in row.lineage]
-                    folders |= {name_system(row.id): scores} if scores else {}
-            else:
-                for line in read_result(path).lines:
-                    folders[f"{line.system} at {label_point(line.point)}"] = list(map(Path, line.stages))
+            folders = _read_folders(path, project, is_table=place.parts[0] == "tables")
+
         rows: dict[str, list[Artifact]] = {}
-        for name, scores in folders.items():
-            artifacts, gone = list[Artifact](), list[str]()
-            for folder in scores:
+        for name, shown in folders.items():
+            artifacts, deleted = list[Artifact](), list[str]()
+            for folder in shown:
                 try:
-                    artifacts.append(open_artifact(folder, verify=False) if folder.is_dir() else find(folder.name))
+                    is_there = folder.is_dir()
+                    artifacts.append(open_artifact(folder, verify=False) if is_there else find_artifact(folder.name))
                 except UserError:
-                    gone.append(folder.name)
-            if gone:
-                yield f"{what}: row {name} shows {first_names(gone)}, which is deleted: it cannot be traced"
+                    deleted.append(folder.name)
+            if deleted:
+                yield f"{view}: row {name} shows {list_first_names(deleted)}, which is deleted: it cannot be traced"
             for artifact in artifacts:
-                yield from _outdated(f"{what}: row {name}", path, artifact)
+                yield from _find_outdated(f"{view}: row {name}", path, artifact)
             rows[name] = artifacts
+
         stages = walk(chain.from_iterable(rows.values()))  # each read once: rows share most of them
-        yield from _mixed(what, {name: _above(stages, artifacts) for name, artifacts in rows.items()})
+        yield from _find_mixed(view, {name: _list_above(stages, artifacts) for name, artifacts in rows.items()})
 
 
-def _above(stages: dict[str, BuiltStage], artifacts: list[Artifact]) -> list[BuiltStage]:
-    """The stages that artifacts were made from, themselves included."""
+def _read_folders(path: Path, project: Path, is_table: bool) -> dict[str, list[Path]]:
+    """Read the folders of the artifacts that each row of a table or a sweep shows."""
+    folders: dict[str, list[Path]] = {}
+    if not is_table:
+        for line in read_result(path).lines:
+            folders[f"{line.system} at {label_point(line.point)}"] = list(map(Path, line.stages))
+        return folders
+    for row in read_table(path).rows:
+        if row.lineage:
+            scores = [(project / run.folder).parents[1] / "score" / run.scores for run in row.lineage]
+            folders[name_system(row.id)] = scores
+    return folders
+
+
+def _list_above(stages: dict[str, BuiltStage], artifacts: list[Artifact]) -> list[BuiltStage]:
+    """Return the stages that artifacts were made from, themselves included."""
     above: dict[str, BuiltStage] = {}
     waiting = [artifact.key for artifact in artifacts]
     while waiting:
@@ -111,8 +122,8 @@ def _above(stages: dict[str, BuiltStage], artifacts: list[Artifact]) -> list[Bui
     return list(above.values())
 
 
-def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
-    """Whether a table was written before its score, or its score before the run that is there now."""
+def _find_outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
+    """Warn of a table that was written before its score, or a score before the run that is there now."""
     kind = artifact.kind
     if (artifact.folder / MANIFEST).stat().st_mtime > table.stat().st_mtime:
         yield f"{what} is older than its {kind} {artifact.key}; run Snakemake again"
@@ -124,8 +135,8 @@ def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
             yield f"{what}: {kind} {artifact.key} is of {above.name} before it was made again; {again}"
 
 
-def _mixed(what: str, rows: dict[str, list[BuiltStage]]) -> Iterator[str]:
-    """A warning for each kind whose code, and each library whose version, differs between the rows of one table."""
+def _find_mixed(what: str, rows: dict[str, list[BuiltStage]]) -> Iterator[str]:
+    """Warn of each kind whose code, and each library whose version, differs between the rows of one table."""
     values: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row, stages in rows.items():
         for stage in stages:
@@ -133,8 +144,11 @@ def _mixed(what: str, rows: dict[str, list[BuiltStage]]) -> Iterator[str]:
             values[f"generations: {stage.kind} by modules", manifest.version][manifest.modules].add(row)
             for library, version in {**manifest.libraries, "python": manifest.machine.python}.items():
                 values[f"versions of {library}:", 0][version].add(row)
-    for (label, _), own in sorted(values.items()):
-        if len(own) > 1:
-            counts = sorted(own.items(), key=lambda item: -len(item[1]))
-            counted = (f"{v} ({f'{len(names)} rows' if len(names) > 1 else next(iter(names))})" for v, names in counts)
-            yield f"{what} mixes {label} {', '.join(counted)}"
+    for (label, _), rows_by_value in sorted(values.items()):
+        if len(rows_by_value) == 1:
+            continue
+        counted = []
+        for value, names in sorted(rows_by_value.items(), key=lambda item: -len(item[1])):
+            where = f"{len(names)} rows" if len(names) > 1 else next(iter(names))
+            counted.append(f"{value} ({where})")
+        yield f"{what} mixes {label} {', '.join(counted)}"

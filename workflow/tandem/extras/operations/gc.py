@@ -21,7 +21,7 @@ from tandem.store.files import files_in
 from tandem.store.lineage import walk
 
 LOCKS = Path(".snakemake/locks")
-CLASSES = {
+_GROUP_BY_CONTENT = {
     "training": "models",
     "checkpoint": "checkpoints",
     "tokens": "transient",
@@ -29,31 +29,31 @@ CLASSES = {
     "index": "transient",
     "lexical index": "transient",
 }  # by what artifacts hold
-STORES = {targets.ORDER: "transient", targets.PAIRS: "pairs"}  # of folders that are no artifacts of a stage
-OTHERS = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
-LEFT = "leftovers"  # of deletions that were interrupted
-SPENT = "spent"  # vectors and indexes whose runs are finished
-NAMES = ("models", "transient", "checkpoints", "pairs", SPENT, OTHERS, LEFT)
+_GROUP_BY_STORE = {targets.ORDER: "transient", targets.PAIRS: "pairs"}  # of folders that are no artifacts of a stage
+_OTHER_GROUP = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
+_LEFT_GROUP = "leftovers"  # of deletions that were interrupted
+_SPENT_GROUP = "spent"  # vectors and indexes whose runs are finished
+GROUPS = ("models", "transient", "checkpoints", "pairs", _SPENT_GROUP, _OTHER_GROUP, _LEFT_GROUP)
 
 Keys = Container[tuple[str, str]]  # (kind, key)
 
 
 @dataclass(frozen=True)
 class Unneeded:
-    """A folder that no configuration needs."""
+    """Describe a folder that no configuration needs."""
 
     folder: Path
-    group: str  # one of `NAMES`
+    group: str  # one of `GROUPS`
     bytes: int  # on disk
     seconds: float | None  # what making it took; None where that is not known
     finished: str  # when, as its manifest says
 
 
-def gc(
+def collect_garbage(
     *,
     configurations: Configurations = (),
     keep: str = "",
-    only: str = ",".join(NAMES),
+    only: str = ",".join(GROUPS),
     spent: bool = False,
     yes: bool = False,
 ) -> None:
@@ -69,8 +69,8 @@ def gc(
         yes: delete what is listed.
     """
     groups = only.split(",")
-    if wrong := [name for name in groups if name not in NAMES]:
-        raise UserError(f"--only is {', '.join(wrong)}; allowed: {', '.join(NAMES)}")
+    if wrong := [name for name in groups if name not in GROUPS]:
+        raise UserError(f"--only is {', '.join(wrong)}; allowed: {', '.join(GROUPS)}")
     if not targets.RESULTS.is_dir():
         raise UserError(f"{targets.RESULTS}: no such folder here; run gc where Snakemake is run")
     if yes:
@@ -80,23 +80,23 @@ def gc(
             files = " ".join(f"{stem}.yaml" for stem in others[0].split("+"))
             what = f"{targets.RESULTS}/{others[0]} shows what {files} needs, which was not named"
             raise UserError(f"{what}; name every configuration to keep, each by its own --configfile {files}")
-    plans = [full_plan(configuration) for configuration in configurations]
-    above = walk(targets.find(word) for word in keep.split(",") if word)
+    plans = [plan_everything(configuration) for configuration in configurations]
+    above = walk(targets.find_artifact(word) for word in keep.split(",") if word)
     protected = {(stage.kind, stage.key) for stage in above.values()}
     needed = protected.union(*(plan.stages for plan in plans))
-    done = spent_stages(plans) - protected if spent else set()
-    folders = [folder for folder in unneeded(targets.RESULTS, needed, done) if folder.group in groups]
+    done = find_spent_stages(plans) - protected if spent else set()
+    folders = [folder for folder in find_unneeded(targets.RESULTS, needed, done) if folder.group in groups]
     # Latest first, so that what is left after an interruption has its inputs; unfinished folders before all.
     folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
-    print(listing(folders, groups, configurations), end="")
+    print(list_unneeded(folders, groups, configurations), end="")
     if yes:
         print(f"deleted: {format_bytes(delete_all(folders))} freed")
     elif folders:
         print("nothing was deleted; --yes deletes what is listed")
 
 
-def full_plan(configuration: targets.Configuration) -> FullPlan:
-    """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
+def plan_everything(configuration: targets.Configuration) -> FullPlan:
+    """Return a configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
     plan = configuration.plan()
     plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweep_files()
@@ -108,32 +108,35 @@ def full_plan(configuration: targets.Configuration) -> FullPlan:
     return plan
 
 
-def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
-    """(kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
+def find_spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
+    """Return (kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
     large = holding("vectors", "index")  # those of BM25 are small, and many runs search them
     used, waiting = set[tuple[str, str]](), set[tuple[str, str]]()
-    for stage in (stage for plan in plans for stage in targets.stages_of_all(plan)):
+    for stage in (stage for plan in plans for stage in targets.list_stages_of_all(plan)):
         inputs = {(above.kind, above.key) for above in stage.upstream.values() if above.kind in large}
-        (used if Path(stage.manifest).is_file() else waiting).update(inputs)
+        if Path(stage.manifest).is_file():
+            used.update(inputs)
+        else:
+            waiting.update(inputs)
     return used - waiting
 
 
-def unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded]:
-    """The folders of results/ that no configuration needs; folders where a job is running are left out."""
-    for folder in targets.artifact_folders(results):
-        kind = targets.kind_of(folder)
+def find_unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded]:
+    """Yield the folders of results/ that no configuration needs; folders where a job is running are left out."""
+    for folder in targets.iterate_artifact_folders(results):
+        kind = targets.get_kind(folder)
         if (kind, folder.name) in spent and not targets.is_running(folder):
-            yield _describe(folder, SPENT)
+            yield _describe(folder, _SPENT_GROUP)
         elif not _is_needed(folder, kind, needed) and not targets.is_running(folder):
-            yield _describe(folder, STORES.get(kind) or CLASSES.get(KINDS[kind].holds, OTHERS))
+            yield _describe(folder, _GROUP_BY_STORE.get(kind) or _GROUP_BY_CONTENT.get(KINDS[kind].holds, _OTHER_GROUP))
         elif kind not in holding("checkpoint") and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
             yield _describe(folder / "checkpoints", "checkpoints")  # of a finished model, left by a job that was ended
-    for folder in targets.leftovers(results):
-        yield _describe(folder, LEFT)
+    for folder in targets.list_leftovers(results):
+        yield _describe(folder, _LEFT_GROUP)
 
 
 def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
-    """Whether an artifact is needed, or what a store was made from."""
+    """Return whether an artifact is needed, or what a store was made from."""
     if kind != targets.PAIRS:
         return ("dataset" if kind == targets.ORDER else kind, folder.name) in needed
     try:
@@ -145,32 +148,36 @@ def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
 
 
 def _describe(folder: Path, group: str) -> Unneeded:
-    manifest, size = targets.read_manifest(folder), 0
+    size = 0
     for path in files_in(folder):
         with suppress(FileNotFoundError):  # deleted meanwhile
             size += path.lstat().st_size  # a link counts as itself
-    return Unneeded(folder, group, size, manifest.seconds if manifest else None, manifest.finished if manifest else "")
+    manifest = targets.read_manifest(folder)
+    if manifest is None:
+        return Unneeded(folder, group, size, seconds=None, finished="")
+    return Unneeded(folder, group, size, manifest.seconds, manifest.finished)
 
 
-def listing(folders: list[Unneeded], groups: list[str], configurations: Sequence[targets.Configuration]) -> str:
-    """A line for each folder, and the sum below each class of them; `groups` are the classes that were asked for."""
+def list_unneeded(folders: list[Unneeded], groups: list[str], configurations: Sequence[targets.Configuration]) -> str:
+    """Return a line for each folder, and the sum below each class of them; `groups` are the requested classes."""
     if not folders:
         names = ", ".join(configuration.name for configuration in configurations)
-        what = "everything" if {*groups} >= {*NAMES} else f"every folder of {', '.join(groups)}"
+        what = "everything" if {*groups} >= {*GROUPS} else f"every folder of {', '.join(groups)}"
         return f"{what} in {targets.RESULTS}/ is needed by {names}\n"
     lines = []
-    for group in NAMES:
-        if own := [folder for folder in folders if folder.group == group]:
-            lines += [_line(folder.bytes, folder.seconds, str(folder.folder)) for folder in own]
-            lines += [_sum(own, f"{group}: {len(own):,} folders"), ""]
+    for group in GROUPS:
+        in_group = [folder for folder in folders if folder.group == group]
+        if in_group:
+            lines += [_format_line(folder.bytes, folder.seconds, str(folder.folder)) for folder in in_group]
+            lines += [_sum(in_group, f"{group}: {len(in_group):,} folders"), ""]
     return "\n".join([*lines, _sum(folders, "all")]) + "\n"
 
 
 def _sum(folders: list[Unneeded], what: str) -> str:
-    return _line(sum(folder.bytes for folder in folders), sum(folder.seconds or 0 for folder in folders), what)
+    return _format_line(sum(folder.bytes for folder in folders), sum(folder.seconds or 0 for folder in folders), what)
 
 
-def _line(size: int, seconds: float | None, what: str) -> str:
+def _format_line(size: int, seconds: float | None, what: str) -> str:
     return f"{format_bytes(size):>9}  {'' if seconds is None else 'took ' + format_duration(seconds):<18}  {what}"
 
 

@@ -15,7 +15,7 @@ from tandem.data.catalogue import Entries, locate_datasets
 from tandem.data.fetch import format_bytes, get_local_path
 from tandem.data.files import Downloads
 from tandem.errors import UserError
-from tandem.extras.operations.targets import Configurations, split_files, stages_of_all
+from tandem.extras.operations.targets import Configurations, list_stages_of_all, split_files
 from tandem.extras.plan import FullPlan
 from tandem.models.folders import ENCODER_FILES, list_weight_files
 from tandem.models.hub import COMMIT_PATTERN, fetch_model
@@ -26,7 +26,7 @@ from tandem.stages.base import Json
 
 
 @dataclass(frozen=True)
-class Item:
+class RemoteItem:
     """Something that comes from elsewhere."""
 
     kind: str  # `dataset`, `encoder` (also of a re-ranker), `generator` or `language model`
@@ -39,7 +39,7 @@ class Item:
 
     @property
     def note(self) -> str:
-        """The warning about a model whose revision may mean another commit tomorrow."""
+        """Return the warning about a model whose revision may mean another commit tomorrow."""
         if self.hub is None or COMMIT_PATTERN.fullmatch(self.hub[1]):
             return ""
         return f"{self.hub[1]} may move; prefetch pins it in {LOCK}"
@@ -65,11 +65,11 @@ def prefetch(
     names, paths = split_files(files)
     if names:
         raise UserError(f"{names[0]} is not a YAML file; name configurations by FILE.yaml")
-    items: dict[tuple[str, str], Item] = {}
+    items: dict[tuple[str, str], RemoteItem] = {}
     for configuration in configurations:
         configuration.files += paths
-        items |= {(item.kind, item.what): item for item in needed(configuration.plan())}
-    print(redacted(listing(list(items.values()))))
+        items |= {(item.kind, item.what): item for item in list_needed_items(configuration.plan())}
+    print(redacted(list_items(list(items.values()))))
     if dry_run:
         return 0
     failed = 0
@@ -82,33 +82,33 @@ def prefetch(
                 failed = 1
                 say(f"tandem prefetch: {item.kind} {item.name}: {error}")
     for name, revision in dict.fromkeys(item.hub for item in items.values() if item.hub):
-        commit = None if COMMIT_PATTERN.fullmatch(revision) else in_cache(name, revision)
+        commit = None if COMMIT_PATTERN.fullmatch(revision) else find_cached_commit(name, revision)
         if commit is not None:
             write_lock({name: {revision: commit}})
             say(f"{LOCK}: {name} at {revision} is {commit}")
     return failed
 
 
-def needed(plan: FullPlan) -> list[Item]:
-    """What the stages of `rule all` and published judges read from elsewhere, in the order in which they need it."""
-    items: list[Item] = []
-    stages, audits = stages_of_all(plan), plan.settings.audits
+def list_needed_items(plan: FullPlan) -> list[RemoteItem]:
+    """Return what the stages of `rule all` and published judges read from elsewhere, in the order of need."""
+    items: list[RemoteItem] = []
+    stages, audits = list_stages_of_all(plan), plan.settings.audits
     judges = {*audits.judges, *(audits.similar_queries.judges or ())}
     if audits.llm_judge or judges & plan.settings.rerankers.keys():
         stages = upstream_first([*stages, *plan.audit_stages()])
     for stage in stages:
         if stage.declared.holds == "collection":
-            items += of_dataset(stage, plan.settings.datasets)
+            items += list_dataset_items(stage, plan.settings.datasets)
         elif stage.declared.holds == "encoder" and stage.values.get("source") == "hub":
-            items.append(of_hub("encoder", stage.name, stage.values["name"], stage.values["revision"]))
+            items.append(describe_hub_item("encoder", stage.name, stage.values["name"], stage.values["revision"]))
         elif isinstance(stage.params, LanguageModel) and not (stage.values["url"] or stage.values["fingerprint"]):
             name, revision = stage.params.model, stage.params.revision or "main"
-            items.append(of_hub("language model", stage.name, name, revision))
+            items.append(describe_hub_item("language model", stage.name, name, revision))
     return items
 
 
-def listing(items: Sequence[Item]) -> str:
-    """A line for each item, and the sum of what is missing."""
+def list_items(items: Sequence[RemoteItem]) -> str:
+    """Return a line for each item, and the sum of what is missing."""
     if not items:
         return "nothing is read from elsewhere"
     missing = [item for item in items if not item.here]
@@ -123,12 +123,12 @@ def listing(items: Sequence[Item]) -> str:
     return "\n".join([*lines, f"to be downloaded: {total}{more}" if missing else "all of it is here"])
 
 
-def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
-    """The downloads of a dataset's own files, each URL once; none if it has a folder or is made here."""
+def list_dataset_items(stage: Stage, datasets: Entries) -> Iterator[RemoteItem]:
+    """Yield the downloads of a dataset's own files, each URL once; none if it has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = locate_datasets([stage.name], datasets)[stage.name]
         what, load = f"ir_datasets {stage.values['id']}", partial(fetch_ir_datasets, stage.name, stage.values)
-        yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", load)
+        yield RemoteItem("dataset", stage.name, what, presence.bytes, presence.state == "here", load)
     if "files" not in stage.execution:
         return
     files = datasets[stage.name].files or {}
@@ -144,7 +144,7 @@ def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
             for name in own:
                 downloads.find(name)
 
-        yield Item("dataset", stage.name, url, size, here, fetch)
+        yield RemoteItem("dataset", stage.name, url, size, here, fetch)
 
 
 def fetch_ir_datasets(name: str, params: Json) -> None:
@@ -164,15 +164,17 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
         raise UserError(f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}") from None
 
 
-def of_hub(kind: str, label: str, name: str, revision: str) -> Item:
-    """A model of the hub at its revision."""
-    here = in_cache(name, revision) is not None
-    size = None if here else query_size(name, revision)
-    return Item(kind, label, f"{name}@{revision}", size, here, partial(fetch_model, name, revision), (name, revision))
+def describe_hub_item(kind: str, label: str, name: str, revision: str) -> RemoteItem:
+    """Return a model of the hub at its revision."""
+    here = find_cached_commit(name, revision) is not None
+    size = None if here else request_size(name, revision)
+    return RemoteItem(
+        kind, label, f"{name}@{revision}", size, here, partial(fetch_model, name, revision), (name, revision)
+    )
 
 
-def in_cache(name: str, revision: str) -> str | None:
-    """The commit at which an encoder's weights and configuration are in the hub's cache; None where they are not."""
+def find_cached_commit(name: str, revision: str) -> str | None:
+    """Return the commit of an encoder whose weights and configuration are in the hub's cache, else None."""
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(name, "config.json", revision=revision)
@@ -186,8 +188,8 @@ def in_cache(name: str, revision: str) -> str | None:
     return folder.name
 
 
-def query_size(name: str, revision: str) -> int | None:
-    """The bytes that `models.hub.download` would fetch; None where the hub does not say."""
+def request_size(name: str, revision: str) -> int | None:
+    """Return the bytes that `models.hub.download` would fetch; None where the hub does not say."""
     from fnmatch import fnmatchcase
 
     from huggingface_hub import HfApi

@@ -32,21 +32,21 @@ PAIRS = "pairs"  # beside the kinds of a dataset: stores of a cross-encoder's sc
 ORDER = "order"  # the same: the order of a dataset's ids
 STORE = "store.json"
 DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
-DEPTH = 4  # folders between a bundle's and an artifact's
-FILES = (".yaml", ".yml", ".json")  # suffixes of a configuration's files
-ASSIGNED = ("--configfile=", "--configfiles=", "--config=")  # flags that are written with their value
-ALIVE = 120.0  # seconds: a job that has written its progress since is running
+_FOLDER_DEPTH = 4  # folders between a bundle's and an artifact's
+CONFIGURATION_SUFFIXES = (".yaml", ".yml", ".json")  # suffixes of a configuration's files
+_FLAGS_WITH_VALUE = ("--configfile=", "--configfiles=", "--config=")  # flags that are written with their value
+ALIVE_SECONDS = 120.0  # seconds: a job that has written its progress since is running
 
 
 @dataclass
 class Configuration:
-    """A configuration as Snakemake gets it: YAML files laid upon config/config.yaml, then `key=value` words."""
+    """Hold a configuration as Snakemake gets it: YAML files upon config/config.yaml, then `key=value` words."""
 
     files: list[Path] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
 
     def config(self) -> Raw:
-        """The configuration as Snakemake would gather it; a `UserError` for a file or value that cannot be read."""
+        """Return the configuration as Snakemake would gather it; a `UserError` for what cannot be read."""
         config = gathered(self.files, ROOT)
         for word in self.values:
             key, _, text = word.partition("=")
@@ -58,22 +58,22 @@ class Configuration:
         return config
 
     def plan(self) -> FullPlan:
-        """The configuration's plan: the Snakefile's own, so that stages have the names they were built under."""
+        """Return the configuration's plan: the Snakefile's own, so that stages have the names they were built under."""
         return FullPlan(self.config(), ROOT, views_folder(self.files))
 
     @property
     def words(self) -> list[str]:
-        """The same on Snakemake's command line."""
+        """Return the same on Snakemake's command line."""
         files = ["--configfile", *map(str, self.files)] if self.files else []
         return [*files, *(["--config", *self.values] if self.values else [])]
 
     @property
     def name(self) -> str:
-        """What it is called in messages, without secrets."""
+        """Return what it is called in messages, without secrets."""
         return str(redacted(" ".join([*map(str, self.files), *self.values]) or "config/config.yaml"))
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
-        """The command, to be shown, that builds files below results/; it has `***` for the secrets of `--config`.
+        """Return the command, to be shown, that builds files; it has `***` for the secrets of `--config`.
 
         `system` is one that no table of the configuration names.
         """
@@ -99,12 +99,12 @@ Configurations = Annotated[
 
 
 def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str]]:
-    """Configurations on a command line, as `Configurations` describes them, and the other words."""
+    """Return configurations on a command line, as `Configurations` describes them, and the other words."""
     configurations, rest, target = list[Configuration](), list[str](), ""
-    words = [part for word in words for part in (word.split("=", 1) if word.startswith(ASSIGNED) else [word])]
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith(_FLAGS_WITH_VALUE) else [word])]
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word in ("--configfile", "--configfiles"):
-            if not following.endswith(FILES):
+            if not following.endswith(CONFIGURATION_SUFFIXES):
                 raise UserError(f"{f'{word} {following}'.strip()}: allowed: YAML files, such as mine.yaml")
             configurations.append(Configuration())
             target = "files"
@@ -114,7 +114,7 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
             if not configurations or configurations[-1].values:
                 configurations.append(Configuration())
             target = "values"
-        elif target == "files" and word.endswith(FILES):
+        elif target == "files" and word.endswith(CONFIGURATION_SUFFIXES):
             configurations[-1].files.append(Path(word))
         elif target == "values" and "=" in word and not word.startswith("--"):
             configurations[-1].values.append(word)
@@ -124,7 +124,7 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
     return configurations or [Configuration()], rest
 
 
-def dataset_override(name: str) -> str:
+def format_dataset_override(name: str) -> str:
     """`dataset=<name>`, quoted where YAML would read the name as something else than a text: 2024, no."""
     plain = NAME.fullmatch(name) and yaml.load(name, LOADER) == name
     return f"dataset={name if plain else json.dumps(name, ensure_ascii=False)}"
@@ -141,7 +141,7 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
         if path.suffix == ".json":
             is_file = path.is_file() and path.parts[0] != RESULTS.name
         else:
-            is_file = path.suffix in FILES and (len(word.split()) == 1 or path.is_file())
+            is_file = path.suffix in CONFIGURATION_SUFFIXES and (len(word.split()) == 1 or path.is_file())
         if is_file:
             files.append(path)
         else:
@@ -149,8 +149,8 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
     return names, files
 
 
-def stages_of_all(plan: FullPlan) -> list[Stage]:
-    """The stages of `rule all`: those behind the wanted tables, sweeps and what the report shows; inputs first."""
+def list_stages_of_all(plan: FullPlan) -> list[Stage]:
+    """Return the stages of `rule all`, inputs first: those behind the tables, the sweeps and the report."""
     plan.tables.files()
     targets = plan.tables.requested_scores()
     targets += [point.stage for name in plan.sweeps.requested for point in plan.sweeps[name].scored]
@@ -160,8 +160,8 @@ def stages_of_all(plan: FullPlan) -> list[Stage]:
     return upstream_first(targets)
 
 
-def find(word: str) -> Artifact:
-    """The artifact at a folder or with a key below results/, its files unread; a `UserError` unless there is one."""
+def find_artifact(word: str) -> Artifact:
+    """Open the artifact at a folder or with a key below results/, its files unread; a `UserError` without one."""
     folder = Path(word)
     if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
         return open_artifact(folder, verify=False)
@@ -174,23 +174,23 @@ def find(word: str) -> Artifact:
     return open_artifact(folders[0], verify=False)
 
 
-def artifact_folders(root: Path) -> Iterator[Path]:
-    """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed."""
+def iterate_artifact_folders(root: Path) -> Iterator[Path]:
+    """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted; no links."""
     if not root.is_dir():
         configuration = f"; a configuration is checked by `tandem estimate {root}`" if root.suffix == ".yaml" else ""
         raise UserError(f"{root}: no such folder; give results/ or a folder below it{configuration}")
-    if KEY.fullmatch(root.absolute().name) and _is_kind(kind_of(root)):
+    if KEY.fullmatch(root.absolute().name) and _is_kind(get_kind(root)):
         yield root
     else:
-        yield from _below(root, DEPTH)
+        yield from _iterate_below(root, _FOLDER_DEPTH)
 
 
 def _is_kind(name: str) -> bool:
-    """Whether folders of this name hold artifacts, or stores beside them; asked late, for plugins add kinds."""
+    """Return whether folders of this name hold artifacts, or stores beside them; asked late, for plugins add kinds."""
     return name in KINDS or name in (PAIRS, ORDER)
 
 
-def _below(folder: Path, depth: int) -> Iterator[Path]:
+def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
     keyed = _is_kind(folder.absolute().name)
     try:
         with os.scandir(folder) as entries:
@@ -201,22 +201,22 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
         if keyed and KEY.fullmatch(path.name):
             yield path
         elif not keyed and depth > 1 and not path.name.startswith("."):
-            yield from _below(path, depth - 1)
+            yield from _iterate_below(path, depth - 1)
 
 
-def leftovers(root: Path) -> list[Path]:
-    """Folders that an interrupted `gc` has renamed and not yet removed."""
+def list_leftovers(root: Path) -> list[Path]:
+    """Return folders that an interrupted `gc` has renamed and not yet removed."""
     paths = [path for depth in ("*/*", "*/*/*") for path in root.glob(f"{depth}/{DELETED}*")]
     return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
 
 
-def kind_of(folder: Path) -> str:
-    """The kind that a folder's place says."""
+def get_kind(folder: Path) -> str:
+    """Return the kind that a folder's place says."""
     return folder.absolute().parent.name
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """An artifact's manifest; None where there is none or it is damaged."""
+    """Return an artifact's manifest; None where there is none or it is damaged."""
     try:
         return open_artifact(folder, verify=False).manifest
     except (OSError, UserError):
@@ -224,6 +224,6 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a job, or a shard of it, has written its progress a moment ago."""
+    """Return whether a job, or a shard of it, has written its progress a moment ago."""
     files = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
-    return any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE for path in files)
+    return any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE_SECONDS for path in files)

@@ -21,14 +21,14 @@ from tandem.errors import UserError
 
 SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, or killed
 PAUSE = 2.0
-HEAD = ("job", "done", "of", "loss and more", "rate", "left", "memory", "gpu", "where", "state")
+_HEAD = ("job", "done", "of", "loss and more", "rate", "left", "memory", "gpu", "where", "state")
 CLEAR = "\x1b[H\x1b[2J"
 REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")  # a host that is no flag of ssh
-DEPTH = 6
-SEARCH = ("-maxdepth", str(DEPTH), "-name", f"*{PROGRESS_FILE}", "-not", "-name", ".*", "-type", "f")
+_FOLDER_DEPTH = 6
+SEARCH = ("-maxdepth", str(_FOLDER_DEPTH), "-name", f"*{PROGRESS_FILE}", "-not", "-name", ".*", "-type", "f")
 
 
-def top(
+def print_jobs(
     *places: str,
     watch: bool = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
@@ -47,11 +47,11 @@ def top(
     searched = [parse_place(word) for word in places] or [("", "results")]
     try:
         while True:
-            jobs = [job for host, folder in searched for job in jobs_at(host, folder)]
+            jobs = [job for host, folder in searched for job in list_jobs(host, folder)]
             if as_json:
                 text = "\n".join(job.model_dump_json(exclude_none=True) for job in jobs)
             else:
-                text = columns([HEAD, *map(cells, jobs)]) if jobs else "no job is running"
+                text = columns([_HEAD, *map(format_cells, jobs)]) if jobs else "no job is running"
             print(f"{CLEAR if watch and sys.stdout.isatty() else ''}{text}", flush=True)
             if not watch:
                 return 0
@@ -61,7 +61,7 @@ def top(
 
 
 def parse_place(word: str) -> tuple[str, str]:
-    """(host, folder) of `user@host:folder` as scp has it; no host of a folder, one with a colon is written `./a:b`."""
+    """Return (host, folder) of `user@host:folder` as scp has it; a folder with a colon is written `./a:b`."""
     host, colon, folder = word.partition(":")
     if not colon or "/" in host:
         return "", word
@@ -71,15 +71,15 @@ def parse_place(word: str) -> tuple[str, str]:
 
 
 class RunningJob(ProgressRecord):
-    """A running job: its file's `age` in seconds, the other machine `host`; `dead`: its process is gone."""
+    """Describe a running job: its file's `age` in seconds, the other machine `host`; `dead`: its process is gone."""
 
     age: float = 0.0
     host: str = ""
     dead: bool = False
 
 
-def jobs_at(host: str, folder: str) -> list[RunningJob]:
-    """The jobs below a folder, the longest running first; files that are not progress files are passed over."""
+def list_jobs(host: str, folder: str) -> list[RunningJob]:
+    """Return the jobs below a folder, the longest running first; files that are not progress files are passed over."""
     now, lines = _read_remote(host, folder) if host else (time.time(), list(_read_local(Path(folder))))
     jobs = []
     for line in lines:
@@ -92,7 +92,7 @@ def jobs_at(host: str, folder: str) -> list[RunningJob]:
 
 
 def is_dead(job: RunningJob) -> bool:
-    """Whether a job's process on this machine is gone (another command line is another one); False if unseen."""
+    """Return whether a job's process on this machine is gone (another command line is another one); False if unseen."""
     here = job.node == platform.node() and job.pids is not None and job.pids == get_pid_namespace()
     if not here or job.age < 3 * SECONDS_PER_WRITE:
         return False
@@ -108,7 +108,7 @@ def _read_local(root: Path) -> Iterator[str]:
         raise UserError(f"{root}: no such folder; run top where Snakemake is run, or name its results")
     for folder, inner, names in os.walk(root):
         depth = len(Path(folder).relative_to(root).parts)
-        inner[:] = [name for name in inner if not name.startswith(".") and depth < DEPTH - 1]
+        inner[:] = [name for name in inner if not name.startswith(".") and depth < _FOLDER_DEPTH - 1]
         for name in names:
             if name.endswith(PROGRESS_FILE) and not name.startswith("."):
                 with suppress(OSError):  # the job has ended meanwhile
@@ -116,7 +116,7 @@ def _read_local(root: Path) -> Iterator[str]:
 
 
 def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
-    """The clock of another machine, and the progress files below a folder of it, a line each."""
+    """Return the clock of another machine, and the progress files below a folder of it, a line each."""
     folder = folder.removeprefix("~/")  # where ssh begins
     folder = folder if folder.startswith("/") else f"./{folder}"  # no flag; with `/` behind, links are followed
     find = shlex.join(["find", f"{folder}/", *SEARCH, "-exec", "cat", "{}", "+"])
@@ -134,8 +134,8 @@ def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
     return float(clock), lines
 
 
-def cells(job: RunningJob) -> tuple[str, ...]:
-    """One job's cells, empty where its file lacks a value."""
+def format_cells(job: RunningJob) -> tuple[str, ...]:
+    """Return one job's cells, empty where its file lacks a value."""
     slurm, via = f" slurm {job.slurm}" if job.slurm else "", f" via {job.host}" if job.host else ""
     silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""
     row = (

@@ -19,7 +19,7 @@ from tandem.cluster.progress import PROGRESS_FILE, Progress
 from tandem.cluster.threads import count_usable_cores
 from tandem.data.fetch import format_bytes
 from tandem.extras.operations import targets
-from tandem.extras.operations.bundle import AGAIN, LIST, Bundle, read_bundle
+from tandem.extras.operations.bundle import BUNDLE_FILE, REMADE_FOLDER, Bundle, read_bundle
 from tandem.plan.graph import digest
 from tandem.redaction import HIDDEN
 from tandem.stages import KINDS
@@ -27,22 +27,29 @@ from tandem.store.artifact import MANIFEST, RECORD, FileRecord, Manifest
 from tandem.store.files import files_in, is_partial, sha256
 from tandem.store.lineage import resolve_input
 
-SMALL = 1 << 20  # bytes of an artifact whose files one thread reads: to hand each over would cost more
-AHEAD = 64  # folders whose files are being read
-LINES = 1000  # faults, and files to be removed, in a report
-REBUILT = ("missing", "truncated", "changed", "damaged", "unfinished", "input")  # faults that building anew mends
+_SMALL_BYTES = 1 << 20  # bytes of an artifact whose files one thread reads: to hand each over would cost more
+_FOLDERS_AHEAD = 64  # folders whose files are being read
+_REPORTED_LINES = 1000  # faults, and files to be removed, in a report
+_REBUILT_FAULTS = (
+    "missing",
+    "truncated",
+    "changed",
+    "damaged",
+    "unfinished",
+    "input",
+)  # faults that building anew mends
 # Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
-BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS_FILE, ".snakemake_timestamp")
-DRAFTS = (".partial", ".scratch")
-WORK = ("checkpoints", "state", "shards", "work", *DRAFTS)
-LOCK = ".*.lock"  # held by a process that makes the artifact; one that is killed leaves it, free
+_FILES_BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS_FILE, ".snakemake_timestamp")
+_DRAFTS = (".partial", ".scratch")
+_WORK_FOLDERS = ("checkpoints", "state", "shards", "work", *_DRAFTS)
+_LOCK_PATTERN = ".*.lock"  # held by a process that makes the artifact; one that is killed leaves it, free
 HALF_WRITTEN = "was left half-written by a job that was ended"
 SCORED_AGAIN = "delete it, its pairs will be scored again"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A difference between results and their manifests."""
+    """Describe a difference between results and their manifests."""
 
     folder: Path
     what: str  # `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`
@@ -51,10 +58,10 @@ class Fault:
 
 
 class Examined(NamedTuple):
-    """The findings about a folder that need no reading of its files."""
+    """Hold the findings about a folder that need no reading of its files."""
 
     folder: Path
-    stamp: int  # `stamp` of the folder before it was looked at
+    stamp: int  # `read_stamp` of the folder before it was looked at
     faults: list[Fault]
     files: dict[str, FileRecord]  # what is to be read and compared
 
@@ -84,10 +91,12 @@ def verify(
         json_lines: print a line of JSON per fault, as soon as it is found.
     """
     names, files = targets.split_files(places)
-    report, pool = Report(targets.Configuration(files)), ThreadPoolExecutor(threads or count_usable_cores())
+    report = Report(targets.Configuration(files))
+    pool = ThreadPoolExecutor(threads or count_usable_cores())
+    roots = [Path(name) for name in names] or [targets.RESULTS]
     try:
-        for root in [Path(name) for name in names] or [targets.RESULTS]:
-            for fault in below(root, quick, pool, report):
+        for root in roots:
+            for fault in find_faults(root, quick, pool, report):
                 report.add(fault)
                 if json_lines:
                     print(json.dumps(asdict(fault), default=str, ensure_ascii=False), flush=True)
@@ -98,18 +107,18 @@ def verify(
     return 1 if report.count else 0
 
 
-def below(root: Path, quick: bool, pool: Executor, report: "Report") -> Iterator[Fault]:
-    """The faults below a folder, artifact by artifact; the report counts these."""
+def find_faults(root: Path, quick: bool, pool: Executor, report: "Report") -> Iterator[Fault]:
+    """Yield the faults below a folder, artifact by artifact; the report counts these."""
     bundle, contents, total = read_bundle(root), Contents(), 0
     results = root / "results" if bundle else root
-    folders = list(targets.artifact_folders(results)) if results.is_dir() or bundle is None else []
+    folders = list(targets.iterate_artifact_folders(results)) if results.is_dir() or bundle is None else []
     report.artifacts += len(folders)
-    for path in targets.leftovers(results):
+    for path in targets.list_leftovers(results):
         yield Fault(path, "draft", path, "was being deleted by `tandem gc`")
     listed = [examine_bundle(root, bundle)] if bundle else []
     artifacts = (examine(folder, contents, bundle.left_out if bundle else ()) for folder in folders)
     with Progress("verify", len(listed) + len(folders), "folders") as progress:
-        for examined, comparisons in compared(chain(listed, artifacts), quick, pool):
+        for examined, comparisons in compare_folders(chain(listed, artifacts), quick, pool):
             yield from examined.faults
             for comparison in comparisons:
                 yield from comparison.result()
@@ -117,21 +126,21 @@ def below(root: Path, quick: bool, pool: Executor, report: "Report") -> Iterator
             progress.add(1, note=f"{format_bytes(total)} {'listed' if quick else 'read'}")
 
 
-def compared(
+def compare_folders(
     folders: Iterable[Examined], quick: bool, pool: Executor
 ) -> Iterator[tuple[Examined, list[Future[list[Fault]]]]]:
-    """Folders and the comparisons of their files, in order; the next folders are looked at and read meanwhile."""
+    """Yield folders and the comparisons of their files, in order; the next folders are looked at and read meanwhile."""
     waiting = deque[tuple[Examined, list[Future[list[Fault]]]]]()
     for examined in folders:
-        parts = [list(examined.files)] if examined.bytes < SMALL else [[name] for name in examined.files]
-        waiting.append((examined, [pool.submit(differing, examined, part, quick) for part in parts]))
-        if len(waiting) > AHEAD:
+        parts = [list(examined.files)] if examined.bytes < _SMALL_BYTES else [[name] for name in examined.files]
+        waiting.append((examined, [pool.submit(find_differing, examined, part, quick) for part in parts]))
+        if len(waiting) > _FOLDERS_AHEAD:
             yield waiting.popleft()
     yield from waiting
 
 
-def stamp(folder: Path) -> int:
-    """The time at which an artifact's manifest was written, in nanoseconds; 0 without a manifest."""
+def read_stamp(folder: Path) -> int:
+    """Return the time at which an artifact's manifest was written, in nanoseconds; 0 without a manifest."""
     try:
         return (folder / MANIFEST).stat().st_mtime_ns
     except OSError:
@@ -139,15 +148,15 @@ def stamp(folder: Path) -> int:
 
 
 def examine_bundle(folder: Path, bundle: Bundle) -> Examined:
-    """The files of an unpacked bundle, and those that neither belong to it nor to its table made again."""
-    places, own = [path.relative_to(folder) for path in files_in(folder)], {*bundle.files, LIST}
-    unlisted = [place for place in places if place.as_posix() not in own and place.parts[0] != AGAIN]
-    faults = [Fault(folder, "unknown", folder / place, f"is not in {LIST}") for place in unlisted]
-    return Examined(folder, stamp(folder), faults, bundle.files)
+    """Return the files of an unpacked bundle, and those that neither belong to it nor to its table made again."""
+    places, own = [path.relative_to(folder) for path in files_in(folder)], {*bundle.files, BUNDLE_FILE}
+    unlisted = [place for place in places if place.as_posix() not in own and place.parts[0] != REMADE_FOLDER]
+    faults = [Fault(folder, "unknown", folder / place, f"is not in {BUNDLE_FILE}") for place in unlisted]
+    return Examined(folder, read_stamp(folder), faults, bundle.files)
 
 
 class Contents(dict[Path, str | None]):
-    """The content of artifacts by folder, None without a manifest; each read once: thousands share a dataset."""
+    """Look up the content of artifacts by folder, None without a manifest; each is read once."""
 
     def __missing__(self, folder: Path) -> str | None:
         manifest = targets.read_manifest(folder)
@@ -156,22 +165,26 @@ class Contents(dict[Path, str | None]):
 
 def examine(folder: Path, contents: Contents, left_out: Container[str] = ()) -> Examined:
     """Look at an artifact or a store; of the artifacts in `left_out` only the manifest is there."""
-    written, kind = stamp(folder), targets.kind_of(folder)
+    written, kind = read_stamp(folder), targets.get_kind(folder)
     if kind == targets.PAIRS:
         return Examined(folder, written, *_examine_store(folder))
     if kind == targets.ORDER:
-        return Examined(folder, written, [], _order_files(folder))
+        return Examined(folder, written, [], _read_order_files(folder))
     files, manifest = list(files_in(folder)), targets.read_manifest(folder)
-    faults = list(_faults(folder, manifest, files, contents) if manifest else _unfinished(folder, files))
-    drafts = [folder / name for name in DRAFTS if (folder / name).exists()]
-    drafts += [path for path in files if is_partial(path.name) and path.relative_to(folder).parts[0] not in WORK]
+    faults = list(
+        _find_artifact_faults(folder, manifest, files, contents) if manifest else _find_unfinished(folder, files)
+    )
+    drafts = [folder / name for name in _DRAFTS if (folder / name).exists()]
+    drafts += [
+        path for path in files if is_partial(path.name) and path.relative_to(folder).parts[0] not in _WORK_FOLDERS
+    ]
     if drafts and not targets.is_running(folder):
         faults += [Fault(folder, "draft", path, HALF_WRITTEN) for path in drafts]
     return Examined(folder, written, faults, manifest.files if manifest and folder.name not in left_out else {})
 
 
-def _unfinished(folder: Path, files: list[Path]) -> Iterator[Fault]:
-    own = [path for path in files if path.name not in BESIDE and not path.match(LOCK)]
+def _find_unfinished(folder: Path, files: list[Path]) -> Iterator[Fault]:
+    own = [path for path in files if path.name not in _FILES_BESIDE and not path.match(_LOCK_PATTERN)]
     if (folder / MANIFEST).exists():
         yield Fault(folder, "damaged", folder / MANIFEST, "is not a manifest; delete it and run its stage again")
     elif own and not targets.is_running(folder):
@@ -179,9 +192,9 @@ def _unfinished(folder: Path, files: list[Path]) -> Iterator[Fault]:
         yield Fault(folder, "unfinished", folder, f"{why}; run its stage again")
 
 
-def _faults(folder: Path, manifest: Manifest, files: list[Path], contents: Contents) -> Iterator[Fault]:
-    """Another key, kind or parameters than the folder's name says; inputs of other bytes; files of no stage."""
-    path, key, kind = folder / MANIFEST, folder.absolute().name, targets.kind_of(folder)
+def _find_artifact_faults(folder: Path, manifest: Manifest, files: list[Path], contents: Contents) -> Iterator[Fault]:
+    """Yield faults: another key, kind or parameters than the folder's name; inputs of other bytes; unknown files."""
+    path, key, kind = folder / MANIFEST, folder.absolute().name, targets.get_kind(folder)
     if (manifest.key, manifest.kind) != (key, kind):
         why = f"is of {manifest.kind} {manifest.key}, its folder of {kind} {key}"
         yield Fault(folder, "name", path, f"{why}; the folder was renamed or copied over")
@@ -199,41 +212,46 @@ def _faults(folder: Path, manifest: Manifest, files: list[Path], contents: Conte
         name = path.relative_to(folder).as_posix()
         first = name.split("/")[0]
         block = first == "blocks" and name.removesuffix(".json") + ".npy" in manifest.files
-        known = name in manifest.files or name in BESIDE or first in WORK or block
-        if not known and not path.match(LOCK) and not is_partial(path.name):
+        known = name in manifest.files or name in _FILES_BESIDE or first in _WORK_FOLDERS or block
+        if not known and not path.match(_LOCK_PATTERN) and not is_partial(path.name):
             yield Fault(folder, "unknown", path, "is not in the manifest; no stage reads it")
 
 
 def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
-    """The faults of a store of pairs' scores by its files' names, and its parts, whose names are their checksums."""
+    """Examine a store of pairs' scores by its files' names, and its parts, whose names are their checksums."""
     from tandem.retrieval.pair_store import PART_NAME, store_name
 
-    what, why, files = "", "", dict[str, FileRecord]()
+    faults, files = list[Fault](), dict[str, FileRecord]()
+    store = folder / targets.STORE
+    problem: tuple[str, str] | None = None
     try:
-        identity = json.loads((folder / targets.STORE).read_text(encoding="utf-8"))
+        identity = json.loads(store.read_text(encoding="utf-8"))
         if folder.absolute().name != store_name(identity["model"], identity["made_from"]):
-            what, why = "changed", "does not give the store's name"
+            problem = "changed", "does not give the store's name"
     except FileNotFoundError:
-        what, why = "missing", "nothing says whose scores these are"
+        problem = "missing", "nothing says whose scores these are"
     except (OSError, ValueError, KeyError, TypeError):
-        what, why = "damaged", "does not say whose scores these are"
-    faults = [Fault(folder, what, folder / targets.STORE, f"{why}; the store: {SCORED_AGAIN}")] if what else []
-    parts = [folder, folder / "queries"]  # that of pairs of queries
-    for path in sorted(path for part in parts for path in part.glob("[!.]*.npy")):
-        if match := PART_NAME.fullmatch(path.name):
+        problem = "damaged", "does not say whose scores these are"
+    if problem:
+        faults.append(Fault(folder, problem[0], store, f"{problem[1]}; the store: {SCORED_AGAIN}"))
+
+    for part in (folder, folder / "queries"):  # that of pairs of queries
+        for path in sorted(part.glob("[!.]*.npy")):
+            match = PART_NAME.fullmatch(path.name)
+            if not match:
+                faults.append(Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}"))
+                continue
             with suppress(FileNotFoundError):  # merged with others meanwhile
                 files[str(path.relative_to(folder))] = FileRecord(bytes=path.stat().st_size, sha256=match[1])
-        else:
-            faults.append(Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}"))
-    drafts = list[Path]()
-    for path in (path for part in parts for path in part.glob(".*")):
-        with suppress(FileNotFoundError):  # finished meanwhile
-            drafts += [path] if time.time() - path.stat().st_mtime > targets.ALIVE else []
-    return faults + [Fault(folder, "draft", path, HALF_WRITTEN) for path in drafts], files
+        for path in part.glob(".*"):
+            with suppress(FileNotFoundError):  # finished meanwhile
+                if time.time() - path.stat().st_mtime > targets.ALIVE_SECONDS:
+                    faults.append(Fault(folder, "draft", path, HALF_WRITTEN))
+    return faults, files
 
 
-def _order_files(folder: Path) -> dict[str, FileRecord]:
-    """The files of an order of ids; none of a half-made one, which the next job makes again."""
+def _read_order_files(folder: Path) -> dict[str, FileRecord]:
+    """Return the files of an order of ids; none of a half-made one, which the next job makes again."""
     try:
         files = json.loads((folder / "order.json").read_text(encoding="utf-8"))["files"]
         return {name: FileRecord(bytes=file["bytes"], sha256=file["sha256"]) for name, file in files.items()}
@@ -241,28 +259,33 @@ def _order_files(folder: Path) -> dict[str, FileRecord]:
         return {}
 
 
-def differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
-    """The files that are missing, of another size or (unless `quick`) of other bytes; none if made again meanwhile."""
+def find_differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
+    """Return the files that are missing, of another size or (unless `quick`) of other bytes; none if remade."""
     faults = []
     for name in names:
-        path, expected, what = examined.folder / name, examined.files[name], ""
+        path, expected = examined.folder / name, examined.files[name]
         try:
             size = path.stat().st_size
             if size != expected.bytes:
-                what = "truncated" if size < expected.bytes else "changed"
+                kind = "truncated" if size < expected.bytes else "changed"
                 why = f"has {size:,} bytes, {expected.bytes:,} in the manifest"
-            elif not quick and (checksum := sha256(path)) != expected.sha256:
-                what, why = "changed", f"has sha256 {checksum}, {expected.sha256} in the manifest"
+                faults.append(Fault(examined.folder, kind, path, why))
+                continue
+            if quick:
+                continue
+            checksum = sha256(path)
+            if checksum != expected.sha256:
+                why = f"has sha256 {checksum}, {expected.sha256} in the manifest"
+                faults.append(Fault(examined.folder, "changed", path, why))
         except OSError as error:
-            what, why = "missing", f"cannot be read ({error.strerror}); {expected.bytes:,} bytes expected"
-        if what:
-            faults.append(Fault(examined.folder, what, path, why))
-    return faults if stamp(examined.folder) == examined.stamp else []
+            why = f"cannot be read ({error.strerror}); {expected.bytes:,} bytes expected"
+            faults.append(Fault(examined.folder, "missing", path, why))
+    return faults if read_stamp(examined.folder) == examined.stamp else []
 
 
 @dataclass
 class Report:
-    """The faults for a person; `configuration` is repeated in the commands that mend them."""
+    """Report the faults to a person; `configuration` is repeated in the commands that mend them."""
 
     configuration: targets.Configuration
     artifacts: int = 0
@@ -273,22 +296,22 @@ class Report:
     def add(self, fault: Fault) -> None:
         """Count a fault and note what mends it."""
         self.count += 1
-        if len(self.faults) < LINES:
+        if len(self.faults) < _REPORTED_LINES:
             self.faults.append(fault)
-        if fault.what in REBUILT and targets.kind_of(fault.folder) in KINDS:  # a store's fault says what to do
+        if fault.what in _REBUILT_FAULTS and targets.get_kind(fault.folder) in KINDS:  # a store's fault says what to do
             self.damaged[fault.folder] = None
 
     def text(self) -> str:
-        """The faults, and how to mend them."""
+        """Return the faults, and how to mend them."""
         if not self.count:
             return f"{self.artifacts:,} artifacts are what their manifests say\n"
         lines = [f"{fault.what:<10} {fault.path}: {fault.why}" for fault in self.faults]
-        if self.count > LINES:
-            lines.append(f"… and {self.count - LINES:,} more: --json tells all")
+        if self.count > _REPORTED_LINES:
+            lines.append(f"… and {self.count - _REPORTED_LINES:,} more: --json tells all")
         if self.damaged:
             lines.append("\nTo build anew what is damaged (what was made from it keeps its bytes if it gets the same):")
             by_project: dict[Path, list[Path]] = {}
-            for folder in list(self.damaged)[:LINES]:
+            for folder in list(self.damaged)[:_REPORTED_LINES]:
                 by_project.setdefault(folder.absolute().parents[3], []).append(folder)
             for project, damaged in by_project.items():
                 manifests = [str(folder / MANIFEST) for folder in damaged if (folder / MANIFEST).exists()]
@@ -296,8 +319,8 @@ class Report:
                 rebuilt = [str(folder.absolute().relative_to(project) / MANIFEST) for folder in damaged]
                 directory = "" if project == Path.cwd() else f" --directory {shlex.quote(str(project))}"
                 lines.append(f"{remove}{self.configuration.snakemake(rebuilt)}{directory}")
-            if len(self.damaged) > LINES:
-                lines.append(f"… and {len(self.damaged) - LINES:,} more: verify again after that")
+            if len(self.damaged) > _REPORTED_LINES:
+                lines.append(f"… and {len(self.damaged) - _REPORTED_LINES:,} more: verify again after that")
         if removed := [str(fault.path) for fault in self.faults if fault.what in ("unknown", "draft")]:
             lines += ["\nTo remove what nobody reads:", shlex.join(["rm", "-r", *removed])]
         return "\n".join(lines) + "\n"

@@ -25,7 +25,7 @@ from tandem.errors import UserError, nearest
 from tandem.extras.operations.targets import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
 from tandem.extras.running import progress
-from tandem.extras.running.failures import failure_lines
+from tandem.extras.running.failures import explain_failure
 from tandem.plan.views import check_owner
 from tandem.redaction import set_aside
 from tandem.report.formats import list_hurt, make_table_grid, name_losses
@@ -33,7 +33,7 @@ from tandem.report.page import LEVEL, align_text, format_difference, format_numb
 from tandem.report.results import Table, read_table
 
 LOGS = Path("logs")
-PRINTED = {"datasets": "tandem datasets", "estimate": "tandem estimate"}  # rules that print and make nothing
+_PRINTED_TABLE = {"datasets": "tandem datasets", "estimate": "tandem estimate"}  # rules that print and make nothing
 ELSEWHERE = {
     "--config": "write it before --",
     "--configfile": "name the file before --",
@@ -44,13 +44,13 @@ ELSEWHERE = {
 CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; a batch system; a terminal that is closed
 # Snakemake's words about a command that has failed: `exit status 143`; of its shell `died with <Signals.SIGTERM: 15>`.
-STATUS = re.compile(r"exit status (\d+)|died with <Signals\.(\w+)")
+_STATUS = re.compile(r"exit status (\d+)|died with <Signals\.(\w+)")
 TICK = 1.0  # seconds between two looks at the progress of the running jobs
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a command line asks for: a configuration, targets, and flags for Snakemake."""
+    """Hold what a command line asks for: a configuration, targets, and flags for Snakemake."""
 
     configuration: Configuration
     targets: list[str]
@@ -64,7 +64,7 @@ class RunRequest:
 
     @property
     def unlock(self) -> str:
-        """The command that frees a locked folder."""
+        """Return the command that frees a locked folder."""
         return " ".join(["tandem run", *map(str, self.configuration.files), "-- --unlock"])
 
 
@@ -89,19 +89,19 @@ def main(words: list[str]) -> int:
     check_owner(plan.views, request.configuration.files)
     check_targets(plan, request.targets)
     log = LOGS / f"run-{time.strftime('%Y%m%d-%H%M%S')}.log"
-    forecast = progress.Forecast(plan, progress.requested_stages(plan, request.targets))
-    line = progress.Line(plan.stages, forecast)
+    forecast = progress.Forecast(plan, progress.list_requested_stages(plan, request.targets))
+    line = progress.ProgressLine(plan.stages, forecast)
     snakemake = Snakemake(request.words, log)
     run, status = snakemake.follow(line)
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
     elif status:
-        say("\n".join(failure_lines(run, plan.stages, log, request.unlock)))
+        say("\n".join(explain_failure(run, plan.stages, log, request.unlock)))
     elif not run.executes:  # with a flag such as -n, whose output this is
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:
         say(f"{run.done} stages in {format_duration(time.monotonic() - forecast.began)}; Snakemake's output: {log}")
-        print_answer(plan, request.targets)
+        show_answer(plan, request.targets)
     return status
 
 
@@ -134,8 +134,8 @@ def read_request(words: Sequence[str]) -> RunRequest:
 def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
     """Print what the targets lack; a `UserError` for a target that is unknown or cannot be made."""
     for target in targets or ["all"]:
-        if target in PRINTED:
-            raise UserError(f"{target} is a command of its own: {PRINTED[target]}")
+        if target in _PRINTED_TABLE:
+            raise UserError(f"{target} is a command of its own: {_PRINTED_TABLE[target]}")
         if target not in plan.targets() and Path(target).is_dir():
             raise UserError(f"{target} is a folder; `tandem init NAME --data {target}` writes a configuration for it")
         for text in plan.check(target):
@@ -143,7 +143,7 @@ def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
 
 
 class Snakemake:
-    """A run of Snakemake on this checkout's Snakefile.
+    """Run Snakemake on this checkout's Snakefile.
 
     It has a session of its own, so that Ctrl-C reaches `tandem run` alone: were the pipes that write a stage's log
     ended with it, the stage could not say that it has saved its state.
@@ -173,7 +173,7 @@ class Snakemake:
         environment = with_library(os.environ) | secrets
         try:
             log.parent.mkdir(exist_ok=True)
-            with log.open("ab") as output, _heeding_interrupts():
+            with log.open("ab") as output, _heed_interrupts():
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "snakemake", *events, *words],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
@@ -200,7 +200,7 @@ class Snakemake:
         finally:
             self._events.put(None)
 
-    def follow(self, line: progress.Line) -> tuple[progress.Run, int]:
+    def follow(self, line: progress.ProgressLine) -> tuple[progress.Run, int]:
         """Show the progress until Snakemake ends; return what has happened, and the exit status."""
         run = progress.Run()
         try:
@@ -215,7 +215,7 @@ class Snakemake:
         line.clear()
         return run, status if status >= 0 else 128 - status
 
-    def _next(self, run: progress.Run, line: progress.Line) -> bool:
+    def _next(self, run: progress.Run, line: progress.ProgressLine) -> bool:
         """Take what comes next, or look at the progress where there is nothing for a moment; False at the end."""
         try:
             event = self._events.get(timeout=TICK)
@@ -235,7 +235,7 @@ class Snakemake:
             run.take(event)
             if event.event == "job_info":
                 line.begin(run, run.running[event.jobid])
-            if not self.stopped and (ended_by := interrupt_behind(event)):
+            if not self.stopped and (ended_by := interrupt_in_background(event)):
                 line.say(f"stopping: {ended_by.name} has ended a stage")
                 self.stop()
         return event is not None
@@ -250,13 +250,13 @@ class Snakemake:
     def _interrupt_stages(self) -> None:
         """Send SIGINT to the stages that have not been sent one."""
         with suppress(psutil.Error):  # Snakemake has ended meanwhile
-            for stage in {*stage_processes(psutil.Process(self.process.pid))} - self._interrupted:
+            for stage in {*find_stage_processes(psutil.Process(self.process.pid))} - self._interrupted:
                 self._interrupted.add(stage)
                 stage.send_signal(signal.SIGINT)
 
 
 @contextmanager
-def _heeding_interrupts() -> Iterator[None]:
+def _heed_interrupts() -> Iterator[None]:
     """Have processes that start meanwhile heed SIGINT, which a shell has its background jobs ignore.
 
     What a process ignores its children ignore; what it handles has the default in them.
@@ -270,27 +270,27 @@ def _heeding_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def interrupt_behind(event: progress.Event) -> signal.Signals | None:
+def interrupt_in_background(event: progress.Event) -> signal.Signals | None:
     """Return the signal of `INTERRUPTS` that has ended the command of a failed job; None for other events."""
-    found = STATUS.findall(event.message) if event.event == "error" else []
+    found = _STATUS.findall(event.message) if event.event == "error" else []
     causes = {status or name for status, name in found}
     return next((one for one in INTERRUPTS if {one.name, str(SIGNALLED + one)} & causes), None)
 
 
-def stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
-    """The processes of Tandem's commands below a process, without theirs: ranks are stopped by their launcher."""
+def find_stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
+    """Yield the processes of Tandem's commands below a process, without theirs: ranks are stopped by their launcher."""
     for child in process.children():
         words = child.cmdline()
         if ("-m", "tandem") in pairwise(words):
             yield child
         else:
-            yield from stage_processes(child)
+            yield from find_stage_processes(child)
 
 
-def print_answer(plan: FullPlan, targets: Sequence[str]) -> None:
+def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     """Print the table with the most systems that the targets have made, and its answer; without one the targets."""
     page = Path(plan.views, "report.html") if not targets or {"all", "report"} & set(targets) else None
-    known = progress.tables_of_targets(plan)
+    known = progress.list_tables_of_targets(plan)
     names = plan.tables.requested() if page else [name for target in targets for name in known.get(target, ())]
     if not (names := [name for name in names if name in plan.tables]):
         print(f"done: {' '.join(targets) or page}")
@@ -298,11 +298,11 @@ def print_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     tables = [(read_table(file.with_suffix(".json")), file) for file in map(Path, plan.tables.files(*names))]
     table, file = max(tables, key=lambda pair: sum(row.cells[0].value is not None for row in pair[0].rows))
     print(align_text(make_table_grid(table, terminal=True)), end="\n\n")
-    print("\n".join(answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
+    print("\n".join(list_answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
 
 
-def answer_lines(table: Table, page: Path) -> list[str]:
-    """Five lines: the best system, by how much it is better than the reference, p, what hurt, and the page."""
+def list_answer_lines(table: Table, page: Path) -> list[str]:
+    """Return five lines: the best system, by how much it is better than the reference, p, what hurt, and the page."""
     if (best := table.best) is None:
         return [f"report  {page}"]
     gain = p = "–"

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from tandem.cluster.faults import DISK, RUN_AGAIN, WRITABLE, explain_fault
 from tandem.errors import shortened
-from tandem.extras.running.progress import BegunJob, Run, describe
+from tandem.extras.running.progress import BegunJob, Run, describe_job
 from tandem.plan.graph import Stages
 
-KILLED = 137  # the status of a process that was ended by SIGKILL
-LONGEST = 600  # characters of Snakemake's own words
+_KILLED_STATUS = 137  # the status of a process that was ended by SIGKILL
+_LONGEST_WORDS = 600  # characters of Snakemake's own words
 TRACEBACK = "Traceback (most recent call last)"
-OWN = re.compile(r"tandem [\w-]+: ")
+_TANDEM_LINE = re.compile(r"tandem [\w-]+: ")
 FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)  # Snakemake's words about a job that has failed
-ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a traceback
+_ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a traceback
 ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
 PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)")
 
 
-def failure_lines(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]:
+def explain_failure(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]:
     """Why a run failed; the last line begins with `tandem` and says what to mend.
 
     Args:
@@ -30,43 +30,47 @@ def failure_lines(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]
     """
     lines = [f"Snakemake's output: {log}"]
     for job in run.failed.values():
-        what = describe(job, stages)
-        lines += [f"{what} failed; its log: {', '.join(job.log) or log}", _why_job(job, run, f"tandem run: {what}")]
+        what = describe_job(job, stages)
+        lines += [f"{what} failed; its log: {', '.join(job.log) or log}", _explain_job(job, run, f"tandem run: {what}")]
     if run.failed:
         return lines
     if any(error.exception == "LockException" for error in run.errors):
         problem = f"{Path.cwd()} is locked by another run, or by one that was killed"
         return [*lines, f"tandem run: {problem}; if none is running: {unlock}"]
-    return [*lines, f"tandem run: {snakemake_words(run, log)}"]
+    return [*lines, f"tandem run: {find_snakemake_words(run, log)}"]
 
 
-def _why_job(job: BegunJob, run: Run, what: str) -> str:
-    """The `tandem …:` line at the end of a job's log, or its last words."""
-    if own := stage_words(job.log):
-        return own
+def _explain_job(job: BegunJob, run: Run, what: str) -> str:
+    """Return the `tandem …:` line at the end of a job's log, or its last words."""
+    words = read_stage_words(job.log)
+    if words:
+        return words
     statuses = [int(status) for error in run.errors for status in re.findall(r"exit status (\d+)", error.message)]
-    if KILLED in statuses:
+    if _KILLED_STATUS in statuses:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
     status = f" with status {statuses[-1]}" if statuses else ""
-    words = read_lines(*job.log)
-    return f"{what} ended{status}; its last words: {shortened(words[-1], LONGEST) if words else 'none'}"
+    lines = read_lines(*job.log)
+    last_words = shortened(lines[-1], _LONGEST_WORDS) if lines else "none"
+    return f"{what} ended{status}; its last words: {last_words}"
 
 
-def stage_words(logs: Iterable[str]) -> str:
-    """A stage's last `tandem …:` line and what follows; empty where it said none, or fell over after it."""
-    words = read_lines(*logs)
-    own = max((at for at, line in enumerate(words) if OWN.match(line)), default=len(words))
-    return "" if any(line.startswith(TRACEBACK) for line in words[own:]) else "\n".join(words[own:])
+def read_stage_words(logs: Iterable[str]) -> str:
+    """Return a stage's last `tandem …:` line and what follows; empty where it said none, or fell over after it."""
+    lines = read_lines(*logs)
+    last = max((number for number, line in enumerate(lines) if _TANDEM_LINE.match(line)), default=len(lines))
+    if any(line.startswith(TRACEBACK) for line in lines[last:]):
+        return ""
+    return "\n".join(lines[last:])
 
 
-def words_of_failed_stages(logs: Iterable[str]) -> str:
-    """The last words of the stages that failed, by Snakemake's logs of a run; empty if they left none."""
+def read_failed_words(logs: Iterable[str]) -> str:
+    """Return the last words of the stages that failed, by Snakemake's logs of a run; empty if they left none."""
     named = dict.fromkeys(FAILED.findall("\n".join(read_lines(*logs))))
-    return "\n".join(filter(None, (stage_words(paths.split(", ")) for paths in named)))
+    return "\n".join(filter(None, (read_stage_words(paths.split(", ")) for paths in named)))
 
 
 def read_lines(*logs: str | Path) -> list[str]:
-    """The lines of logs without the blank ones; a log that cannot be read has none."""
+    """Read the lines of logs without the blank ones; a log that cannot be read has none."""
     lines = list[str]()
     for path in logs:
         with suppress(OSError):
@@ -74,23 +78,29 @@ def read_lines(*logs: str | Path) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def snakemake_words(run: Run, log: Path) -> str:
-    """Snakemake's own error in one line, without its place in the Snakefile or its traceback."""
-    if messages := [error.message for error in run.errors if error.message.strip()]:
+def find_snakemake_words(run: Run, log: Path) -> str:
+    """Return Snakemake's own error in one line, without its place in the Snakefile or its traceback."""
+    messages = [error.message for error in run.errors if error.message.strip()]
+    if messages:
         lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
-        lines = lines[max((at for at, line in enumerate(lines) if ERROR.match(line)), default=0) :]
-        first, *rest = [line for line in lines if not line.startswith("File ")] or lines
-        words = rest if rest and first.endswith(":") else [first, *rest]
+        last_error = max((number for number, line in enumerate(lines) if _ERROR.match(line)), default=0)
+        lines = lines[last_error:]
+        words = [line for line in lines if not line.startswith("File ")] or lines
+        if len(words) > 1 and words[0].endswith(":"):
+            words = words[1:]
     else:  # it did not come as far as its logger
         words = read_lines(log)[-1:] or ["Snakemake ended without a word"]
     line = " ".join(words)
-    return shortened(_explain_disk(line) or line, LONGEST)
+    return shortened(_explain_disk(line) or line, _LONGEST_WORDS)
 
 
 def _explain_disk(line: str) -> str | None:
-    """What Snakemake says about the disk, with what to do; None for anything else."""
-    if match := PROTECTED.search(line):
-        return f"{match[1]}: write-protected; {WRITABLE}, {RUN_AGAIN}"
-    if (match := ERRNO.search(line)) and (number := int(match[1])) in DISK:
-        return explain_fault(OSError(number, os.strerror(number), match[2]))
+    """Explain what Snakemake says about the disk, with what to do; None for anything else."""
+    protected = PROTECTED.search(line)
+    if protected:
+        return f"{protected[1]}: write-protected; {WRITABLE}, {RUN_AGAIN}"
+    failed = ERRNO.search(line)
+    if failed and int(failed[1]) in DISK:
+        number = int(failed[1])
+        return explain_fault(OSError(number, os.strerror(number), failed[2]))
     return None

@@ -18,24 +18,24 @@ from tandem.cluster.progress import ProgressRecord, format_duration, get_progres
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
-from tandem.extras.estimate.estimate import is_unknown, new_setting, stage_cost
-from tandem.extras.operations.targets import stages_of_all
+from tandem.extras.estimate.estimate import estimate_stage, is_unknown, new_setting
+from tandem.extras.operations.targets import list_stages_of_all
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, Stages, upstream_first
 from tandem.stages import declaration, holding, rule_names
 from tandem.store.lineage import stage_name
 
-SHORT = 3.0  # seconds of a job without an estimate: its process starts, and a moment
-PRIOR = 30.0  # seconds of estimated work after which the pace so far counts as much as the estimate
-ALMOST = 0.95  # the most that a job without a progress file is taken to have done
-SLOW = 5  # times its estimate: from here on a stage is said to be slow
-EARLY = 60.0  # seconds before anything is said: a pause is no pace
-VIEWS = {"table": "writing", "report": "writing the"}  # what rules do that make no stage
+SECONDS_WITHOUT_ESTIMATE = 3.0  # seconds of a job without an estimate: its process starts, and a moment
+PRIOR_SECONDS = 30.0  # seconds of estimated work after which the pace so far counts as much as the estimate
+_ALMOST_DONE = 0.95  # the most that a job without a progress file is taken to have done
+_SLOW_FACTOR = 5  # times its estimate: from here on a stage is said to be slow
+_EARLY_SECONDS = 60.0  # seconds before anything is said: a pause is no pace
+_VIEW_WORDS = {"table": "writing", "report": "writing the"}  # what rules do that make no stage
 MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
 
 
 class Event(BaseModel):
-    """A line of the logger plugin: the kind of event, and the fields that this kind has."""
+    """Describe a line of the logger plugin: the kind of event, and the fields that this kind has."""
 
     event: str
     dryrun: bool = False
@@ -54,7 +54,7 @@ class Event(BaseModel):
 
 @dataclass
 class BegunJob:
-    """A job that has begun: its rule and files, and when it began, by the monotonic clock."""
+    """Describe a job that has begun: its rule and files, and when it began, by the monotonic clock."""
 
     rule: str
     wildcards: dict[str, str]
@@ -68,7 +68,7 @@ class BegunJob:
         return self.wildcards.get("kind", ""), self.wildcards.get("key", "")
 
     def record(self) -> ProgressRecord | None:
-        """What the job's progress file says; None without one, as long as it waits or loads its libraries."""
+        """Return what the job's progress file says; None without one, as long as it waits or loads its libraries."""
         try:
             text = get_progress_path(Path(self.output[0])).read_text(encoding="utf-8")
             return ProgressRecord.model_validate_json(text)
@@ -76,19 +76,19 @@ class BegunJob:
             return None
 
     def share(self) -> float | None:
-        """The share of the job's work that is done, from its progress file; None where it does not say."""
+        """Return the share of the job's work that is done, from its progress file; None where it does not say."""
         record = self.record()
-        return None if record is None else share_of(record)
+        return None if record is None else compute_share(record)
 
 
-def share_of(record: ProgressRecord) -> float | None:
-    """The share of the work that is done; None where the record does not say."""
+def compute_share(record: ProgressRecord) -> float | None:
+    """Return the share of the work that is done; None where the record does not say."""
     return min(1.0, record.done / record.total) if record.total and record.done is not None else None
 
 
 @dataclass
 class Pace:
-    """The progress of one try of a job: when it was seen first, the record's time and share then, the most since."""
+    """Follow one try of a job: when it was seen first, the record's time and share then, the most since."""
 
     began: float
     updated: float
@@ -97,7 +97,7 @@ class Pace:
 
 
 class Run:
-    """A run of Snakemake, as far as it has been reported.
+    """Follow a run of Snakemake, as far as it has been reported.
 
     Attributes:
         counts: rule → number of its jobs.
@@ -117,7 +117,7 @@ class Run:
 
     @property
     def total(self) -> int:
-        """The number of jobs."""
+        """Return the number of jobs."""
         return self.counts.total()
 
     def take(self, event: Event) -> None:
@@ -140,19 +140,19 @@ class Run:
                 self.errors.append(event)
 
 
-def requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
-    """The stages that targets may need: those behind tables, or all where a target is no table."""
+def list_requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
+    """Return the stages that targets may need: those behind tables, or all where a target is no table."""
     if set(targets) <= {"all", "report"}:
-        return stages_of_all(plan)
-    tables = tables_of_targets(plan)
+        return list_stages_of_all(plan)
+    tables = list_tables_of_targets(plan)
     if not all(target in tables for target in targets):
         return list(plan.stages.values())
     named = (table for target in targets for table in tables[target])
     return upstream_first(stage for table in named for _, stage in plan.tables.get(table, ()))
 
 
-def tables_of_targets(plan: FullPlan) -> dict[str, list[str]]:
-    """The tables of each target that names a paper or a table."""
+def list_tables_of_targets(plan: FullPlan) -> dict[str, list[str]]:
+    """Return the tables of each target that names a paper or a table."""
     return plan.tables.papers | {name: [table] for name, table in plan.tables.targets.items()}
 
 
@@ -162,7 +162,7 @@ class Forecast:
     def __init__(self, plan: FullPlan, stages: Sequence[Stage]) -> None:
         self.settings, self.began = plan.settings, time.monotonic()
         self.machine = resources.Hardware.load_scaled(ROOT / "config/hardware", self.settings.execution.hardware)
-        self.stages = [stage for stage in stages if not resources.finished(stage.folder)]
+        self.stages = [stage for stage in stages if not resources.read_finished(stage.folder)]
         self.seconds: dict[tuple[str, str], float] = {}  # (kind, key) → of each stage
         self.known = False  # whether all stages could be estimated
         self.unknown = {(stage.kind, stage.key) for stage in self.stages if is_unknown(stage)}
@@ -170,7 +170,7 @@ class Forecast:
         self._paces: dict[tuple[str, float], Pace] = {}  # by the output and the beginning of a try
 
     def __call__(self, run: Run) -> tuple[float, float] | None:
-        """(share of the work that is done, seconds for the rest); None while a size or a cost is not known."""
+        """Return (share of the work that is done, seconds for the rest); None while a size or a cost is not known."""
         counted = sum(job.stage[0] in holding("collection", "tokens") for job in run.finished.values())
         if counted != self._counted:
             self._counted = counted
@@ -178,63 +178,74 @@ class Forecast:
         if not self.known or not run.total or self.unknown - {job.stage for job in run.finished.values()}:
             return None
         now = time.monotonic()
-        finished = sum(map(self._expected, run.finished.values()))
-        running = [(self._expected(job), job) for job in run.running.values()]
-        done = finished + sum(seconds * self._share(job, seconds, now) for seconds, job in running)
+        finished = sum(self._expected(job) for job in run.finished.values())
+        running = sum(self._expected(job) for job in run.running.values())
+        done = finished
+        for job in run.running.values():
+            seconds = self._expected(job)
+            done += seconds * self._share(job, seconds, now)
+
         begun = [*run.finished.values(), *run.running.values()]
-        to_come, stages = run.counts - Counter(job.rule for job in begun), {job.stage for job in begun}
-        waiting = sum(count * self._mean(rule, stages) for rule, count in to_come.items())
-        whole = finished + sum(seconds for seconds, _ in running) + waiting
-        pace = (now - self.began + PRIOR) / (done + PRIOR)
+        begun_stages = {job.stage for job in begun}
+        to_come = run.counts - Counter(job.rule for job in begun)
+        waiting = sum(count * self._mean(rule, begun_stages) for rule, count in to_come.items())
+
+        whole = finished + running + waiting
+        pace = (now - self.began + PRIOR_SECONDS) / (done + PRIOR_SECONDS)
         return done / whole, (whole - done) * pace
 
     def slowness(self, job: BegunJob, record: ProgressRecord) -> tuple[float, float] | None:
-        """(seconds, those that the estimate has for as much) of a job at a fifth of its estimate or below; else None.
+        """Return (seconds, those that the estimate has for as much) of a job at a fifth of its estimate; else None.
 
         They count from the first progress that was seen: a job may wait in a queue, loading a model is no pace, and a
         try that goes on has done a share already. Without any since then the whole estimate counts.
         """
-        seconds, share, now = self.seconds.get(job.stage), share_of(record), time.monotonic()
+        seconds, share = self.seconds.get(job.stage), compute_share(record)
         if seconds is None or share is None:
             return None
+        now = time.monotonic()
         pace = self._paces.setdefault((record.out, record.started), Pace(now, record.updated, share, share))
         # The progress of a part, such as a validation, begins anew: the stage is as far as it was.
         pace.largest = max(share, pace.largest)
+
         gain, passed = pace.largest - pace.share, now - pace.began
-        expected = seconds * gain if gain else max(seconds, SHORT)
-        alive = record.updated > pace.updated  # a try that was killed leaves its file, and the next one may be waiting
-        return (passed, expected) if alive and passed > max(EARLY, SLOW * expected) else None
+        expected = seconds * gain if gain else max(seconds, SECONDS_WITHOUT_ESTIMATE)
+        is_alive = record.updated > pace.updated  # a killed try leaves its file, and the next one may be waiting
+        if is_alive and passed > max(_EARLY_SECONDS, _SLOW_FACTOR * expected):
+            return passed, expected
+        return None
 
     def _estimate(self) -> None:
         """Estimate all stages again: at the start, and when a collection has been counted."""
-        resources.finished.cache_clear()
+        resources.read_finished.cache_clear()
         setting, self.known = new_setting(self.settings, self.machine), True
         for stage in self.stages:
             try:
-                cost = stage_cost(stage, setting, self.machine)
-                self.seconds[stage.kind, stage.key] = cost.wall if cost else SHORT
+                cost = estimate_stage(stage, setting, self.machine)
+                self.seconds[stage.kind, stage.key] = cost.wall if cost else SECONDS_WITHOUT_ESTIMATE
             except UserError:
                 self.known = False
 
     def _mean(self, rule: str, begun: Container[tuple[str, str]] = ()) -> float:
-        """Seconds of the mean stage that a rule's jobs make or share: of those to come, as long as there are any."""
+        """Return seconds of the mean stage that a rule's jobs make or share: of those to come, if there are any."""
         name = rule.removesuffix("_shard")
-        own = rule_names()[name].name if name in rule_names() else name
-        seconds = {stage: seconds for stage, seconds in self.seconds.items() if stage[0] == own}
-        return fmean([seconds[stage] for stage in seconds if stage not in begun] or seconds.values() or [SHORT])
+        kind = rule_names()[name].name if name in rule_names() else name
+        seconds = {stage: seconds for stage, seconds in self.seconds.items() if stage[0] == kind}
+        to_come = [seconds[stage] for stage in seconds if stage not in begun]
+        return fmean(to_come or seconds.values() or [SECONDS_WITHOUT_ESTIMATE])
 
     def _expected(self, job: BegunJob) -> float:
         return self.seconds.get(job.stage, self._mean(job.rule))
 
     def _share(self, job: BegunJob, seconds: float, now: float) -> float:
         share = job.share()
-        return min((now - job.began) / seconds, ALMOST) if share is None else share
+        return min((now - job.began) / seconds, _ALMOST_DONE) if share is None else share
 
 
-def describe(job: BegunJob, stages: Stages) -> str:
+def describe_job(job: BegunJob, stages: Stages) -> str:
     """Describe a job in words: `training cross-encoder ce_deneg`."""
     kind, key = job.stage
-    does = declaration(kind).does if kind else VIEWS.get(job.rule, job.rule.replace("_", " "))
+    does = declaration(kind).does if kind else _VIEW_WORDS.get(job.rule, job.rule.replace("_", " "))
     if not kind:
         return " ".join([does, *job.wildcards.values(), *(["report"] if job.rule == "report" else [])])
     objective = stages[kind, key].values.get("objective") if (kind, key) in stages else None
@@ -251,12 +262,12 @@ def explain_slowness(node: str) -> str:
     return f"{reason} ({threads:.1f} threads at work, {cores} cores)"
 
 
-def about(seconds: float) -> str:
-    """A time that is not known exactly: `1 min`, `4 min`, `1 h 56 min`."""
+def format_about(seconds: float) -> str:
+    """Return a time that is not known exactly: `1 min`, `4 min`, `1 h 56 min`."""
     return f"{max(1, round(seconds / 60))} min" if seconds < 3600 else format_duration(seconds)
 
 
-class Line:
+class ProgressLine:
     """Shows a run on standard error."""
 
     def __init__(self, stages: Stages, forecast: Forecast) -> None:
@@ -267,11 +278,11 @@ class Line:
     def text(self, run: Run, job: BegunJob) -> str:
         """`training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
         others = len(run.running) - 1
-        what = describe(job, self.stages) + (f" and {others} more" if others > 0 else "")
+        what = describe_job(job, self.stages) + (f" and {others} more" if others > 0 else "")
         parts = [what, f"stage {min(run.done + 1, run.total)} of {run.total}"]
         if forecast := self.forecast(run):
             share, left = forecast
-            parts += [f"{share:.0%}".replace("%", " %"), f"about {about(left)} left"]
+            parts += [f"{share:.0%}".replace("%", " %"), f"about {format_about(left)} left"]
         return " · ".join(parts)
 
     def refresh(self, run: Run) -> None:
@@ -289,7 +300,7 @@ class Line:
             if record and (slowness := self.forecast.slowness(job, record)):
                 self.slow.add(job.stage)
                 passed, expected = map(format_duration, slowness)
-                what = f"{describe(job, self.stages)} is slow: {passed} for what was estimated at {expected}"
+                what = f"{describe_job(job, self.stages)} is slow: {passed} for what was estimated at {expected}"
                 self.say(f"{what}; {explain_slowness(record.node)}")
 
     def begin(self, run: Run, job: BegunJob) -> None:
@@ -304,6 +315,6 @@ class Line:
         say("\r\x1b[K" if self.terminal else "", end="")
 
     def say(self, text: str) -> None:
-        """A line of its own, above the one that is refreshed."""
+        """Print a line of its own, above the one that is refreshed."""
         self.clear()
         say(text)

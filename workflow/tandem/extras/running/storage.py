@@ -6,7 +6,7 @@ from tandem.config.settings import ExecutionSettings
 from tandem.errors import UserError, shortened
 
 FLAG = "--default-storage-prefix"
-LONGEST = 300  # characters of a provider's own words
+_LONGEST_REASON = 300  # characters of a provider's own words
 
 
 def check_storage(provider: Any, prefix: str | None, execution: ExecutionSettings) -> None:
@@ -27,7 +27,7 @@ def check_storage(provider: Any, prefix: str | None, execution: ExecutionSetting
         raise UserError(f"{FLAG} is missing; say where results belong, as in {FLAG} s3://my-bucket/my-project")
     try:
         item = provider.object(f"{prefix.rstrip('/')}/results")
-        if invalid := _reason_if_invalid(item):
+        if invalid := _explain_if_invalid(item):
             raise UserError(f"{FLAG} is {prefix}: {invalid}")
         item.exists()
         # A plugin makes a missing bucket with the first object, where the credentials allow it: also one with a typo.
@@ -36,11 +36,11 @@ def check_storage(provider: Any, prefix: str | None, execution: ExecutionSetting
     except UserError:
         raise
     except Exception as error:
-        words = shortened(" ".join(str(error).split()), LONGEST) or type(error).__name__
+        words = shortened(" ".join(str(error).split()), _LONGEST_REASON) or type(error).__name__
         hint = "look at the bucket's name, the endpoint and the credentials (docs/storage.md)"
         raise UserError(f"{FLAG} is {prefix}, which cannot be read: {words}; {hint}") from None
 
 
-def _reason_if_invalid(item: Any) -> str:
+def _explain_if_invalid(item: Any) -> str:
     result = item.is_valid_query()
     return "" if result else str(getattr(result, "reason", result))
